@@ -1,0 +1,85 @@
+# Everything here runs on a machine that has Python 3.11+ and a JDK 17+, and nothing else.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The Python that .venv is made with, and how many tests that start Spark or Kafka run at a time.
+PYTHON ?= python3
+SERVICE_WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+PYTEST := $(BIN)/python -m pytest
+SERVICES := (spark or kafka)
+SHORT := not long and not docker
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: venv jars ## Start the database in the background: broker and pipeline
+	@$(BIN)/streamydb up
+
+.PHONY: down
+down: venv ## Stop what `make up` started
+	@$(BIN)/streamydb down
+
+.PHONY: venv
+venv: $(READY) ## Make .venv with the tested versions of everything
+
+.PHONY: jars
+jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
+	@$(BIN)/python -m streamydb.jars
+
+.PHONY: test
+test: venv jars ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
+	$(PYTEST) -n auto -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(SERVICE_WORKERS) --dist loadfile -m "$(SERVICES) and $(SHORT)"
+
+.PHONY: test-unit
+test-unit: venv ## Run the tests that need neither Spark nor Kafka
+	$(PYTEST) -n auto -m "not $(SERVICES) and $(SHORT)"
+
+.PHONY: test-faults
+test-faults: venv jars ## Run the long fault tests: kill -9 of everything, under load
+	$(PYTEST) -m "long and not docker" tests/faults
+
+.PHONY: test-docker
+test-docker: venv ## Run the tests that need a Docker daemon
+	$(PYTEST) -m docker
+
+.PHONY: soak
+soak: venv jars ## Run 30 minutes at half load and compare with the first minute
+	$(BIN)/streamydb bench soak
+
+.PHONY: bench
+bench: venv jars ## Measure throughput and latency on real Kafka and Spark
+	$(BIN)/streamydb bench bank
+
+.PHONY: lint
+lint: $(READY_DEV) ## Check style, types and sizes: ruff, mypy, tests/test_tidy.py
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) -q tests/test_tidy.py
+
+.PHONY: clean
+clean: ## Remove .venv and what tools leave behind; data and cached jars stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is older than Python 3.11, or missing. Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(READY_DEV): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@touch $@

@@ -1,0 +1,54 @@
+"""A strictly serializable, transactional key-value database made of Kafka and Spark.
+
+Nothing in it decides at run time: the log decides, and everything after the log is a pure function
+of it. The rooms of the package follow a transaction on its way: `sequencer` appends it to the log,
+`sorter` puts the log into one total order and plans it, `key_processor` holds values and locks,
+`txn_processor` executes, and results and changes go out through Kafka. `broker` is the embedded
+default for one machine.
+
+Public names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamydb.broker import EmbeddedBroker
+    from streamydb.errors import ConfigurationError, InvariantViolation, StreamyError
+    from streamydb.settings import Settings
+
+__all__ = [
+    "ConfigurationError",
+    "EmbeddedBroker",
+    "InvariantViolation",
+    "Settings",
+    "StreamyError",
+    "__version__",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigurationError": "streamydb.errors",
+    "EmbeddedBroker": "streamydb.broker",
+    "InvariantViolation": "streamydb.errors",
+    "Settings": "streamydb.settings",
+    "StreamyError": "streamydb.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use (PEP 562)."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted(__all__)

@@ -1,0 +1,26 @@
+"""The embedded default: a real Kafka broker on this machine, one node, run from jars.
+
+It is for a laptop, for tests and for a first look. A database that matters belongs on a Kafka
+cluster of its own; everything else in streamy-db takes any bootstrap address.
+
+In: a home folder. Out: a bootstrap address. Topics survive stops, kills and restarts; what is
+promised on a crash of the machine is what one Kafka replica promises.
+"""
+
+from __future__ import annotations
+
+from streamydb.broker.detached import find_broker, start_detached, stop_detached
+from streamydb.broker.embedded import BrokerError, EmbeddedBroker, answers
+from streamydb.broker.ports import free_port
+from streamydb.broker.record import BrokerRecord
+
+__all__ = [
+    "BrokerError",
+    "BrokerRecord",
+    "EmbeddedBroker",
+    "answers",
+    "find_broker",
+    "free_port",
+    "start_detached",
+    "stop_detached",
+]

@@ -1,0 +1,129 @@
+"""What the embedded broker is started with: Kafka's properties, its logging, the JVM's options."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = [
+    "BROKER_PROPERTIES",
+    "HEAP_MB_DEFAULT",
+    "cluster_id",
+    "jvm_options",
+    "log4j_configuration",
+    "parse_properties",
+    "server_properties",
+]
+
+HEAP_MB_DEFAULT = 1024
+"""The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
+
+BROKER_PROPERTIES: dict[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "BROKER",
+    "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    # A mistyped topic name is an error, not a new topic with the wrong settings.
+    "auto.create.topics.enable": "false",
+    # One node: what is replicated three times by default has to live with one replica.
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # 50 partitions each by default: that is 100 folders and the time to open them.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    # Nobody else will join the group: do not wait 3 s for it.
+    "group.initial.rebalance.delay.ms": "0",
+    # After a SIGKILL the node is let in again only when its old session has run out (default 9 s).
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+    # 128 MB of heap by default; only the small internal topics are compacted.
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+"""Settings that do not depend on where the broker runs."""
+
+
+def cluster_id(identity: bytes) -> str:
+    """Return 16 bytes as Kafka writes the id of a cluster: 22 characters of URL-safe base64.
+
+    One in 64 would begin with a hyphen, which Kafka's tools take for an option; the first bit of such
+    an id is cleared, as it may be: Kafka wants the id unique, not a UUID of a certain version.
+    """
+    text = urlsafe_b64encode(identity).rstrip(b"=").decode()
+    if not text.startswith("-"):
+        return text
+    return cluster_id(bytes([identity[0] & 0x7F]) + identity[1:])
+
+
+def server_properties(
+    data: Path, port: int, controller_port: int, extra: Mapping[str, str] | None = None
+) -> str:
+    """Return the broker's `server.properties`.
+
+    Args:
+        data: the folder of the log.
+        port: where clients connect, on 127.0.0.1.
+        controller_port: where the broker finds its own controller, on 127.0.0.1.
+        extra: properties that win over all others.
+    """
+    here = {
+        "log.dirs": str(data),
+        "listeners": f"BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"BROKER://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+    }
+    merged = BROKER_PROPERTIES | here | dict(extra or {})
+    return "".join(f"{name}={_escape(value)}\n" for name, value in merged.items())
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read back what `server_properties` or Kafka's `meta.properties` hold."""
+    lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    pairs = (line.split("=", 1) for line in lines)
+    return {name.strip(): value.strip().replace("\\\\", "\\") for name, value in pairs}
+
+
+def jvm_options(heap_mb: int, logging: Path) -> list[str]:
+    """Return the JVM's options: upstream's collector settings, a modest heap, logging to a file."""
+    return [
+        f"-Xms{min(256, heap_mb)}m",
+        f"-Xmx{heap_mb}m",
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={logging}",
+    ]
+
+
+def log4j_configuration(log_file: Path) -> str:
+    """Return the Log4j configuration: at most 5 files of 10 MB."""
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN" shutdownHook="disable">
+  <Appenders>
+    <RollingFile name="file" fileName="{log_file}" filePattern="{log_file}.%i">
+      <PatternLayout pattern="%d{{ISO8601}} %-5p %c{{1.}} %m%n"/>
+      <SizeBasedTriggeringPolicy size="10 MB"/>
+      <DefaultRolloverStrategy max="4"/>
+    </RollingFile>
+  </Appenders>
+  <Loggers>
+    <Logger name="state.change.logger" level="WARN"/>
+    <Root level="INFO"><AppenderRef ref="file"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\")

@@ -1,0 +1,66 @@
+"""A broker that goes on when the command that started it ends: `streamydb up` and `down`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamydb.broker import config
+from streamydb.broker.embedded import BrokerError, EmbeddedBroker
+from streamydb.broker.record import (
+    BrokerRecord,
+    end_group,
+    read_record,
+    remove_record,
+    same_process,
+    write_record,
+)
+from streamydb.filelock import file_lock
+
+__all__ = ["find_broker", "start_detached", "stop_detached"]
+
+
+def find_broker(home: Path) -> BrokerRecord | None:
+    """Return the record of the broker that runs on `home`, None if none runs."""
+    record = read_record(home)
+    if record is None or same_process(record.pid, record.created) is None:
+        return None
+    return record
+
+
+def start_detached(
+    home: Path,
+    *,
+    port: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    heap_mb: int = config.HEAP_MB_DEFAULT,
+) -> BrokerRecord:
+    """Start a broker on `home` that outlives this process, or return the one that runs already.
+
+    Raises:
+        BrokerError: it did not start, or one runs there on another port than `port`.
+    """
+    with file_lock(home / "broker.lock"):
+        running = find_broker(home)
+        if running is not None:
+            if port and running.bootstrap != f"127.0.0.1:{port}":
+                msg = (
+                    f"The broker of {home} runs on {running.bootstrap}, not on port {port}. "
+                    "Stop it first (`streamydb down`), or leave the port away."
+                )
+                raise BrokerError(msg)
+            return running
+        remove_record(home)
+        broker = EmbeddedBroker(home, port=port, properties=properties, heap_mb=heap_mb)
+        record = broker.start().release()
+        write_record(home, record)
+        return record
+
+
+def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:
+    """Stop the broker of `home` (SIGTERM, then SIGKILL); False if none was running."""
+    with file_lock(home / "broker.lock"):
+        record = read_record(home)
+        stopped = record is not None and end_group(record.pid, record.created, timeout_s)
+        remove_record(home)
+        return stopped

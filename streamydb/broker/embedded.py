@@ -1,0 +1,286 @@
+"""One Kafka node (KRaft: broker and controller in one process), started from jars, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamydb import jars as jar_cache
+from streamydb.broker import config
+from streamydb.broker.ports import accepts, free_port, is_free
+from streamydb.broker.record import BrokerRecord, end_group
+from streamydb.errors import StreamyError
+from streamydb.javahome import find_java
+
+__all__ = ["BrokerError", "EmbeddedBroker", "answers"]
+
+_MAIN = "kafka.Kafka"
+_FORMAT = "kafka.tools.StorageTool"
+_START_ATTEMPTS_MAX = 3
+_POLL_S = 0.05
+
+
+class BrokerError(StreamyError):
+    """The embedded broker did not start or ended by itself; the message names its log."""
+
+
+class EmbeddedBroker:
+    """A single-node Kafka under `<home>/broker`; its topics survive stops, kills and restarts.
+
+        with EmbeddedBroker(tmp_path) as broker:
+            Producer({"bootstrap.servers": broker.bootstrap})
+
+    The broker has a process group of its own, so a Ctrl-C at the terminal does not reach it.
+
+    Args:
+        home: the data folder; everything of the broker lies in `<home>/broker`.
+        port: the port for clients. When None: the port that this home had before, else a free one.
+        properties: Kafka properties that win over the built-in ones.
+        heap_mb: the JVM's largest heap.
+        jars: the class path; the cached jars of `ivy.xml` (fetched when need be) if None.
+        start_timeout_s: how long `start` waits for the broker to answer.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = config.HEAP_MB_DEFAULT,
+        jars: Sequence[Path] | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        self.home = Path(home)
+        self.properties = dict(properties or {})
+        self._folder = self.home.resolve() / "broker"
+        self._wanted_port = port
+        self._port = port or self._earlier_port()
+        self._heap_mb = heap_mb
+        self._jars = list(jars) if jars is not None else None
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._created = 0.0
+
+    @property
+    def port(self) -> int:
+        """The port for clients; 0 before the first start of a home without `port`."""
+        return self._port
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, "127.0.0.1:<port>"."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_file(self) -> Path:
+        """The broker's log; what the JVM itself prints is in `console.log` beside it."""
+        return self._folder / "server.log"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process that this object started is running."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def record(self) -> BrokerRecord:
+        """What another process needs in order to find this broker.
+
+        Raises:
+            BrokerError: the broker is not running.
+        """
+        if self._process is None or not self.alive:
+            msg = f"The broker of {self.home} is not running."
+            raise BrokerError(msg)
+        return BrokerRecord(self._process.pid, self._created, self.bootstrap, str(self.log_file))
+
+    def start(self) -> Self:
+        """Start the broker and wait until it answers a client; does nothing when it runs already.
+
+        Raises:
+            BrokerError: it ended, or did not answer in time.
+            JarsError: its jars could not be fetched.
+            JavaError: no usable Java.
+        """
+        if self.alive:
+            return self
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _START_ATTEMPTS_MAX + 1):
+            self._choose_port()
+            self._write_configuration()
+            self._format_storage()
+            self._launch()
+            try:
+                self._wait_until_ready()
+            except BrokerError:
+                self.kill()
+                if attempt == _START_ATTEMPTS_MAX or not self._port_was_taken():
+                    raise
+            except BaseException:
+                self.kill()
+                raise
+            else:
+                break
+        return self
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """End the broker gracefully, after `timeout_s` seconds by SIGKILL; harmless when ended."""
+        if self._process is None:
+            return
+        end_group(self._process.pid, self._created, timeout_s)
+        self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """Kill the broker at once (SIGKILL), as a crash of the machine's process would."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def release(self) -> BrokerRecord:
+        """Give the running broker up: it goes on after this process, known by the record returned.
+
+        Raises:
+            BrokerError: the broker is not running.
+        """
+        record = self.record
+        if self._process is not None:
+            self._process.returncode = 0  # or else Popen warns of a child that was forgotten
+            self._process = None
+        return record
+
+    def restart(self) -> Self:
+        """Stop gracefully and start again, on the same data and the same port."""
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _earlier_port(self) -> int:
+        try:
+            text = (self._folder / "server.properties").read_text(encoding="utf-8")
+        except OSError:
+            return 0
+        address = config.parse_properties(text).get("advertised.listeners", "")
+        return int(address.rpartition(":")[2] or 0)
+
+    def _choose_port(self) -> None:
+        if self._port and is_free(self._port):
+            return
+        if self._wanted_port:
+            msg = (
+                f"Port {self._wanted_port} on 127.0.0.1 is taken by another process. "
+                "End that process, or start the broker on another port (--port)."
+            )
+            raise BrokerError(msg)
+        self._port = free_port()
+
+    def _write_configuration(self) -> None:
+        text = config.server_properties(
+            self._folder / "data", self._port, free_port(besides=self._port), self.properties
+        )
+        (self._folder / "server.properties").write_text(text, encoding="utf-8")
+        logging = config.log4j_configuration(self.log_file)
+        (self._folder / "log4j2.xml").write_text(logging, encoding="utf-8")
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        if self._jars is None:
+            self._jars = jar_cache.resolve("broker")
+        options = config.jvm_options(self._heap_mb, self._folder / "log4j2.xml")
+        path = jar_cache.class_path(self._jars)
+        return [str(find_java().path), *options, "-cp", path, main, *arguments]
+
+    def _format_storage(self) -> None:
+        if (self._folder / "data" / "meta.properties").is_file():
+            return
+        cluster = config.cluster_id(uuid.uuid4().bytes)
+        arguments = ["--cluster-id", cluster, "--config", str(self._folder / "server.properties")]
+        done = subprocess.run(
+            self._java(_FORMAT, "format", "--ignore-formatted", *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip()[-2000:]
+            msg = f"Could not format the broker's storage {self._folder / 'data'}: {said}"
+            raise BrokerError(msg)
+
+    def _launch(self) -> None:
+        self.log_file.write_bytes(b"")
+        with (self._folder / "console.log").open("wb") as console:
+            self._process = subprocess.Popen(
+                self._java(_MAIN, str(self._folder / "server.properties")),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        self._created = psutil.Process(self._process.pid).create_time()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while time.monotonic() < deadline:
+            if not self.alive:
+                raise BrokerError(self._failure("ended while starting"))
+            if accepts(self._port) and answers(self.bootstrap, timeout_s=2.0):
+                return
+            time.sleep(_POLL_S)
+        raise BrokerError(self._failure(f"did not answer within {self._start_timeout_s:.0f} s"))
+
+    def _logged(self) -> list[str]:
+        lines: list[str] = []
+        for name in ("console.log", "server.log"):
+            file = self._folder / name
+            if file.is_file():
+                lines += file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines
+
+    def _port_was_taken(self) -> bool:
+        taken = any("Address already in use" in line for line in self._logged())
+        if taken and not self._wanted_port:
+            self._port = 0
+        return taken and not self._wanted_port
+
+    def _failure(self, what: str) -> str:
+        lines = self._logged()
+        telling = [line for line in lines if re.search(r" (ERROR|FATAL) |Error:|Exception:", line)]
+        shown = "\n".join(f"  {line[:300]}" for line in (telling or lines)[-8:])
+        return (
+            f"The embedded broker {what} ({self.bootstrap}). Its log is {self.log_file}; it ends:\n"
+            f"{shown}\nIs the disk full, or does another broker use {self._folder}?"
+        )
+
+
+def answers(bootstrap: str, *, timeout_s: float = 5.0) -> bool:
+    """Tell whether a broker at `bootstrap` answers a metadata request within `timeout_s` s."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        return len(client.list_topics(timeout=timeout_s).brokers) > 0
+    except KafkaException:
+        return False

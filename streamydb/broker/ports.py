@@ -1,0 +1,46 @@
+"""Free ports on 127.0.0.1."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+__all__ = ["accepts", "free_port", "is_free"]
+
+# Below the range from which systems take the ports of outgoing connections (from 32768 on Linux,
+# from 49152 on macOS). A port of that range may be lost to a client while the broker restarts: a
+# client that retries on the loopback device can even connect to itself, and then holds the port.
+_FIRST, _LAST = 20_000, 32_000
+_ATTEMPTS_MAX = 200
+
+
+def free_port(*, besides: int = 0) -> int:
+    """Return a port that nobody listens on, other than `besides`.
+
+    Raises:
+        OSError: no free port was found.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        port = _FIRST + secrets.randbelow(_LAST - _FIRST)
+        if port != besides and is_free(port):
+            return port
+    msg = f"No free port found on 127.0.0.1 between {_FIRST} and {_LAST}. Name one with --port."
+    raise OSError(msg)
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on `port` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def accepts(port: int) -> bool:
+    """Tell whether somebody accepts connections on `port`."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

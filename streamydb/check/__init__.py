@@ -1,0 +1,29 @@
+"""Proof that a database is what its log says: a serial replay, compared byte for byte.
+
+`run` reads Kafka; `logorder`, `expected`, `compare` and `report` are pure. In: the topics of a
+database, live or stopped. Out: a `Report` with counts, and the first differences in full. The replay
+is `streamydb.oracle`, which shares no execution code with the engine.
+"""
+
+from __future__ import annotations
+
+from streamydb.check.compare import Comparison, Output, Place
+from streamydb.check.expected import Expected
+from streamydb.check.logorder import LogOrder
+from streamydb.check.report import Counts, Difference, Report
+from streamydb.check.run import CheckError, Options, Step, check
+
+__all__ = [
+    "CheckError",
+    "Comparison",
+    "Counts",
+    "Difference",
+    "Expected",
+    "LogOrder",
+    "Options",
+    "Output",
+    "Place",
+    "Report",
+    "Step",
+    "check",
+]

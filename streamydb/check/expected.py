@@ -1,0 +1,85 @@
+"""What a serial replay of the log must have produced, kept small: one 64-bit digest an output.
+
+The digest of an output is Python's hash of (record key, record value): keyed SipHash, made anew in
+every process, so a difference goes unnoticed once in 2^64 and nobody can aim at it. It never leaves
+the process.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def digest(key: bytes | None, value: bytes | None) -> int:
+    """Digest of one output record, valid in this process only."""
+    return hash((key, value))
+
+
+class Expected:
+    """Digests of all expected outputs in order of seq, and where each transaction lies in the log.
+
+    Attributes:
+        results: per seq (index seq - 1), the digest of its result record.
+        starts: per seq, the number of changes of all earlier ones; one more entry at the end.
+        changes: digests of all changes, in order of (seq, index).
+        dead: seq -> digest of its dead letter.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is expected yet."""
+        self.results = array("q")
+        self.starts = array("q", [0])
+        self.changes = array("q")
+        self.dead: dict[int, int] = {}
+        self._seqs: dict[int, array[int]] = {}
+        self._offsets: dict[int, array[int]] = {}
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions were replayed; the last one's seq."""
+        return len(self.results)
+
+    def add(  # noqa: PLR0913 - one record of the replay, spread out for speed
+        self,
+        partition: int,
+        offset: int,
+        result: tuple[bytes | None, bytes],
+        changes: Sequence[tuple[bytes, bytes]],
+        dead: tuple[bytes | None, bytes] | None,
+    ) -> None:
+        """Add the outputs of the next transaction; records are (key, value).
+
+        Tombstones are not among the changes: each follows from its delete.
+        """
+        self.results.append(hash(result))
+        for change in changes:
+            self.changes.append(hash(change))
+        self.starts.append(len(self.changes))
+        seq = len(self.results)
+        if dead is not None:
+            self.dead[seq] = hash(dead)
+        if partition not in self._seqs:
+            self._seqs[partition] = array("q")
+            self._offsets[partition] = array("q")
+        self._seqs[partition].append(seq)
+        self._offsets[partition].append(offset)
+
+    def covers(self, seq: int, partition: int, offset: int) -> bool:
+        """Whether `offset` is a true first offset of `partition` that `seq` does not cover.
+
+        True if every transaction of the partition before `offset` has a seq up to `seq`, and every
+        one from `offset` on has a later one.
+        """
+        seqs = self._seqs.get(partition)
+        if seqs is None:
+            return True
+        offsets = self._offsets[partition]
+        count = bisect_right(seqs, seq)
+        before = offsets[count - 1] if count else -1
+        after = offsets[count] if count < len(offsets) else None
+        return before < offset and (after is None or offset <= after)

@@ -1,0 +1,326 @@
+"""Checks a database over Kafka: replay its log serially, then compare everything it has written.
+
+The log's end is taken once, at the start; outputs of later transactions are counted, not judged.
+While outputs are missing the check goes on reading until its time is up: a live pipeline catches up.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamydb.check.compare import Comparison, Output, Place
+from streamydb.check.expected import Expected
+from streamydb.check.logorder import LogOrder
+from streamydb.check.report import Difference, Report, excerpt
+from streamydb.limits import ID_WINDOW_DEFAULT
+from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
+from streamydb.reading import TopicReader
+from streamydb.topics import TopicNames
+
+__all__ = ["CheckError", "Options", "Step", "check"]
+
+PREFETCH_KB = 131_072
+"""Memory for records that were fetched ahead, shared by the readers of one topic."""
+
+
+class CheckError(RuntimeError):
+    """The check cannot be made; the message says why and what to do."""
+
+
+class Step(NamedTuple):
+    """How far the check is: what it does, and how many of how many records."""
+
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to check and how.
+
+    Attributes:
+        connection: connection settings for confluent-kafka.
+        database: the database's name.
+        initial_partitions: partitions of the log at the database's creation; None = as many as now.
+        id_window: for how many seqs an id is remembered.
+        timeout_s: how long to wait for outputs that are missing at the end.
+        progress: called from time to time.
+    """
+
+    connection: Mapping[str, str]
+    database: str
+    initial_partitions: int | None = None
+    id_window: int = ID_WINDOW_DEFAULT
+    timeout_s: float = 60.0
+    progress: Callable[[Step], None] = field(default=lambda _step: None)
+
+
+def check(options: Options) -> Report:
+    """Replay and compare.
+
+    Raises:
+        CheckError: part of the log is gone, so that no replay is possible.
+        ReadingError: a topic is missing or the broker does not answer.
+    """
+    started_s = time.monotonic()
+    report = Report(database=options.database)
+    with _no_garbage_collection():
+        log = _Log(options)
+        oracle, expected = _replay(options, log, report)
+        comparison = Comparison(expected, report)
+        waited_s, expired = _compare(options, comparison)
+        state = {key.encode(): value for key, value in oracle.state.items()}
+        comparison.finish(state)
+    _forgive_expired(report, expired)
+    _judge_later(log, comparison)
+    _fill_in(options, log, comparison.wanted())
+    report.seconds = time.monotonic() - started_s
+    report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
+    report.judge()
+    return report
+
+
+class _Log:
+    """The log up to the end that it had when the check began; can be read any number of times."""
+
+    def __init__(self, options: Options) -> None:
+        self._connection = options.connection
+        self.topic = TopicNames(options.database).transactions
+        with TopicReader(options.connection, self.topic) as reader:
+            spans = reader.spans()
+        lost = [number for number, span in spans.items() if span.low > 0]
+        if lost:
+            raise CheckError(
+                f"{self.topic}: the beginning of the partitions {lost} has been deleted, so the "
+                "log cannot be replayed; set its retention.ms and retention.bytes to -1 "
+                "(`streamydb doctor` shows the command) and check a database that is complete"
+            )
+        self.ends = {number: span.high for number, span in spans.items()}
+        initial = options.initial_partitions or len(spans)
+        if initial > len(spans):
+            raise CheckError(
+                f"{self.topic} has {len(spans)} partitions, fewer than the {initial} that the "
+                "database was created with: the topic was deleted and made again"
+            )
+        self._initial = initial
+        self.order = LogOrder(initial, len(spans))
+
+    @property
+    def records(self) -> int:
+        """Offsets in the log, markers included."""
+        return sum(self.ends.values())
+
+    def ordered(self) -> Iterator[list[Ordered]]:
+        """The released transactions in their total order, in batches, from the beginning."""
+        self.order = order = LogOrder(self._initial, len(self.ends))
+        with ExitStack() as stack:
+            readers = {number: stack.enter_context(self._reader(number)) for number in self.ends}
+            unfinished = {number for number, end in self.ends.items() if end > 0}
+            while (number := order.hungriest(unfinished)) is not None:
+                reader, end = readers[number], self.ends[number]
+                for batch in reader.until({number: end}):
+                    order.feed(number, _log_records(batch, end))
+                    break
+                if reader.positions[number] >= end:
+                    unfinished.discard(number)
+                yield list(order.take())
+        yield list(order.take())
+
+    def grown(self) -> int:
+        """How many records the log has got since the check began."""
+        with TopicReader(self._connection, self.topic) as reader:
+            now = reader.spans()
+        return sum(span.high for span in now.values()) - self.records
+
+    def _reader(self, number: int) -> TopicReader:
+        """A reader of one partition, at its beginning."""
+        share = max(1024, PREFETCH_KB // len(self.ends))
+        options = {**self._connection, "queued.max.messages.kbytes": str(share)}
+        reader = TopicReader(options, self.topic)
+        reader.assign({number: 0})
+        return reader
+
+
+def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type-arg]
+    """Kafka's records before the end as the oracle's."""
+    return [
+        LogRecord(message.offset(), message.timestamp()[1], message.value())
+        for message in batch
+        if message.offset() < end
+    ]
+
+
+def _replay(options: Options, log: _Log, report: Report) -> tuple[Oracle, Expected]:
+    """Run the log through the serial oracle and keep the digests of all outputs."""
+    oracle = Oracle(options.database, options.id_window)
+    expected = Expected()
+    total = log.records
+    for batch in log.ordered():
+        for ts_ms, partition, offset, value in batch:
+            outputs = oracle.apply(value, partition, offset, ts_ms)
+            _expect(expected, partition, offset, outputs)
+        options.progress(Step("replaying the log", expected.transactions + log.order.markers, total))
+    report.transactions = expected.transactions
+    report.markers = log.order.markers
+    report.held_back = log.order.held_back
+    return oracle, expected
+
+
+def _expect(expected: Expected, partition: int, offset: int, outputs: list[OutputRecord]) -> None:
+    """Keep the outputs of one transaction as expected."""
+    result: tuple[bytes | None, bytes] | None = None
+    dead: tuple[bytes | None, bytes] | None = None
+    changes: list[tuple[bytes, bytes]] = []
+    for topic, key, value in outputs:
+        if topic == "changes":
+            if value is not None and key is not None:
+                changes.append((key, value))
+        elif topic == "results":
+            result = (key, value or b"")
+        else:
+            dead = (key, value or b"")
+    assert result is not None, "every transaction has a result"
+    expected.add(partition, offset, result, changes, dead)
+
+
+def _compare(options: Options, comparison: Comparison) -> tuple[float, int]:
+    """Judge all outputs; wait for those that are missing.
+
+    Returns:
+        Seconds waited at the end, and how many results the topic's retention has deleted.
+    """
+    names = TopicNames(options.database)
+    judges = {
+        names.results: comparison.result,
+        names.changes: comparison.change,
+        names.deadletters: comparison.dead_letter,
+    }
+    with ExitStack() as stack:
+        readers = {
+            topic: stack.enter_context(TopicReader(options.connection, topic)) for topic in judges
+        }
+        spans = {topic: reader.spans() for topic, reader in readers.items()}
+        for topic, reader in readers.items():
+            reader.assign({number: span.low for number, span in spans[topic].items()})
+        for topic, reader in readers.items():
+            ends = {number: span.high for number, span in spans[topic].items()}
+            _judge_all(options, reader, ends, judges[topic])
+        expired = sum(span.low for span in spans[names.results].values())
+        return _wait(options, comparison, readers, judges), expired
+
+
+def _judge_all(
+    options: Options,
+    reader: TopicReader,
+    ends: dict[int, int],
+    judge: Callable[[Output], None],
+) -> None:
+    """Judge the records of one topic up to its end."""
+    done, total = sum(reader.positions.values()), sum(ends.values())
+    for batch in reader.until(ends):
+        _judge(batch, judge)
+        done += len(batch)
+        options.progress(Step(f"comparing {reader.topic}", min(done, total), total))
+
+
+def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignore[type-arg]
+    """Judge one batch of Kafka's records."""
+    for message in batch:
+        judge(Output(message.partition(), message.offset(), message.key(), message.value()))
+
+
+def _wait(
+    options: Options,
+    comparison: Comparison,
+    readers: Mapping[str, TopicReader],
+    judges: Mapping[str, Callable[[Output], None]],
+) -> float:
+    """Go on reading until nothing is missing or the time is up; how long that was, in seconds."""
+    started_s = time.monotonic()
+    report = comparison.report
+    while not comparison.complete and time.monotonic() - started_s < options.timeout_s:
+        for topic, reader in readers.items():
+            _judge(reader.batch(), judges[topic])
+        done = report.results.matched
+        options.progress(Step("waiting for the pipeline", done, report.results.expected))
+    report.caught_up = comparison.complete
+    return time.monotonic() - started_s
+
+
+def _forgive_expired(report: Report, expired: int) -> None:
+    """Results that the topic's retention has deleted are not missing; they cannot be checked."""
+    report.results.expired = min(expired, report.results.missing)
+    report.results.missing -= report.results.expired
+    if report.results.expired and not report.results.missing:
+        report.differences = [
+            found
+            for found in report.differences
+            if (found.kind, found.topic) != ("missing", "results")
+        ]
+
+
+def _judge_later(log: _Log, comparison: Comparison) -> None:
+    """Outputs past the replay are legitimate only if the log has grown as far since."""
+    report, last = comparison.report, comparison.later_seq
+    beyond = last - report.transactions
+    if beyond <= 0 or beyond <= report.held_back + log.grown():
+        return
+    report.results.extra += report.results.later
+    report.changes.extra += report.changes.later
+    report.deadletters.extra += report.deadletters.later
+    report.violate(
+        Difference(
+            kind="extra",
+            topic="results",
+            message=f"an output names seq {last}, but the log has only {report.transactions} "
+            "transactions",
+            seq=last,
+        )
+    )
+
+
+def _fill_in(options: Options, log: _Log, wanted: dict[Place, list[Difference]]) -> None:
+    """Replay once more to show the expected bytes of the differences that were kept."""
+    if not wanted:
+        return
+    last = max(place.seq for place in wanted)
+    for place, key, value in _expected_records(options, log, last):
+        for difference in wanted.get(place, ()):
+            difference.expected = excerpt(value)
+            difference.message += f" (key {excerpt(key)!r})"
+
+
+def _expected_records(
+    options: Options, log: _Log, last: int
+) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
+    """All expected outputs up to a seq."""
+    oracle = Oracle(options.database, options.id_window)
+    kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
+    for batch in log.ordered():
+        for ts_ms, partition, offset, raw in batch:
+            seq, index = oracle.next_seq, 0
+            if seq > last:
+                return
+            for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
+                if topic == "changes" and value is not None:
+                    index += 1
+                if value is not None:
+                    yield Place(kinds[topic], seq, index if topic == "changes" else 0), key, value
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of live objects and no cycles: the collector would only walk them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,68 @@
+"""`streamydb limits` and `version`: facts about the installed program."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from streamydb.cli.common import Json, print_json, stdout
+
+PACKAGES = (
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "numba",
+    "msgspec",
+    "lmdb",
+    "confluent-kafka",
+    "protobuf",
+    "grpcio",
+    "grpcio-status",
+    "googleapis-common-protos",
+    "typer",
+    "rich",
+    "pydantic-settings",
+    "psutil",
+)
+"""Packages whose versions are worth knowing when something is wrong."""
+
+
+def limits(json: Json = False) -> None:
+    """Print every limit: what a transaction, a key, a value may be at most."""
+    from streamydb.limits import DESCRIPTIONS, LIMITS
+
+    if json:
+        print_json(LIMITS)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("limit")
+    table.add_column("value", justify="right")
+    table.add_column("of")
+    for name, value in LIMITS.items():
+        table.add_row(name, f"{value:,}" if abs(value) < 2**53 else str(value), DESCRIPTIONS[name])
+    stdout().print(table)
+
+
+def version(json: Json = False) -> None:
+    """Print the version of streamy-db, of Python and of the packages it stands on."""
+    versions: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
+    own = installed("streamy-db") or installed("streamydb") or "not installed (run from the source)"
+    if json:
+        print_json({"streamydb": own, "python": platform.python_version(), "packages": versions})
+        return
+    out = stdout()
+    out.print(f"streamydb {own}", markup=False)
+    out.print(f"python {platform.python_version()}", markup=False)
+    for name, number in versions.items():
+        out.print(f"{name} {number or '(absent)'}", markup=False)
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package, None if it is absent."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,130 @@
+"""`streamydb check`: proves a database against a serial replay of its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from streamydb.check import Counts, Report, Step
+    from streamydb.cli.phases import Phase
+
+
+def check(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", help="Seconds to wait for a pipeline that is behind.", min=0),
+    ] = 60.0,
+    created_partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--created-partitions",
+            help="Partitions of the log when the database was created, if that was elsewhere.",
+            min=1,
+        ),
+    ] = None,
+    id_window: Annotated[
+        int | None, typer.Option("--id-window", help="For how many seqs an id is remembered.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Replay the log serially; compare results, changes, dead letters and values byte for byte.
+
+    Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
+    different.
+    """
+    target = find_target(database, home, bootstrap, id_window=id_window)
+    report = run_check(target, timeout, created_partitions)
+    if json:
+        print_json(report)
+    else:
+        show(report)
+    if not report.ok:
+        raise typer.Exit(EXIT_NO)
+
+
+def run_check(
+    target: Target, timeout_s: float = 60.0, created_partitions: int | None = None
+) -> Report:
+    """Check a database, with progress on standard error."""
+    from streamydb.check import Options
+    from streamydb.check import check as compare
+    from streamydb.cli.phases import Phases
+
+    record = target.place.record()
+    with Phases().phase(f"Checking {target.database}") as phase:
+        report = compare(
+            Options(
+                connection=target.connection,
+                database=target.database,
+                initial_partitions=created_partitions or (record.partitions if record else None),
+                id_window=target.settings.id_window,
+                timeout_s=timeout_s,
+                progress=lambda step: _note(phase, step),
+            )
+        )
+        phase.outcome = f"{report.transactions:,} transactions, {report.txn_per_s:,.0f}/s"
+    return report
+
+
+def show(report: Report) -> None:
+    """Print the report for people."""
+    from rich.markup import escape
+
+    out = stdout()
+    out.print(_table(report))
+    out.print(
+        f"{report.keys:,} keys at the end; values that differ: {report.values_differing:,}. "
+        f"Tombstones: {report.tombstones:,}; resolved up to seq {report.resolved_seq:,}. "
+        f"Markers: {report.markers:,}; held back: {report.held_back:,}."
+    )
+    for rule, count in report.violations.items():
+        out.print(f"[red]rule broken: {rule}[/red], {count:,} times")
+    for found in report.differences:
+        place = "" if found.partition is None else f" {found.partition}/{found.offset}"
+        seq = "" if found.seq is None else f", seq {found.seq}"
+        text = f"{found.kind}: {found.topic}{place}{seq}: {found.message}"
+        out.print(f"[red]✗[/red] {escape(text)}", soft_wrap=True)
+        for name, value in (("expected", found.expected), ("actual", found.actual)):
+            if value is not None:
+                out.print(f"    {name:<8} {escape(value)}", soft_wrap=True)
+    if not report.caught_up and not report.ok:
+        out.print("The pipeline has not caught up in time: is it running? (`streamydb status`)")
+    verdict = "[green]✓ equal to the serial replay[/green]" if report.ok else "[red]✗ DIFFERENT[/red]"
+    out.print(verdict)
+
+
+def _table(report: Report) -> Table:
+    """The counts, one row a topic."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    names = ("expected", "matched", "duplicates", "missing", "extra", "differing", "later")
+    table.add_column("")
+    for name in (*names, "expired"):
+        table.add_column(name, justify="right")
+    rows: tuple[tuple[str, Counts], ...] = (
+        ("results", report.results),
+        ("changes", report.changes),
+        ("dead letters", report.deadletters),
+    )
+    for title, counts in rows:
+        cells = (f"{getattr(counts, name):,}" for name in (*names, "expired"))
+        table.add_row(title, *cells)
+    return table
+
+
+def _note(phase: Phase, step: Step) -> None:
+    """Show how far the check is."""
+    from streamydb.cli.phases import bar
+
+    phase.note(f"{step.name} {bar(step.done, step.total)} {step.done:,} of {step.total:,}")

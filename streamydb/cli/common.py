@@ -1,0 +1,161 @@
+"""What all commands share: options, where a database's files lie, messages and JSON, failures.
+
+Exit codes: 0 done; 1 the command could not do its work (a message on standard error says why);
+2 the arguments make no sense; 3 the work was done and the answer is no (`check` found a difference,
+`doctor` a fault, `txn --strict` a transaction that did not commit, `status` nothing that runs).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from typer import Context
+
+    from streamydb.settings import Settings
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO = 3
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database", "-d", help="The database's name [env: STREAMYDB_DATABASE; default: bank]."
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        help="Folder of the embedded broker, checkpoints and logs "
+        "[env: STREAMYDB_HOME; default: ~/.local/share/streamydb].",
+    ),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        help="Kafka's address, host:port[,host:port] "
+        "[env: STREAMYDB_BOOTSTRAP; default: where `up` put the database].",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")
+]
+
+
+class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an exception
+    """A command cannot go on; the message says what happened, where, and what to do next."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        """Fail with this message and exit code."""
+        super().__init__(message)
+        self.code = code
+
+
+class Commands(TyperGroup):
+    """The command group: turns the package's own errors into messages and exit codes."""
+
+    def invoke(self, ctx: Context) -> Any:  # noqa: ANN401 - as the base class has it
+        """Run the command; errors of this package and of Kafka end as one message, no traceback."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            code = _code(error)
+            if code is None:
+                raise
+            say_error(str(error))
+            raise typer.Exit(code) from error
+
+
+def _code(error: Exception) -> int | None:
+    """The exit code of an error meant for the user; None for a bug, which keeps its traceback."""
+    if isinstance(error, Failure):
+        return error.code
+    module = type(error).__module__.partition(".")[0]
+    if isinstance(error, typer.Exit) or "Exit" in type(error).__name__:
+        return None
+    return EXIT_FAILED if module in {"streamydb", "confluent_kafka", "cimpl"} else None
+
+
+def say_error(message: str) -> None:
+    """Print an error on standard error."""
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+
+
+def say(message: str = "") -> None:
+    """Print a message for people on standard error."""
+    typer.echo(message, err=True)
+
+
+def stderr() -> Console:
+    """A rich console on standard error, for progress."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def stdout() -> Console:
+    """A rich console on standard output, for tables."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value on one line of standard output, at once."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_raw(line: bytes) -> None:
+    """Print a line of bytes that is JSON already, at once."""
+    sys.stdout.write(line.decode("utf-8", "backslashreplace") + "\n")
+    sys.stdout.flush()
+
+
+def read_settings(**given: object) -> Settings:
+    """The settings from the options that were given (not None), then the environment.
+
+    Raises:
+        Failure: a value makes no sense; the message names the option and the rule.
+    """
+    from pydantic import ValidationError
+
+    from streamydb.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise Failure(_settings_message(error, given), EXIT_USAGE) from None
+
+
+def _settings_message(error: Any, given: dict[str, object]) -> str:  # noqa: ANN401
+    """What is wrong with the settings, one line a problem."""
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        text = str(problem["msg"]).removeprefix("Value error, ")
+        if not name:
+            lines.append(text)
+        elif given.get(name) is not None:
+            lines.append(f"--{name.replace('_', '-')}: {text}")
+        else:
+            lines.append(f"STREAMYDB_{name.upper()}: {text}")
+    return "\n".join(lines)
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """End the command with a message."""
+    raise Failure(message, code)

@@ -1,0 +1,140 @@
+"""`streamydb create`: the topics of a database, on any Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_USAGE,
+    Bootstrap,
+    Database,
+    Home,
+    Json,
+    fail,
+    print_json,
+    say,
+)
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from streamydb.place import DatabaseRecord
+    from streamydb.topics import TopicNames
+
+Shards = Annotated[
+    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good [default: 1].")
+]
+Partitions = Annotated[
+    int | None,
+    typer.Option("--partitions", help="Partitions of the transactions topic [default: 1]."),
+]
+Replication = Annotated[
+    int | None, typer.Option("--replication", help="Copies of each topic [default: 1].")
+]
+MinInsync = Annotated[
+    int | None,
+    typer.Option("--min-insync", help="Copies that acknowledge a write [default: 1]."),
+]
+
+
+def create(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    shards: Shards = None,
+    partitions: Partitions = None,
+    replication: Replication = None,
+    min_insync: MinInsync = None,
+    json: Json = False,
+) -> None:
+    """Create the topics of a database; does nothing if they are there with these settings."""
+    target = find_target(
+        database,
+        home,
+        bootstrap,
+        shards=shards,
+        partitions=partitions,
+        replication=replication,
+        min_insync=min_insync,
+    )
+    names = create_database(target)
+    if json:
+        record = target.place.record()
+        print_json({"database": target.database, "topics": list(names.all()), "record": record})
+        return
+    say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
+    say(f"Next: `streamydb up --database {target.database}` starts its pipeline.")
+
+
+def create_database(target: Target) -> TopicNames:
+    """Create the topics and keep how the database was created.
+
+    Raises:
+        Failure: the database exists with another number of shards or another grouping.
+        TopicsError: a topic exists with other settings, or Kafka does not answer.
+    """
+    from streamydb import topics
+
+    settings = target.settings
+    refuse_changes(target)
+    record = target.place.record()
+    names = topics.create(
+        target.connection,
+        target.database,
+        partitions=_partitions(target, record),
+        shards=settings.shards,
+        replication=settings.replication,
+        min_insync=settings.min_insync,
+        changes_partitions=settings.changes_partitions,
+    )
+    if record is None:
+        _keep(target)
+    return names
+
+
+def refuse_changes(target: Target) -> None:
+    """Refuse settings that contradict how the database was created."""
+    record = target.place.record()
+    if record is None:
+        return
+    for name in ("shards", "grouping"):
+        wanted, known = getattr(target.settings, name), getattr(record, name)
+        if wanted != known:
+            fail(
+                f"database {target.database} was created with {name} {known}, which is fixed; "
+                f"{wanted} was asked for. Leave --{name} out, or create another database "
+                "(--database).",
+                EXIT_USAGE,
+            )
+
+
+def _partitions(target: Target, record: DatabaseRecord | None) -> int:
+    """How many partitions the log has or shall have; it may have grown since its creation."""
+    if record is None:
+        return target.settings.partitions
+    from streamydb import topics
+
+    name = topics.TopicNames(target.database).transactions
+    found = topics.describe(target.connection, target.database).get(name)
+    if found is None:
+        return target.settings.partitions
+    if "partitions" in target.settings.model_fields_set:
+        return target.settings.partitions
+    return found.partitions
+
+
+def _keep(target: Target) -> None:
+    """Write down how the database was created."""
+    from streamydb.place import DatabaseRecord
+
+    settings = target.settings
+    target.place.write_record(
+        DatabaseRecord(
+            database=target.database,
+            shards=settings.shards,
+            partitions=settings.partitions,
+            grouping=settings.grouping,
+            bootstrap=settings.bootstrap,
+        )
+    )

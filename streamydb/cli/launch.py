@@ -1,0 +1,112 @@
+"""Starting a database's pipeline in the background and waiting until it is ready."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from streamydb.cli.common import fail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from streamydb.cli.phases import Phase
+    from streamydb.cli.target import Target
+    from streamydb.place import PipelineStatus
+    from streamydb.processes import ProcessRecord
+
+POLL_S = 0.1
+"""How often the status file is looked at while a pipeline starts, in seconds."""
+
+LOG_LINES_SHOWN = 15
+
+
+def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> list[str]:
+    """The command line that runs the pipeline of this database in the foreground."""
+    settings, place = target.settings, target.place
+    return [
+        sys.executable,
+        "-m",
+        "streamydb.pipeline",
+        "--database",
+        target.database,
+        "--bootstrap",
+        target.bootstrap,
+        "--checkpoint",
+        str(place.checkpoint),
+        "--master",
+        master,
+        "--shards",
+        str(settings.shards),
+        "--grouping",
+        settings.grouping,
+        "--status-file",
+        str(place.status_file),
+        *extra,
+    ]
+
+
+def start_pipeline(target: Target, master: str, extra: Sequence[str] = ()) -> ProcessRecord:
+    """Start the pipeline in the background; the status of an earlier run is dropped first."""
+    from streamydb import processes
+    from streamydb.place import PIPELINE
+
+    target.place.status_file.unlink(missing_ok=True)
+    command = pipeline_command(target, master, extra)
+    environment = {"STREAMYDB_HOME": str(target.settings.home)}
+    return processes.start(target.place.folder, PIPELINE, command, environment)
+
+
+def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> PipelineStatus:
+    """Wait until the pipeline says that it runs.
+
+    Raises:
+        Failure: it ended or failed (with the end of its log), or the time is up.
+    """
+    from streamydb import processes
+    from streamydb.place import PIPELINE
+
+    place = target.place
+    deadline = time.monotonic() + timeout_s
+    ticks = threading.Event()
+    while True:
+        status = place.status()
+        if status.state == "running":
+            return status
+        if status.state in {"failed", "stopped"}:
+            log = processes.log_path(place.folder, PIPELINE)
+            reason = f": {status.error}" if status.error else ""
+            fail(f"the pipeline did not start{reason}\n{log_tail(log)}\n{_advice()}")
+        if time.monotonic() > deadline:
+            log = processes.log_path(place.folder, PIPELINE)
+            fail(
+                f"the pipeline is not ready after {timeout_s:.0f} s (state {status.state}); it "
+                f"goes on in the background: look at `streamydb status`, give it more time with "
+                f"--timeout, or stop it with `streamydb down`.\n{log_tail(log)}"
+            )
+        phase.note(_progress(status))
+        ticks.wait(POLL_S)
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log, indented, under the log's name."""
+    from streamydb import processes
+
+    lines = processes.tail(log, LOG_LINES_SHOWN)
+    body = "\n".join(f"  | {line}" for line in lines) if lines else "  | (empty)"
+    return f"The end of {log}:\n{body}"
+
+
+def _progress(status: PipelineStatus) -> str:
+    """What a starting pipeline is doing."""
+    if status.pid is None:
+        return "starting Python"
+    return status.state if status.batch is None else f"{status.state}, batch {status.batch}"
+
+
+def _advice() -> str:
+    """What to do about a pipeline that did not start."""
+    return "`streamydb doctor` names what is wrong with the installation and the topics."

@@ -1,0 +1,67 @@
+"""`streamydb bench`, `sim` and `demo`: programs of their own, imported only when they are called.
+
+Their arguments are handed over untouched, `--help` included, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+
+from streamydb.cli.common import fail
+
+PASSED_ON = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""Context settings of a command that takes all its arguments as they are."""
+
+
+def bench(context: typer.Context) -> None:
+    """Measure throughput and latency: bank, ycsb, latency. (`streamydb bench --help`)"""
+    run("streamydb.bench", "bench", context.args)
+
+
+def sim(context: typer.Context) -> None:
+    """Attack the pure classes with a seeded simulator. (`streamydb sim --help`)"""
+    run("streamydb.sim", "sim", context.args)
+
+
+def demo(context: typer.Context) -> None:
+    """Load a bank and move money through real Kafka and Spark. (`streamydb demo --help`)"""
+    run("streamydb.demo", "demo", context.args)
+
+
+def run(module: str, name: str, arguments: list[str]) -> None:
+    """Call the program's typer `app`, else its `main(arguments) -> exit code`.
+
+    Raises:
+        Failure: the module is not there or has no entry point.
+    """
+    entry = entry_point(module)
+    if isinstance(entry, typer.Typer):
+        command = typer.main.get_command(entry)
+        code = command.main(arguments, prog_name=f"streamydb {name}", standalone_mode=False)
+    else:
+        code = entry(arguments)
+    if isinstance(code, int) and code != 0:
+        raise typer.Exit(code)
+
+
+def entry_point(module: str) -> Any:  # noqa: ANN401 - a Typer or a function
+    """The `app` or `main` of a module or of its `cli` or `main` submodule."""
+    for place in (module, f"{module}.cli", f"{module}.main"):
+        try:
+            loaded = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name is None or not place.startswith(error.name):
+                fail(f"{module} needs the package {error.name}: `pip install {error.name}`")
+            continue
+        for attribute in ("app", "main"):
+            entry = getattr(loaded, attribute, None)
+            if isinstance(entry, typer.Typer) or callable(entry):
+                return entry
+    fail(f"this installation has no {module}; reinstall streamy-db with all its packages")

@@ -1,0 +1,154 @@
+"""A transaction from command-line arguments: the small language of `streamydb txn` (pure).
+
+    --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
+    --add KEY=BY[,min=N][,max=N]
+    --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+    --assert KEY=VALUE         null = the key is absent
+    --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
+                               'KEY absent'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+JsonObject = dict[str, Any]
+
+_COMPARATORS = {">=": "ge", "<=": "le", "==": "eq", "=": "eq", "!=": "ne", ">": "gt", "<": "lt"}
+_CHECK = re.compile(r"(?P<key>.+?)\s*(?P<op>>=|<=|==|!=|=|>|<)\s*(?P<value>.+)", re.DOTALL)
+_VERSION = re.compile(r"(?P<key>.+)@(?P<version>\d+)", re.DOTALL)
+_PRESENCE = re.compile(r"(?P<key>.+?)\s+(?P<word>exists|absent)", re.DOTALL)
+
+
+class PartError(ValueError):
+    """An argument that is not in the language; the message shows the form that is."""
+
+
+def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """JSON as it is; what is not JSON is text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def number_of(text: str, option: str) -> int | float:
+    """A JSON number.
+
+    Raises:
+        PartError: it is something else.
+    """
+    value = value_of(text)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PartError(f"{option}: {text!r} is not a number")
+    return value
+
+
+def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
+    """Key and value around the first `=`.
+
+    Raises:
+        PartError: there is no `=`, or no key.
+    """
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise PartError(
+            f"{option}: {text!r} is not of the form {form}"
+            " (a key with `=` in it needs a JSON line: `streamydb txn FILE`)"
+        )
+    return key, value
+
+
+def put_of(text: str) -> JsonObject:
+    """`KEY=VALUE` as a put."""
+    key, value = pair_of(text, "--put")
+    return {"op": "put", "key": key, "value": value_of(value)}
+
+
+def append_of(text: str) -> JsonObject:
+    """`KEY=VALUE` as an append."""
+    key, value = pair_of(text, "--append")
+    return {"op": "append", "key": key, "value": value_of(value)}
+
+
+def add_of(text: str) -> JsonObject:
+    """`KEY=BY[,min=N][,max=N]` as an add with its bounds."""
+    form = "KEY=BY[,min=N][,max=N]"
+    key, rest = pair_of(text, "--add", form)
+    by, *bounds = rest.split(",")
+    update: JsonObject = {"op": "add", "key": key, "by": number_of(by, "--add")}
+    for bound in bounds:
+        name, _, number = bound.strip().partition("=")
+        if name not in {"min", "max"} or name in update:
+            raise PartError(f"--add: {text!r} is not of the form {form}")
+        update[name] = number_of(number, "--add")
+    return update
+
+
+def extreme_of(text: str, op: str) -> JsonObject:
+    """`KEY=N` as a max or min."""
+    key, number = pair_of(text, f"--{op}", "KEY=NUMBER")
+    return {"op": op, "key": key, "value": number_of(number, f"--{op}")}
+
+
+def check_of(text: str) -> JsonObject:
+    """A comparison as a check.
+
+    Raises:
+        PartError: it is no comparison.
+    """
+    presence = _PRESENCE.fullmatch(text)
+    if presence is not None:
+        return {"key": presence["key"], "exists": presence["word"] == "exists"}
+    comparison = _CHECK.fullmatch(text)
+    if comparison is not None:
+        value = value_of(comparison["value"])
+        return {"key": comparison["key"], _COMPARATORS[comparison["op"]]: value}
+    version = _VERSION.fullmatch(text)
+    if version is not None:
+        return {"key": version["key"], "version": int(version["version"])}
+    raise PartError(
+        f"--check: {text!r} is not a check; write 'KEY>=10' (or <= == != > <), 'KEY@41' for a "
+        "version, 'KEY exists' or 'KEY absent'"
+    )
+
+
+def transaction_of(  # noqa: PLR0913 - one argument for each option
+    *,
+    puts: Sequence[str] = (),
+    adds: Sequence[str] = (),
+    maxes: Sequence[str] = (),
+    mins: Sequence[str] = (),
+    appends: Sequence[str] = (),
+    next_ids: Sequence[str] = (),
+    deletes: Sequence[str] = (),
+    reads: Sequence[str] = (),
+    asserts: Sequence[str] = (),
+    checks: Sequence[str] = (),
+) -> JsonObject:
+    """The transaction (without its id) of these arguments, updates in this order of kinds.
+
+    Raises:
+        PartError: an argument is not in the language.
+    """
+    updates: list[JsonObject] = [
+        *map(put_of, puts),
+        *map(add_of, adds),
+        *(extreme_of(text, "max") for text in maxes),
+        *(extreme_of(text, "min") for text in mins),
+        *map(append_of, appends),
+        *({"op": "next_id", "key": key} for key in next_ids),
+        *({"op": "delete", "key": key} for key in deletes),
+    ]
+    pairs = (pair_of(text, "--assert") for text in asserts)
+    parts: JsonObject = {
+        "asserts": {key: value_of(value) for key, value in pairs},
+        "checks": [check_of(text) for text in checks],
+        "reads": list(reads),
+        "updates": updates,
+    }
+    return {name: part for name, part in parts.items() if part}

@@ -1,0 +1,86 @@
+"""Progress of a command that goes through phases: a spinner with the elapsed time, one line each.
+
+All of it goes to standard error. Where that is no terminal, each phase is one plain line at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from streamydb.cli.common import stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.status import Status
+
+_BAR_WIDTH = 30
+
+
+class Phase:
+    """One phase under way."""
+
+    def __init__(self, title: str, status: Status | None) -> None:
+        """Start the phase's clock."""
+        self.title = title
+        self.outcome = ""
+        self._status = status
+        self._started_s = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the phase has lasted."""
+        return time.monotonic() - self._started_s
+
+    def note(self, text: str = "") -> None:
+        """Say what is going on now; also refreshes the elapsed time."""
+        if self._status is not None:
+            self._status.update(_line(self.title, text, self.seconds))
+
+
+class Phases:
+    """Shows phases one after the other."""
+
+    def __init__(self) -> None:
+        """Use standard error."""
+        self.console: Console = stderr()
+
+    @contextmanager
+    def phase(self, title: str) -> Iterator[Phase]:
+        """Run one phase; its line is ticked at the end, or crossed if an exception leaves it."""
+        if self.console.is_terminal:
+            with self.console.status(_line(title, "", 0.0), spinner="dots") as status:
+                phase = Phase(title, status)
+                yield from self._watched(phase)
+        else:
+            yield from self._watched(Phase(title, None))
+
+    def _watched(self, phase: Phase) -> Iterator[Phase]:
+        """Hand the phase out and print its line afterwards."""
+        try:
+            yield phase
+        except BaseException:
+            self._end("[red]✗[/red]", phase)
+            raise
+        self._end("[green]✓[/green]", phase)
+
+    def _end(self, mark: str, phase: Phase) -> None:
+        """Print the line of a phase that has ended."""
+        from rich.markup import escape
+
+        text = _line(phase.title, phase.outcome, phase.seconds)
+        self.console.print(f"{mark} {escape(text)}", soft_wrap=True)
+
+
+def bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
+    """A progress bar of plain characters."""
+    filled = width if total <= 0 else min(width, done * width // total)
+    return "█" * filled + "░" * (width - filled)
+
+
+def _line(title: str, text: str, seconds: float) -> str:
+    """Title, what is going on, elapsed time."""
+    return f"{title}{': ' if text else ''}{text} ({seconds:.1f} s)"

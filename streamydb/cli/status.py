@@ -1,0 +1,120 @@
+"""`streamydb status`: what runs, how far it is, how far behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
+from streamydb.cli.target import Target, find_target
+from streamydb.place import PipelineStatus, age_s
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Overview(msgspec.Struct):
+    """What `status` prints."""
+
+    database: str
+    bootstrap: str
+    folder: str
+    running: bool
+    """The pipeline runs and the broker answers."""
+    pipeline: PipelineStatus
+    age_s: float | None
+    """Seconds since the pipeline last wrote its state."""
+    broker: str
+    """`answers`, or what is wrong."""
+    log_records: int | None
+    """Records in the transactions topic, markers included; None if the broker does not answer."""
+    log: str | None
+    """The pipeline's log file, if it was started by `up`."""
+
+
+def status(
+    database: Database = None, home: Home = None, bootstrap: Bootstrap = None, json: Json = False
+) -> None:
+    """Show the state of a database; exit code 3 if it does not run."""
+    overview = describe(find_target(database, home, bootstrap))
+    if json:
+        print_json(overview)
+    else:
+        show(overview)
+    if not overview.running:
+        raise typer.Exit(EXIT_NO)
+
+
+def describe(target: Target) -> Overview:
+    """Ask the pipeline's status file and the broker."""
+    from streamydb import processes
+    from streamydb.place import PIPELINE
+
+    said = target.place.status()
+    broker, records = _broker(target)
+    record = processes.read(target.place.folder, PIPELINE)
+    return Overview(
+        database=target.database,
+        bootstrap=target.bootstrap,
+        folder=str(target.place.folder),
+        running=said.state == "running" and broker == "answers",
+        pipeline=said,
+        age_s=age_s(said.updated_ms),
+        broker=broker,
+        log_records=records,
+        log=record.log if record is not None else None,
+    )
+
+
+def show(overview: Overview) -> None:
+    """Print the overview as a table."""
+    stdout().print(_table(overview))
+
+
+def _broker(target: Target) -> tuple[str, int | None]:
+    """Whether the broker answers, and how many records the log has."""
+    from streamydb.reading import ReadingError, TopicMissingError, TopicReader
+    from streamydb.topics import TopicNames
+
+    try:
+        with TopicReader(target.connection, TopicNames(target.database).transactions) as reader:
+            return "answers", sum(span.high for span in reader.spans().values())
+    except TopicMissingError:
+        return "answers; it has no such database (`streamydb create`)", None
+    except ReadingError:
+        return "does not answer; start it (`streamydb up`) or name it with --bootstrap", None
+
+
+def _table(overview: Overview) -> Table:
+    """The overview as rows."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    said = overview.pipeline
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in (
+        ("database", overview.database),
+        ("kafka", f"{overview.bootstrap} {overview.broker}"),
+        ("pipeline", _state(said)),
+        ("log records", overview.log_records),
+        ("last seq", said.seq),
+        ("resolved seq", said.resolved),
+        ("lag, records", said.lag),
+        ("input, records/s", said.input_per_s),
+        ("batch, ms", said.batch_ms),
+        ("batch", said.batch),
+        ("told, s ago", None if overview.age_s is None else f"{overview.age_s:.1f}"),
+        ("log file", overview.log),
+        ("folder", overview.folder),
+    ):
+        if value is not None:
+            table.add_row(name, escape(str(value)))
+    return table
+
+
+def _state(said: PipelineStatus) -> str:
+    """The pipeline's state, with its process and its error."""
+    text = said.state if said.pid is None else f"{said.state}, process {said.pid}"
+    return f"{text}: {said.error}" if said.error else text

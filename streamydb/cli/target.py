@@ -1,0 +1,61 @@
+"""Which database a command means: its settings, its folder, and where its Kafka is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamydb.cli.common import read_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamydb.place import Place
+    from streamydb.settings import ClientConfig, Settings
+
+
+class Target(NamedTuple):
+    """One database as the options, the environment and its own record name it."""
+
+    settings: Settings
+    place: Place
+
+    @property
+    def database(self) -> str:
+        """The database's name."""
+        return self.settings.database
+
+    @property
+    def connection(self) -> ClientConfig:
+        """Connection settings for confluent-kafka."""
+        return self.settings.client_config()
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's address."""
+        return self.settings.bootstrap_servers
+
+
+def find_target(
+    database: str | None = None,
+    home: Path | None = None,
+    bootstrap: str | None = None,
+    **more: object,
+) -> Target:
+    """Put together what is known of a database; options win over the environment over its record.
+
+    What is fixed for good when a database is created (shards, grouping) and its Kafka's address
+    are taken from the record of its creation where neither option nor environment names them.
+    """
+    from streamydb.place import Place
+
+    settings = read_settings(database=database, home=home, bootstrap=bootstrap, **more)
+    place = Place(settings.home, settings.database)
+    record = place.record()
+    if record is None:
+        return Target(settings, place)
+    known = {"shards": record.shards, "grouping": record.grouping, "bootstrap": record.bootstrap}
+    missing = {name: known[name] for name in known if name not in settings.model_fields_set}
+    if not missing:
+        return Target(settings, place)
+    given = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return Target(read_settings(**{**missing, **given}), place)

@@ -1,0 +1,253 @@
+"""`streamydb up` and `down`: a whole database on this machine in the background, and its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, Json, print_json, say
+from streamydb.cli.create import Partitions, Shards, create_database, refuse_changes
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamydb.cli.phases import Phase, Phases
+    from streamydb.jars import Progress
+    from streamydb.records import Result
+
+HELLO_KEY = "hello"
+FIRST_RESULT_S_MAX = 90.0
+"""How long the first transaction may take: Spark compiles its query meanwhile."""
+
+Master = Annotated[
+    str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
+]
+Grouping = Annotated[
+    str | None, typer.Option("--grouping", help="planner or single; fixed [default: planner].")
+]
+
+
+def up(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    shards: Shards = None,
+    partitions: Partitions = None,
+    grouping: Grouping = None,
+    master: Master = "local[*]",
+    port: Annotated[
+        int | None, typer.Option("--port", help="Port of the embedded broker [default: a free one].")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
+    ] = 180.0,
+    json: Json = False,
+) -> None:
+    """Start a database in the background: broker, topics, pipeline; then run a transaction.
+
+    Does nothing but say so if it runs already. `streamydb down` stops it.
+    """
+    from streamydb.cli.phases import Phases
+
+    target = find_target(
+        database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping
+    )
+    refuse_changes(target)
+    if _runs(target):
+        _tell_running(target, json)
+        return
+    phases = Phases()
+    _fetch_jars(target, phases)
+    _start_broker(target, port, phases)
+    _start_pipeline(target, master, timeout, phases)
+    first = _first_transaction(target, phases)
+    if json:
+        print_json({**_facts(target), "already_running": False, "first_result": first})
+    else:
+        _tell_next(target)
+
+
+def down(
+    database: Database = None,
+    home: Home = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Stop every database of this home, and the broker.")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option("--grace", help="Seconds to end by itself before it is killed.")
+    ] = 60.0,
+    json: Json = False,
+) -> None:
+    """Stop what `up` started: the pipeline, and the embedded broker if nothing else uses it."""
+    from streamydb.cli.phases import Phases
+    from streamydb.place import databases
+
+    target = find_target(database, home)
+    phases = Phases()
+    names = databases(target.settings.home) if everything else [target.database]
+    stopped = [name for name in names if _stop_pipeline(target.settings.home, name, grace, phases)]
+    others = [] if everything else _others_running(target)
+    broker = False if others else _stop_broker(target.settings.home, grace, phases)
+    if json:
+        print_json({"stopped": stopped, "broker_stopped": broker, "still_running": others})
+    elif others:
+        say(f"The broker goes on for {', '.join(others)}; `streamydb down --all` stops them too.")
+    elif not stopped and not broker:
+        say(f"Nothing was running for database {target.database} in {target.settings.home}.")
+
+
+def _runs(target: Target) -> bool:
+    """Whether the pipeline runs, and the broker if it is the embedded one."""
+    from streamydb.broker import find_broker
+
+    if target.place.status().state != "running":
+        return False
+    return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
+
+
+def _tell_running(target: Target, json: bool) -> None:
+    """Say that everything runs already, and how it goes."""
+    from streamydb.cli.status import describe, show
+
+    if json:
+        print_json({**_facts(target), "already_running": True, "first_result": None})
+        return
+    say(f"Database {target.database} runs already.")
+    show(describe(target))
+
+
+def _facts(target: Target) -> dict[str, Any]:
+    """What a script wants to know about the database that runs."""
+    return {
+        "database": target.database,
+        "bootstrap": target.bootstrap,
+        "home": str(target.settings.home),
+        "folder": str(target.place.folder),
+        "pipeline": target.place.status(),
+    }
+
+
+def _fetch_jars(target: Target, phases: Phases) -> None:
+    """Fetch what is missing of the jars, with progress."""
+    from streamydb import jars
+
+    confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
+    missing = [conf for conf in confs if jars.cached(conf, target.settings.cache) is None]
+    if not missing:
+        return
+    with phases.phase("Fetching jars (once)") as phase:
+        count = sum(len(jars.resolve(c, target.settings.cache, _noting(phase))) for c in missing)
+        phase.outcome = f"{count} jars in {target.settings.cache}"
+
+
+def _noting(phase: Phase) -> Any:  # noqa: ANN401 - a callback
+    """A progress callback that shows up in the phase's line."""
+
+    def note(progress: Progress) -> None:
+        phase.note(f"{progress.conf}, {progress.stage} {progress.artifacts} {progress.name}")
+
+    return note
+
+
+def _start_broker(target: Target, port: int | None, phases: Phases) -> None:
+    """Start the embedded broker unless another one is named or it runs."""
+    from streamydb.broker import find_broker, start_detached
+
+    settings = target.settings
+    if settings.bootstrap is not None:
+        return
+    title = "Kafka broker" if find_broker(settings.home) is None else "Kafka broker (running)"
+    with phases.phase(title) as phase:
+        phase.note("starting the JVM")
+        phase.outcome = start_detached(settings.home, port=port).bootstrap
+
+
+def _start_pipeline(target: Target, master: str, timeout_s: float, phases: Phases) -> None:
+    """Create the topics and start the pipeline unless it is on its way already; wait for it."""
+    from streamydb.cli.launch import start_pipeline, wait_until_ready
+
+    with phases.phase("Topics") as phase:
+        phase.outcome = ", ".join(create_database(target).all())
+    with phases.phase("Pipeline") as phase:
+        if target.place.pipeline() is None:
+            start_pipeline(target, master)
+        status = wait_until_ready(target, timeout_s, phase)
+        phase.outcome = f"running on Spark {master}, process {status.pid}"
+
+
+def _first_transaction(target: Target, phases: Phases) -> Result:
+    """Run a transaction through the database and return its result."""
+    from streamydb.cli.calls import call
+
+    with phases.phase("First transaction") as phase:
+        phase.note("waiting for its result")
+        payload = {
+            "updates": [{"op": "put", "key": HELLO_KEY, "value": "world"}],
+            "reads": [HELLO_KEY],
+        }
+        result = call(target, payload, FIRST_RESULT_S_MAX)
+        phase.outcome = f"{result.status}, seq {result.seq}, reads {_compact(result.reads)}"
+    return result
+
+
+def _compact(value: object) -> str:
+    """JSON on one line for people."""
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _tell_next(target: Target) -> None:
+    """What to try now."""
+    option = _options(target)
+    say()
+    say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
+    say(f"  streamydb txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
+    say(f"  streamydb txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
+    say(f"  streamydb watch changes{option} --from-start --follow")
+    say(f"  streamydb check{option}        proves the database against a serial replay")
+    say(f"  streamydb status{option}  |  streamydb doctor{option}  |  streamydb down{option}")
+
+
+def _options(target: Target) -> str:
+    """The options that name this database again."""
+    fields = target.settings.model_fields_set
+    text = f" --database {target.database}" if target.database != "bank" else ""
+    return text + (f" --home {target.settings.home}" if "home" in fields else "")
+
+
+def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
+    """Stop one database's pipeline; False if it did not run."""
+    from streamydb import processes
+    from streamydb.place import PIPELINE, Place
+
+    place = Place(home, name)
+    if place.pipeline() is None:
+        return False
+    with phases.phase(f"Stopping the pipeline of {name}") as phase:
+        phase.note("it finishes its batch")
+        return processes.stop(place.folder, PIPELINE, grace_s)
+
+
+def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
+    """Stop the embedded broker; False if it did not run."""
+    from streamydb.broker import find_broker, stop_detached
+
+    if find_broker(home) is None:
+        return False
+    with phases.phase("Stopping the Kafka broker"):
+        return stop_detached(home, timeout_s=grace_s)
+
+
+def _others_running(target: Target) -> list[str]:
+    """Other databases of this home whose pipelines run on the embedded broker."""
+    from streamydb.place import Place, databases
+
+    home = target.settings.home
+    return [
+        name
+        for name in databases(home)
+        if name != target.database and Place(home, name).pipeline() is not None
+    ]

@@ -1,0 +1,241 @@
+"""Columns: variable-length byte strings, tables of columns, and their binary form.
+
+Everything between the stages of the query travels as blocks: a msgpack header that names the arrays,
+followed by the raw arrays. Nothing in a block is executable, so a block read from Kafka is safe to
+decode, and decoding copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.errors import RecordError
+from streamydb.jit import kernel
+
+__all__ = ["Array", "Bytes", "Ragged", "Table", "pack", "starts_of", "unpack"]
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+_MAGIC = b"SDB1"
+_ALIGN = 8
+
+
+@kernel
+def _take_ragged(data: Bytes, offsets: Offsets, index: Offsets) -> tuple[Bytes, Offsets]:
+    out_offsets = np.empty(len(index) + 1, np.int64)
+    out_offsets[0] = 0
+    for i in range(len(index)):
+        out_offsets[i + 1] = out_offsets[i] + offsets[index[i] + 1] - offsets[index[i]]
+    out = np.empty(out_offsets[-1], np.uint8)
+    for i in range(len(index)):
+        at = out_offsets[i]
+        for j in range(offsets[index[i]], offsets[index[i] + 1]):
+            out[at] = data[j]
+            at += 1
+    return out, out_offsets
+
+
+@kernel
+def _expand(starts: Offsets, counts: Offsets, index: Offsets) -> Offsets:
+    total = 0
+    for i in index:
+        total += counts[i]
+    out = np.empty(total, np.int64)
+    at = 0
+    for i in index:
+        for j in range(counts[i]):
+            out[at] = starts[i] + j
+            at += 1
+    return out
+
+
+def starts_of(counts: Array) -> Offsets:
+    """Exclusive prefix sums of ``counts`` with the total at the end; shape (n + 1,), int64."""
+    out = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+@dataclass(slots=True)
+class Ragged:
+    """``n`` byte strings in one buffer: element i is ``data[offsets[i]:offsets[i + 1]]``."""
+
+    data: Bytes
+    offsets: Offsets
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Ragged:
+        """Build from a sequence of byte strings."""
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        return cls(np.frombuffer(b"".join(values), np.uint8), starts_of(lengths))
+
+    @classmethod
+    def empty(cls, n: int = 0) -> Ragged:
+        """``n`` empty strings."""
+        return cls(np.empty(0, np.uint8), np.zeros(n + 1, np.int64))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Ragged]) -> Ragged:
+        """All elements of ``parts``, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.empty()
+        data = np.concatenate([p.data[p.offsets[0] : p.offsets[-1]] for p in parts])
+        return cls(data, starts_of(np.concatenate([np.diff(p.offsets) for p in parts])))
+
+    def __len__(self) -> int:
+        """The number of strings."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> bytes:
+        """Element ``i`` as bytes."""
+        return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    def tolist(self) -> list[bytes]:
+        """All elements as a list of bytes."""
+        raw = self.data.tobytes()
+        bounds = self.offsets.tolist()
+        return [raw[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def lengths(self) -> Offsets:
+        """The length of every element in bytes; shape (n,)."""
+        return np.diff(self.offsets)
+
+    def take(self, index: Array) -> Ragged:
+        """The elements at ``index``, in that order."""
+        return Ragged(*_take_ragged(self.data, self.offsets, index.astype(np.int64, copy=False)))
+
+
+@dataclass(slots=True)
+class Table:
+    """Rows as columns: fixed-width ``cols``, byte-string ``texts``, and ``children`` tables.
+
+    A child is ``(counts, table)``: row i owns ``counts[i]`` consecutive rows of the child table.
+    """
+
+    cols: dict[str, Array] = field(default_factory=dict)
+    texts: dict[str, Ragged] = field(default_factory=dict)
+    children: dict[str, tuple[Array, Table]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        for col in self.cols.values():
+            return len(col)
+        for text in self.texts.values():
+            return len(text)
+        for counts, _ in self.children.values():
+            return len(counts)
+        return 0
+
+    def take(self, index: Array) -> Table:
+        """The rows at ``index``, in that order, with their children."""
+        index = np.ascontiguousarray(index, np.int64)
+        children = {}
+        for name, (counts, child) in self.children.items():
+            rows = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
+            children[name] = (counts[index], child.take(rows))
+        return Table(
+            {name: col[index] for name, col in self.cols.items()},
+            {name: text.take(index) for name, text in self.texts.items()},
+            children,
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Table]) -> Table:
+        """The rows of ``parts``, in order; all have the same columns."""
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0]
+        children = {}
+        for name in first.children:
+            counts = np.concatenate([p.children[name][0] for p in parts])
+            children[name] = (counts, cls.concat([p.children[name][1] for p in parts]))
+        return cls(
+            {name: np.concatenate([p.cols[name] for p in parts]) for name in first.cols},
+            {name: Ragged.concat([p.texts[name] for p in parts]) for name in first.texts},
+            children,
+        )
+
+    def flatten(self, prefix: str = "") -> dict[str, Array]:
+        """All arrays by path, as :func:`pack` takes them."""
+        arrays = {prefix + name: col for name, col in self.cols.items()}
+        for name, text in self.texts.items():
+            base = text.offsets[0]
+            arrays[f"{prefix}{name}$"] = text.data[base : text.offsets[-1]]
+            arrays[f"{prefix}{name}#"] = text.offsets - base
+        for name, (counts, child) in self.children.items():
+            arrays[f"{prefix}{name}*"] = counts
+            arrays.update(child.flatten(f"{prefix}{name}."))
+        return arrays
+
+    @classmethod
+    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Table:
+        """The table whose arrays were flattened under ``prefix``."""
+        table = cls()
+        for path, array in arrays.items():
+            if not path.startswith(prefix) or "." in path[len(prefix) :]:
+                continue
+            name = path[len(prefix) :]
+            if name.endswith("$"):
+                table.texts[name[:-1]] = Ragged(array, arrays[path[:-1] + "#"])
+            elif name.endswith("*"):
+                child = cls.unflatten(arrays, f"{prefix}{name[:-1]}.")
+                table.children[name[:-1]] = (array, child)
+            elif not name.endswith("#"):
+                table.cols[name] = array
+        return table
+
+
+def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> bytes:
+    """Encode named one-dimensional arrays and a small header as one block."""
+    names = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
+    head = msgspec.msgpack.encode([header, names])
+    parts: list[bytes | memoryview] = [_MAGIC, len(head).to_bytes(4, "little"), head]
+    at = 8 + len(head)
+    for array in arrays.values():
+        pad = -at % _ALIGN
+        parts.append(b"\0" * pad)
+        parts.append(memoryview(np.ascontiguousarray(array)).cast("B") if len(array) else b"")
+        at += pad + array.nbytes
+    return b"".join(parts)
+
+
+def unpack(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Decode a block into its header and arrays (views into ``block``).
+
+    Raises:
+        RecordError: the bytes are not a block that :func:`pack` wrote.
+
+    """
+    try:
+        if block[:4] != _MAGIC:
+            raise RecordError("a block does not start with its magic number")
+        at = 8 + int.from_bytes(block[4:8], "little")
+        header, names = msgspec.msgpack.decode(block[8:at], type=_HEADER)
+        arrays = {}
+        for name, dtype, length in names:
+            at += -at % _ALIGN
+            kind = np.dtype(dtype)
+            arrays[name] = np.frombuffer(block, kind, length, at)
+            at += kind.itemsize * length
+    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        raise RecordError(f"a block cannot be decoded: {error}") from error
+    return header, arrays
+
+
+_HEADER = tuple[dict[str, Any], list[tuple[str, str, int]]]
+
+
+def merge_tables(tables: Iterable[Table]) -> Table | None:
+    """Concatenate the non-empty tables, or None when there is none."""
+    parts = [t for t in tables if len(t)]
+    return Table.concat(parts) if parts else None

@@ -1,0 +1,86 @@
+"""Exceptions and reason codes: every way to say no, in one place.
+
+A *reason code* is what a client sees in the ``code`` field of a result. Codes are stable: they are
+part of the wire contract, and no text of a library ever reaches an output. An *exception* is what a
+caller of the Python API sees; its message says what happened, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+INVALID_JSON: Final = "invalid-json"
+INVALID_TRANSACTION: Final = "invalid-transaction"
+INVALID_ID: Final = "invalid-id"
+INVALID_KEY: Final = "invalid-key"
+NULL_VALUE: Final = "null-value"
+NUMBER_RANGE: Final = "number-range"
+TOO_DEEP: Final = "too-deep"
+TRANSACTION_TOO_LARGE: Final = "transaction-too-large"
+TOO_MANY_KEYS: Final = "too-many-keys"
+VALUE_TOO_LARGE: Final = "value-too-large"
+DUPLICATE_UPDATE: Final = "duplicate-update"
+UNKNOWN_PROCEDURE: Final = "unknown-procedure"
+ID_REUSED: Final = "id-reused"
+
+CHECK_FAILED: Final = "check-failed"
+BOUND_VIOLATED: Final = "bound-violated"
+NOT_A_NUMBER: Final = "not-a-number"
+NOT_A_LIST: Final = "not-a-list"
+OVERFLOW: Final = "overflow"
+RESULT_TOO_LARGE: Final = "result-too-large"
+INTERNAL: Final = "internal"
+
+REJECTED_CODES: Final[dict[str, str]] = {
+    INVALID_JSON: "The record is empty or not JSON (RFC 8259, UTF-8, no lone surrogates).",
+    INVALID_TRANSACTION: "Not a transaction: a field is missing, unknown or of another type.",
+    INVALID_ID: "The id is missing, not a string, empty, too long, or has a control character.",
+    INVALID_KEY: "A key is not a string, is empty, or is too long.",
+    NULL_VALUE: "The record has no value (a tombstone), or a put stores null; use delete.",
+    NUMBER_RANGE: "An integer does not fit in 64 bits, or a number is beyond a double.",
+    TOO_DEEP: "Arrays and objects are nested too deeply.",
+    TRANSACTION_TOO_LARGE: "The record has too many bytes.",
+    TOO_MANY_KEYS: "The transaction touches too many different keys.",
+    VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
+    DUPLICATE_UPDATE: "Two updates name the same key.",
+    UNKNOWN_PROCEDURE: "The called procedure does not exist.",
+    ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
+}
+"""Codes of results with status ``rejected``: the record never was a transaction."""
+
+ABORTED_CODES: Final[dict[str, str]] = {
+    CHECK_FAILED: "An assert or a check does not hold; `failed` lists those that do not.",
+    BOUND_VIOLATED: "The result of an add is below its min or above its max.",
+    NOT_A_NUMBER: "An add, max, min or next_id met a value that is not a (whole) number.",
+    NOT_A_LIST: "An append met a value that is not a list.",
+    OVERFLOW: "The result of an add or next_id leaves 64 bits, or is not finite.",
+    VALUE_TOO_LARGE: "An append would make the value too large.",
+    RESULT_TOO_LARGE: "The values that were read do not fit in one result record.",
+    INTERNAL: "A fault in streamy-db itself; a dead letter was written. Please report it.",
+}
+"""Codes of results with status ``aborted``: executed, and nothing was written."""
+
+
+class StreamyError(Exception):
+    """Base of all exceptions that streamy-db raises on purpose."""
+
+
+class ConfigurationError(StreamyError):
+    """A setting, topic or folder is not as it must be; the message has the exact fix."""
+
+
+class InvariantViolation(StreamyError):  # noqa: N818 - named for what it is
+    """Something that cannot be true is: the query stops rather than write a wrong value."""
+
+
+class RecordError(StreamyError):
+    """Bytes that were read are not a record of the expected kind."""
+
+
+class ValueRejected(StreamyError):  # noqa: N818 - the verb of the wire contract
+    """A Python object is not a value; ``code`` is the reason code of a transaction with it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the reason ``code`` beside the message."""
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,62 @@
+"""Stable hashes of keys, ids and payloads: the same on every machine, process and release.
+
+A 64-bit multiply-and-rotate hash over 8-byte words (in the manner of wyhash and xxHash, finished with
+Stafford's variant 13 of the splitmix64 finaliser). It decides which shard a key lives on, so it must
+never change. Two seeds together give the 128 bits by which a transaction id is recognised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Bytes, Ragged
+from streamydb.jit import kernel
+
+__all__ = ["ID_SEED", "KEY_SEED", "PAYLOAD_SEED", "hash_bytes", "hash_ragged", "shard_of"]
+
+KEY_SEED = 0
+ID_SEED = 0x9E3779B97F4A7C15
+PAYLOAD_SEED = 0xC2B2AE3D27D4EB4F
+
+
+@kernel
+def _mix(h: np.uint64) -> np.uint64:
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+@kernel
+def _hash_all(
+    data: Bytes, offsets: npt.NDArray[np.int64], seed: np.uint64
+) -> npt.NDArray[np.uint64]:
+    n = len(offsets) - 1
+    out = np.empty(n, np.uint64)
+    for i in range(n):
+        start, end = offsets[i], offsets[i + 1]
+        h = seed ^ (np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15))
+        word, filled = np.uint64(0), 0
+        for j in range(start, end):
+            word |= np.uint64(data[j]) << np.uint64(8 * filled)
+            filled += 1
+            if filled == 8:
+                h = _mix(h ^ word) * np.uint64(0xD6E8FEB86659FD93)
+                word, filled = np.uint64(0), 0
+        out[i] = _mix(h ^ word ^ (np.uint64(filled) << np.uint64(60)))
+    return out
+
+
+def hash_ragged(values: Ragged, seed: int = KEY_SEED) -> npt.NDArray[np.uint64]:
+    """Hash every element of ``values``; shape (n,), uint64."""
+    return _hash_all(values.data, values.offsets, np.uint64(seed))
+
+
+def hash_bytes(value: bytes, seed: int = KEY_SEED) -> int:
+    """Hash one byte string; the same function as :func:`hash_ragged`, in [0, 2**64)."""
+    return int(hash_ragged(Ragged.of([value]), seed)[0])
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """The shard that owns ``key`` (UTF-8) in a database of ``shards`` shards."""
+    return hash_bytes(key) % shards

@@ -1,0 +1,293 @@
+"""Fetches the jars of `ivy.xml` into the user's cache, with the Ivy that comes inside PySpark.
+
+The first call for a configuration downloads; later ones only look at the stamp that the first one
+left, so they are instant and need no network. A stamp belongs to the manifest's hash: a changed
+manifest is resolved again, beside the old jars.
+
+    python -m streamydb.jars [--cache FOLDER] [--class-path] [pipeline] [broker]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from streamydb.errors import ConfigurationError
+from streamydb.filelock import file_lock
+from streamydb.javahome import JavaError, find_java
+from streamydb.shipped import shipped_file
+
+__all__ = [
+    "CONFIGURATIONS",
+    "JarsError",
+    "Progress",
+    "cache_folder",
+    "cached",
+    "class_path",
+    "main",
+    "parse_line",
+    "resolve",
+]
+
+CONFIGURATIONS = ("pipeline", "broker")
+"""The configurations of the manifest: Spark's additions, and the embedded Kafka broker."""
+
+_STAMP = "resolved.json"
+_FOUND = re.compile(r"^\s*found (\S+) in ")
+_DOWNLOADING = re.compile(r"^downloading \S*/(\S+?\.jar)")
+_DOWNLOADED = re.compile(r"^\s*\[SUCCESSFUL \] \S+!(\S+?)(?:\(\w+\))? ")
+_PROBLEM = re.compile(
+    r"unresolved dependenc|not found|download failed|FAILED|UNRESOLVED"
+    r"|Server access error|Host .* not found|timed out|refused|Exception",
+    re.IGNORECASE,
+)
+_CAUSE = re.compile(r"Server access error|Exception|timed out")
+_TAIL_LINES = 400
+_PROBLEM_LINES_MAX = 12
+
+
+class JarsError(ConfigurationError):
+    """The jars could not be fetched; the message says what failed, where, and what to do next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a resolution has come.
+
+    Attributes:
+        conf: the configuration under way.
+        stage: "resolving" (reading the registry's metadata), "downloading" or "done".
+        artifacts: the number of modules found, jars downloaded or jars in place, by stage.
+        name: the module or jar last seen.
+    """
+
+    conf: str
+    stage: str
+    artifacts: int
+    name: str
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the user cache: `$STREAMYDB_CACHE`, or `~/.cache/streamydb`."""
+    environ = os.environ if environ is None else environ
+    own = environ.get("STREAMYDB_CACHE")
+    return Path(own).expanduser() if own else Path.home() / ".cache" / "streamydb"
+
+
+def cached(conf: str, cache: Path | None = None, manifest: Path | None = None) -> list[Path] | None:
+    """Return the jars of `conf` if the cache has them all, None if they have to be fetched."""
+    folder = _folder(conf, cache or cache_folder(), manifest or shipped_file("ivy.xml"))
+    try:
+        sizes: dict[str, int] = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
+        complete = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return None
+    return [folder / name for name in sorted(sizes)] if complete and sizes else None
+
+
+def resolve(
+    conf: str,
+    cache: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    manifest: Path | None = None,
+) -> list[Path]:
+    """Return the jars of a configuration, sorted by name, fetching them first when need be.
+
+    Any number of processes may call this at once: one fetches, the others wait for it.
+
+    Args:
+        conf: "pipeline" or "broker".
+        cache: the cache folder; `cache_folder()` when None.
+        progress: called for every module found and every jar downloaded.
+        manifest: another `ivy.xml`, for tests.
+
+    Raises:
+        JarsError: the registry is out of reach, an artifact is missing, or Ivy is.
+        JavaError: no usable Java.
+        ValueError: there is no such configuration.
+    """
+    if conf not in CONFIGURATIONS:
+        msg = f"no configuration {conf!r} in ivy.xml; there are {', '.join(CONFIGURATIONS)}"
+        raise ValueError(msg)
+    cache = cache or cache_folder()
+    manifest = manifest or shipped_file("ivy.xml")
+    if (jars := cached(conf, cache, manifest)) is not None:
+        return jars
+    try:
+        with file_lock(cache / "jars.lock"):
+            if (jars := cached(conf, cache, manifest)) is None:
+                jars = _fetch(conf, cache, manifest, progress or (lambda _: None))
+    except OSError as error:
+        msg = (
+            f"Could not write the jar cache {cache}: {error}. Free some space (about 200 MB are "
+            "needed), or name a writable folder in STREAMYDB_CACHE."
+        )
+        raise JarsError(msg) from error
+    return jars
+
+
+def class_path(jars: Iterable[Path]) -> str:
+    """Join jars to a JVM class path."""
+    return os.pathsep.join(str(jar) for jar in jars)
+
+
+def parse_line(line: str) -> tuple[str, str] | None:
+    """Read a line of Ivy's output: (stage or "downloaded", name), or None without progress."""
+    if match := _FOUND.match(line):
+        return "resolving", match[1]
+    if match := _DOWNLOADING.match(line):
+        return "downloading", match[1]
+    if match := _DOWNLOADED.match(line):
+        return "downloaded", match[1]
+    return None
+
+
+def _folder(conf: str, cache: Path, manifest: Path) -> Path:
+    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
+    return cache / "jars" / f"{conf}-{digest}"
+
+
+def _fetch(
+    conf: str, cache: Path, manifest: Path, progress: Callable[[Progress], None]
+) -> list[Path]:
+    target = _folder(conf, cache, manifest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{conf}-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / "jars"
+        fresh.mkdir()
+        _run_ivy(_command(conf, cache, manifest, fresh), conf, progress)
+        sizes = {jar.name: jar.stat().st_size for jar in fresh.glob("*.jar")}
+        if not sizes:
+            msg = f"Ivy reported success but fetched no jar for {conf!r} of {manifest}."
+            raise JarsError(msg)
+        (fresh / _STAMP).write_text(json.dumps(sizes, indent=1, sort_keys=True), encoding="utf-8")
+        if target.exists():
+            shutil.rmtree(target)
+        fresh.rename(target)
+    progress(Progress(conf, "done", len(sizes), ""))
+    return [target / name for name in sorted(sizes)]
+
+
+def _command(conf: str, cache: Path, manifest: Path, into: Path) -> list[str]:
+    command = [str(find_java().path), *_proxy_options(os.environ)]
+    command += [f"-Divy.default.ivy.user.dir={cache / 'ivy'}", "-jar", str(_ivy_jar())]
+    if settings := os.environ.get("STREAMYDB_IVY_SETTINGS"):
+        if not Path(settings).is_file():
+            msg = f"STREAMYDB_IVY_SETTINGS is {settings}, which is not a file. Correct or unset it."
+            raise JarsError(msg)
+        command += ["-settings", settings]
+    command += ["-ivy", str(manifest), "-confs", conf, "-cache", str(cache / "ivy" / "cache")]
+    return [*command, "-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    found = sorted(jar for place in places for jar in (Path(place) / "jars").glob("ivy-*.jar"))
+    if not found:
+        where = ", ".join(places) or "this Python"
+        msg = f"No ivy-*.jar in the jars folder of PySpark ({where}). Install `pyspark` again."
+        raise JarsError(msg)
+    return found[-1]
+
+
+def _proxy_options(environ: Mapping[str, str]) -> list[str]:
+    """Translate the proxy variables that curl and pip heed into Java's properties."""
+    options: list[str] = []
+    for scheme in ("http", "https"):
+        value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
+        if not value:
+            continue
+        parts = urlsplit(value if "//" in value else f"//{value}")
+        if parts.hostname:
+            options.append(f"-D{scheme}.proxyHost={parts.hostname}")
+            options.append(f"-D{scheme}.proxyPort={parts.port or 80}")
+    exempt = environ.get("no_proxy") or environ.get("NO_PROXY")
+    if options and exempt:
+        hosts = (host.strip() for host in exempt.split(","))
+        wild = "|".join(f"*{host}" if host.startswith(".") else host for host in hosts if host)
+        options.append(f"-Dhttp.nonProxyHosts={wild}")
+    return options
+
+
+def _run_ivy(command: Sequence[str], conf: str, progress: Callable[[Progress], None]) -> None:
+    counts = {"resolving": 0, "downloaded": 0}
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ivy:
+        for line in ivy.stdout or ():
+            tail.append(line.rstrip())
+            if (seen := parse_line(line)) is None:
+                continue
+            stage, name = seen
+            if stage in counts:
+                counts[stage] += 1
+            if stage == "resolving":
+                progress(Progress(conf, stage, counts[stage], name))
+            else:
+                progress(Progress(conf, "downloading", counts["downloaded"], name))
+    if ivy.returncode != 0:
+        raise JarsError(_failure(conf, tail, ivy.returncode))
+
+
+def _failure(conf: str, tail: Iterable[str], code: int) -> str:
+    lines = list(dict.fromkeys(line.strip() for line in tail if line.strip()))
+    problems = [line for line in lines if _PROBLEM.search(line)] or lines
+    problems.sort(key=lambda line: _CAUSE.search(line) is None)
+    shown = "\n".join(f"  {line}" for line in problems[:_PROBLEM_LINES_MAX])
+    return (
+        f"Could not fetch the jars of {conf!r} (Ivy ended with exit code {code}). It said:\n"
+        f"{shown}\n"
+        "Is the Maven registry within reach? Behind a proxy set HTTPS_PROXY. For a mirror write\n"
+        "an ivysettings.xml that names it and set STREAMYDB_IVY_SETTINGS to its path. A cache\n"
+        "that was filled on another machine works as well: copy it and set STREAMYDB_CACHE to it."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fetch the jars of the named configurations (all by default), showing progress; 0 = done."""
+    parser = argparse.ArgumentParser(prog="python -m streamydb.jars", description=main.__doc__)
+    parser.add_argument("confs", nargs="*", metavar="conf", help=f"of {', '.join(CONFIGURATIONS)}")
+    parser.add_argument("--cache", type=Path, help="the cache folder")
+    parser.add_argument(
+        "--class-path", action="store_true", help="print nothing but the jars, as a class path"
+    )
+    options = parser.parse_args(arguments)
+    quiet: bool = options.class_path
+    try:
+        for conf in options.confs or CONFIGURATIONS:
+            jars = resolve(conf, options.cache, None if quiet else _print_progress)
+            told = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
+            sys.stdout.write(f"{told}\n")
+    except (JarsError, JavaError, ValueError) as error:
+        sys.stderr.write(f"\n{error}\n")
+        return 1
+    return 0
+
+
+def _print_progress(step: Progress) -> None:
+    if sys.stdout.isatty():
+        end = "\n" if step.stage == "done" else ""
+        sys.stdout.write(f"\r\x1b[K{step.conf}: {step.stage} {step.artifacts} {step.name}{end}")
+    elif step.stage == "done" or step.artifacts % 10 == 1:
+        sys.stdout.write(f"{step.conf}: {step.stage} {step.artifacts} {step.name}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

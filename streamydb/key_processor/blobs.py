@@ -1,0 +1,53 @@
+"""Blobs: how state is kept where every access has a price.
+
+State lives in a store of named blobs (Spark's state store in the query, a dict in the simulator). Each plan
+appends one blob of writes; blobs are merged geometrically, as in a log-structured merge tree (O'Neil et
+al., 1996): a blob is merged with its predecessor while that is less than twice its size, so each write is
+merged O(log n) times and there are O(log n) blobs, whose total size stays proportional to the live data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["Blob", "BlobStore", "merge_from"]
+
+
+class BlobStore(Protocol):
+    """Named blobs; a step's puts and deletes become durable together, or not at all."""
+
+    def get(self, name: str) -> bytes | None:
+        """The blob, or None."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store or replace a blob."""
+
+    def delete(self, name: str) -> None:
+        """Remove a blob; nothing happens when it is absent."""
+
+
+class Blob(msgspec.Struct, gc=False):
+    """One entry of an index of blobs, oldest first: plans ``first`` to ``last``, and what they lead to."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+    digest: str
+
+
+def merge_from(sizes: Sequence[int]) -> int:
+    """Where to begin merging a run of blobs: everything from this position on becomes one blob.
+
+    Returns:
+        A position below ``len(sizes) - 1`` when something is to be merged, else ``len(sizes)``.
+
+    """
+    start, total = len(sizes) - 1, sizes[-1] if sizes else 0
+    while start > 0 and sizes[start - 1] < 2 * total:
+        start -= 1
+        total += sizes[start]
+    return start if start < len(sizes) - 1 else len(sizes)

@@ -1,0 +1,172 @@
+"""What a shard grants to an executing partition: its transactions' payloads and its keys' values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Array, Ragged, Table
+from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.values import ShardValues
+from streamydb.sorter.planner import Plan
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.execution import (
+    NOT_A_DUPLICATE,
+    PLAN_DUPLICATE,
+    REUSED,
+    WINDOW_DUPLICATE,
+)
+from streamydb.txn_processor.result import plain_result
+
+__all__ = ["Granter"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Duplicates:
+    """Per home transaction: what kind of duplicate, of which seq, and the original's result."""
+
+    kind: npt.NDArray[np.uint8]
+    of: Ints
+    verdict: list[bytes]
+
+
+@dataclass(slots=True)
+class Granter:
+    """Makes the grants of one shard for one plan."""
+
+    shard: int
+    shards: int
+    values: ShardValues
+    ids: IdWindow
+
+    def grants(self, released: Table, plan: Plan, earlier: Ints) -> list[tuple[int, Table, Table]]:
+        """(partition, transactions, slots) for every partition that has something from this shard.
+
+        Also remembers the ids that the plan's transactions use.
+        """
+        counts, keys = released.children["keys"]
+        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        txns = self._transactions(released, plan, earlier, at_home)
+        owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
+        slots = self._slots(keys, plan, owned)
+        procs = np.unique(plan.proc).tolist()
+        if len(procs) == 1:
+            return [(procs[0], txns, slots)]
+        wanted = _slots_by_proc(plan, counts, owned)
+        home_proc = plan.proc[at_home]
+        grants = []
+        for proc in procs:
+            part = txns.take(np.flatnonzero(home_proc == proc))
+            values = slots.take(wanted[proc])
+            if len(part) or len(values):
+                grants.append((proc, part, values))
+        return grants
+
+    def _slots(self, keys: Table, plan: Plan, owned: Ints) -> Table:
+        """The values of the slots whose keys live here."""
+        texts = keys.texts["key"].take(plan.first[owned])
+        values = self.values.read(texts)
+        values.cols["slot"] = owned
+        values.texts["key"] = texts
+        return values
+
+    def _transactions(
+        self, released: Table, plan: Plan, earlier: Ints, at_home: Ints
+    ) -> Table:
+        """The payloads that live here, with positions, slots of all keys, and duplicates marked."""
+        home = released.children["home"][1]
+        every = len(at_home) == len(released)
+        counts, _ = released.children["keys"]
+        keys = (counts, Table({"slot": plan.slot}))
+        base = Table({name: released.cols[name] for name in _POSITION}, {}, {"keys": keys})
+        base = base if every else base.take(at_home)
+        duplicates = self._duplicates(released, home, at_home, earlier)
+        cols = {
+            **base.cols,
+            "code": home.cols["code"],
+            "duplicate": duplicates.kind,
+            "original": duplicates.of,
+        }
+        texts = {**home.texts, "verdict": Ragged.of(duplicates.verdict)}
+        if not duplicates.verdict:
+            texts["verdict"] = Ragged.empty(len(at_home))
+        children = {"keys": base.children["keys"], "steps": home.children["steps"]}
+        return Table(cols, texts, children)
+
+    def _duplicates(
+        self, released: Table, home: Table, at_home: Ints, earlier: Ints
+    ) -> _Duplicates:
+        """Find the transactions whose id was used before, and remember the ids of the others."""
+        cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
+        cols["payload"] = home.cols["payload"]
+        seqs, window = cols["seq"], self.ids.state.window
+        valid = cols["kind"] != p.REJECTED
+        id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
+        before = int(released.cols["seq"][0]) - 1
+        last = self.ids.last_use(id0, id1, before)
+        found = _Duplicates(
+            np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64), []
+        )
+        hit = np.flatnonzero(valid & (last > np.maximum(seqs - window, 0)))
+        suspects = np.union1d(hit, _repeated(earlier, at_home))
+        if len(suspects):
+            found.verdict = [b""] * len(seqs)
+            self._resolve(suspects, cols, last, home.texts["id"], found)
+        used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
+        names = ("id0", "id1", "payload", "seq", "ts", "part", "off")
+        self.ids.remember(
+            Table({name: cols[name][used] for name in names}), int(released.cols["seq"][-1])
+        )
+        return found
+
+    def _resolve(
+        self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
+    ) -> None:
+        """Decide in seq order which suspects are duplicates, and of what."""
+        in_plan: dict[tuple[int, int], tuple[int, int]] = {}
+        window = self.ids.state.window
+        for i in suspects.tolist():
+            key = (int(cols["id0"][i]), int(cols["id1"][i]))
+            seq, payload = int(cols["seq"][i]), int(cols["payload"][i])
+            original, known = in_plan.get(key, (int(last[i]), -1))
+            if original <= max(seq - window, 0):
+                in_plan[key] = (seq, payload)
+                continue
+            inside = key in in_plan
+            use = {"payload": known} if inside else self.ids.use(original)
+            found.of[i] = original
+            if use["payload"] != payload:
+                found.kind[i] = REUSED
+            elif inside:
+                found.kind[i] = PLAN_DUPLICATE
+            else:
+                found.kind[i] = WINDOW_DUPLICATE
+                verdict = self.ids.verdict(original)
+                found.verdict[i] = verdict or plain_result(
+                    ids[i], original, use["ts"], use["part"], use["off"]
+                )
+
+
+def _repeated(earlier: Ints, at_home: Ints) -> Ints:
+    """Positions among ``at_home`` of transactions whose id occurs more than once in the plan."""
+    later = np.flatnonzero(earlier >= 0)
+    if not len(later):
+        return later
+    return np.flatnonzero(np.isin(at_home, np.concatenate([later, earlier[later]])))
+
+
+_POSITION = ("seq", "ts", "part", "off", "kind")
+
+
+def _slots_by_proc(plan: Plan, counts: Array, owned: Ints) -> dict[int, Ints]:
+    """Per partition, the positions in ``owned`` of the slots that its transactions touch."""
+    width = int(plan.proc.max(initial=0)) + 1
+    pairs = np.unique(plan.slot * width + np.repeat(plan.proc, counts))
+    where = np.full(len(plan.first), -1, np.int64)
+    where[owned] = np.arange(len(owned))
+    local, proc = where[pairs // width], pairs % width
+    return {q: local[(proc == q) & (local >= 0)] for q in range(width)}

@@ -1,0 +1,59 @@
+"""Limits on everything, in one module, published by ``streamydb limits`` and tested at n and n + 1.
+
+Units are last in the names. The limits of records are part of the contract: a change of one of them
+changes which transactions are valid, and so the history that a log stands for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ID_BYTES_MAX: Final = 128
+KEY_BYTES_MAX: Final = 480
+VALUE_BYTES_MAX: Final = 262_144
+KEYS_PER_TRANSACTION_MAX: Final = 10_000
+TRANSACTION_BYTES_MAX: Final = 900_000
+RESULT_BYTES_MAX: Final = 900_000
+DEPTH_MAX: Final = 64
+FAILED_ENTRIES_MAX: Final = 100
+FAILED_VALUE_BYTES_MAX: Final = 1_024
+DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
+ID_WINDOW_DEFAULT: Final = 1_048_576
+PLAN_RECORDS_MAX: Final = 400_000
+LOCK_QUEUE_MAX: Final = 100_000
+PARTITIONS_MAX: Final = 1_024
+SHARDS_MAX: Final = 64
+FEEDBACK_BLOCK_BYTES_MAX: Final = 800_000
+DATABASE_NAME_CHARACTERS_MAX: Final = 48
+
+INTEGER_MIN: Final = -(2**63)
+INTEGER_MAX: Final = 2**63 - 1
+INTEGRAL_FLOAT_MAX: Final = 2**53
+MARKER_NUMBER_MAX: Final = 2**53 - 1
+
+DESCRIPTIONS: Final[dict[str, str]] = {
+    "ID_BYTES_MAX": "UTF-8 bytes of a transaction's id",
+    "KEY_BYTES_MAX": "UTF-8 bytes of a key",
+    "VALUE_BYTES_MAX": "bytes of a value in canonical JSON",
+    "KEYS_PER_TRANSACTION_MAX": "different keys that one transaction touches",
+    "TRANSACTION_BYTES_MAX": "bytes of a transaction record",
+    "RESULT_BYTES_MAX": "bytes of a result record (without its duplicate field)",
+    "DEPTH_MAX": "nested arrays and objects in a record, itself included",
+    "FAILED_ENTRIES_MAX": "failed checks that a result lists",
+    "FAILED_VALUE_BYTES_MAX": "bytes of an actual value in a failed check, else left out",
+    "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
+    "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
+    "PLAN_RECORDS_MAX": "records released into one plan",
+    "LOCK_QUEUE_MAX": "transactions that wait for one key",
+    "PARTITIONS_MAX": "partitions of the transactions topic",
+    "SHARDS_MAX": "shards of a database",
+    "FEEDBACK_BLOCK_BYTES_MAX": "bytes of one feedback block",
+    "DATABASE_NAME_CHARACTERS_MAX": "characters of a database's name",
+    "INTEGER_MIN": "smallest integer",
+    "INTEGER_MAX": "largest integer",
+    "INTEGRAL_FLOAT_MAX": "largest magnitude of a float that is stored as an integer",
+    "MARKER_NUMBER_MAX": "largest number of an epoch marker (ms)",
+}
+
+LIMITS: Final[dict[str, int]] = {name: globals()[name] for name in DESCRIPTIONS}
+"""Every limit by name."""

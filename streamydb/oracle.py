@@ -1,0 +1,400 @@
+"""The serial oracle: what streamy-db means, in plain single-threaded Python.
+
+Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this,
+byte for byte. It shares the decoding of records with the engine and nothing of the execution. It
+is written to be read: one record after the other, in the total order, on a dictionary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import UNSET, Raw
+
+from streamydb import errors, limits
+from streamydb.records import (
+    Add,
+    Append,
+    Change,
+    ChangeSource,
+    ChangeTransaction,
+    Check,
+    Delete,
+    Duplicate,
+    Failed,
+    Marker,
+    Max,
+    Min,
+    NextId,
+    Put,
+    Rejection,
+    Result,
+    Source,
+    Transaction,
+    Update,
+    canonical,
+    canonical_number,
+    dead_letter,
+    dead_letter_key,
+    decode,
+    decode_result,
+    decode_value,
+    encode_change,
+    encode_dead_letter,
+    encode_result,
+    is_number,
+)
+from streamydb.records.change import CONNECTOR
+from streamydb.records.result import NULL
+from streamydb.total_order import LogRecord, Ordered, order, released
+
+__all__ = [
+    "LogRecord",
+    "Oracle",
+    "Ordered",
+    "OutputRecord",
+    "Replay",
+    "order",
+    "released",
+    "replay",
+    "run",
+]
+
+Topic: TypeAlias = Literal["results", "changes", "deadletters"]
+
+
+class OutputRecord(NamedTuple):
+    """A record that the pipeline writes: topic (without the database's name), key and value."""
+
+    topic: Topic
+    key: bytes | None
+    value: bytes | None
+
+
+class Replay(NamedTuple):
+    """What a log stands for: its outputs in order, the final state, the seq of the next record."""
+
+    outputs: list[OutputRecord]
+    state: dict[str, tuple[bytes, int]]
+    next_seq: int
+
+
+class _Verdict(NamedTuple):
+    """Seen ids: the seq, a hash of the payload, and the encoded result."""
+
+    seq: int
+    payload_hash: bytes
+    result: bytes
+
+
+class _Abort(Exception):  # noqa: N818 - a verdict, not an error
+    """An update cannot be made."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Oracle:
+    """Applies the records of the log one by one, in the total order.
+
+    ``state`` maps a key to its canonical value and its version (the seq that wrote it).
+    """
+
+    def __init__(self, database: str, id_window: int = limits.ID_WINDOW_DEFAULT) -> None:
+        """Start with an empty database; an id is remembered for ``id_window`` seqs."""
+        self.database = database
+        self.id_window = id_window
+        self.state: dict[str, tuple[bytes, int]] = {}
+        self.next_seq = 1
+        self._seen: OrderedDict[str, _Verdict] = OrderedDict()
+
+    def apply(
+        self, raw: bytes | None, partition: int, offset: int, ts_ms: int
+    ) -> list[OutputRecord]:
+        """The outputs of the next record in the total order, in output order; updates the state.
+
+        Args:
+            raw: the record's value; a marker is no transaction, takes no seq and has no outputs.
+            partition: where the record lies in the log.
+            offset: where the record lies in its partition.
+            ts_ms: the record's effective time.
+        """
+        record = decode(raw)
+        if isinstance(record, Marker):
+            return []
+        seq = self.next_seq
+        self.next_seq += 1
+        self._forget(seq)
+        place = _Place(self.database, seq, ts_ms, Source(partition, offset))
+        if isinstance(record, Rejection):
+            return _refuse(record, raw, place)
+        payload_hash = hashlib.sha256(raw or b"").digest()
+        seen = self._seen.get(record.id)
+        if seen is not None:
+            return _repeat(record.id, seen, payload_hash, place)
+        result, writes = self._execute(record, place)
+        encoded = encode_result(result)
+        self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
+        outputs = [OutputRecord("results", record.id.encode(), encoded)]
+        return outputs + self._write(record.id, writes, place)
+
+    def _forget(self, seq: int) -> None:
+        """Drop ids whose seq is not above seq - id_window; they lie in the order of their seqs."""
+        while self._seen:
+            oldest = next(iter(self._seen))
+            if self._seen[oldest].seq > seq - self.id_window:
+                return
+            del self._seen[oldest]
+
+    def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
+        """The result of a transaction and what it writes (key -> value, None = delete)."""
+        failed = self._failed_checks(txn)
+        if failed:
+            return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
+        writes: dict[str, bytes | None] = {}
+        for index, update in enumerate(txn.updates):
+            try:
+                after = _updated(update, self._value(update.key))
+            except _Abort as abort:
+                failed = [self._failed("update", index, update.key)]
+                return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
+            if after is not None or update.key in self.state:
+                writes[update.key] = after
+        reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
+        result = place.result(txn.id, "committed", reads=reads)
+        if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
+            return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
+        return result, writes
+
+    def _failed_checks(self, txn: Transaction) -> list[Failed]:
+        """The asserts and checks that do not hold on the state, at most as many as are listed."""
+        failed = []
+        for index, (key, expected) in enumerate(txn.asserts.items()):
+            if self._value(key) != expected:
+                failed.append(self._failed("assert", index, key))
+        for index, check in enumerate(txn.checks):
+            if not _holds(check, self._value(check.key), self._version(check.key)):
+                failed.append(self._failed("check", index, check.key))
+        return failed[: limits.FAILED_ENTRIES_MAX]
+
+    def _failed(self, check: Literal["assert", "check", "update"], index: int, key: str) -> Failed:
+        value = self._value(key)
+        if value is not None and len(value) > limits.FAILED_VALUE_BYTES_MAX:
+            return Failed(check, index, key, NULL, self._version(key), truncated=True)
+        return Failed(check, index, key, _raw(value), self._version(key))
+
+    def _write(
+        self, name: str, writes: Mapping[str, bytes | None], place: _Place
+    ) -> list[OutputRecord]:
+        """Put the writes into the state; their change records, a tombstone after each delete."""
+        outputs = []
+        for index, (key, after) in enumerate(writes.items(), start=1):
+            before = self._value(key)
+            value = place.change(name, index, before, after)
+            outputs.append(OutputRecord("changes", key.encode(), value))
+            if after is None:
+                outputs.append(OutputRecord("changes", key.encode(), None))
+                del self.state[key]
+            else:
+                self.state[key] = (after, place.seq)
+        return outputs
+
+    def _value(self, key: str) -> bytes | None:
+        return self.state[key][0] if key in self.state else None
+
+    def _version(self, key: str) -> int:
+        return self.state[key][1] if key in self.state else 0
+
+
+class _Place(NamedTuple):
+    """A record's place: the fields that all its outputs repeat."""
+
+    database: str
+    seq: int
+    ts_ms: int
+    source: Source
+
+    def result(
+        self,
+        name: str | None,
+        status: Literal["committed", "aborted", "rejected"],
+        *,
+        code: str | None = None,
+        reads: Mapping[str, bytes | None] | None = None,
+        failed: Sequence[Failed] = (),
+    ) -> Result:
+        """A result at this place."""
+        return Result(
+            id=name,
+            seq=self.seq,
+            ts_ms=self.ts_ms,
+            status=status,
+            reads={key: _raw(value) for key, value in (reads or {}).items()},
+            failed=list(failed),
+            code=code,
+            source=self.source,
+        )
+
+    def change(self, name: str, index: int, before: bytes | None, after: bytes | None) -> bytes:
+        """The encoded change number ``index`` of the transaction at this place."""
+        source = self.source
+        return encode_change(
+            Change(
+                op="d" if after is None else "c" if before is None else "u",
+                before=_raw(before),
+                after=_raw(after),
+                ts_ms=self.ts_ms,
+                source=ChangeSource(
+                    CONNECTOR, self.database, source.partition, source.offset, self.seq
+                ),
+                transaction=ChangeTransaction(name, index, index),
+            )
+        )
+
+
+def replay(
+    log: Mapping[int, Sequence[LogRecord]],
+    *,
+    database: str,
+    initial_partitions: int,
+    id_window: int = limits.ID_WINDOW_DEFAULT,
+) -> Replay:
+    """All that a pipeline makes of a log, as it is released (see ``released``)."""
+    oracle = Oracle(database, id_window)
+    outputs = list(run(oracle, released(log, initial_partitions)))
+    return Replay(outputs, oracle.state, oracle.next_seq)
+
+
+def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
+    """The outputs of records in the total order, one by one: for logs too long for a list."""
+    for record in records:
+        yield from oracle.apply(record.value, record.partition, record.offset, record.ts_ms)
+
+
+def _refuse(rejection: Rejection, raw: bytes | None, place: _Place) -> list[OutputRecord]:
+    """The result and the dead letter of a record that is no transaction."""
+    result = place.result(rejection.id, "rejected", code=rejection.code)
+    letter = dead_letter(
+        raw,
+        seq=place.seq,
+        ts_ms=place.ts_ms,
+        code=rejection.code,
+        id=rejection.id,
+        source=place.source,
+    )
+    key = None if rejection.id is None else rejection.id.encode()
+    return [
+        OutputRecord("results", key, encode_result(result)),
+        OutputRecord("deadletters", dead_letter_key(place.source), encode_dead_letter(letter)),
+    ]
+
+
+def _repeat(name: str, seen: _Verdict, payload_hash: bytes, place: _Place) -> list[OutputRecord]:
+    """The result of a record whose id was seen: the original's if the payload is the same."""
+    if payload_hash == seen.payload_hash:
+        result = decode_result(seen.result)
+        source = place.source
+        result.duplicate = Duplicate(place.seq, place.ts_ms, source.partition, source.offset)
+    else:
+        result = place.result(name, "rejected", code=errors.ID_REUSED)
+    return [OutputRecord("results", name.encode(), encode_result(result))]
+
+
+def _read_keys(txn: Transaction) -> dict[str, None]:
+    """The keys whose values a result gives: reads, then the counters, each once."""
+    counters = (update.key for update in txn.updates if isinstance(update, NextId))
+    return dict.fromkeys([*txn.reads, *counters])
+
+
+def _holds(check: Check, value: bytes | None, version: int) -> bool:
+    """Whether all comparators of a check hold for a value (None = absent) and its version."""
+    return (
+        (check.version is UNSET or version == check.version)
+        and (check.exists is UNSET or check.exists == (value is not None))
+        and (check.eq is UNSET or value == check.eq)
+        and (check.ne is UNSET or value != check.ne)
+        and (check.lt is UNSET or _compares(value, check.lt, (-1,)))
+        and (check.le is UNSET or _compares(value, check.le, (-1, 0)))
+        and (check.gt is UNSET or _compares(value, check.gt, (1,)))
+        and (check.ge is UNSET or _compares(value, check.ge, (1, 0)))
+    )
+
+
+def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> bool:
+    """Whether the sign of value - operand is wanted; False unless both are numbers or text."""
+    if value is None:
+        return False
+    actual = decode_value(value)
+    if is_number(actual) != is_number(operand) or isinstance(actual, str) != isinstance(
+        operand, str
+    ):
+        return False
+    return (actual > operand) - (actual < operand) in wanted
+
+
+def _updated(update: Update, before: bytes | None) -> bytes | None:
+    """The value after an update of a value (None = absent).
+
+    Raises:
+        _Abort: with the reason code, when the update cannot be made.
+    """
+    if isinstance(update, Put):
+        return update.value
+    if isinstance(update, Delete):
+        return None
+    if isinstance(update, Append):
+        return _appended(update, before)
+    if before is None and isinstance(update, Max | Min):
+        return canonical(update.value)
+    number = 0 if before is None else decode_value(before)
+    if not is_number(number):
+        raise _Abort(errors.NOT_A_NUMBER)
+    if isinstance(update, Add):
+        return _added(update, number)
+    if isinstance(update, Max):
+        return canonical(max(number, update.value))
+    if isinstance(update, Min):
+        return canonical(min(number, update.value))
+    if not isinstance(number, int):
+        raise _Abort(errors.NOT_A_NUMBER)
+    return canonical(_in_range(number + 1))
+
+
+def _added(update: Add, number: float) -> bytes:
+    """The sum within 64 bits and within the bounds of the update."""
+    total = _in_range(number + update.by)
+    if update.min is not UNSET and total < update.min:
+        raise _Abort(errors.BOUND_VIOLATED)
+    if update.max is not UNSET and total > update.max:
+        raise _Abort(errors.BOUND_VIOLATED)
+    return canonical(total)
+
+
+def _in_range(number: float) -> float:
+    """The number in canonical form, unless it is an integer beyond 64 bits or not finite."""
+    if isinstance(number, int):
+        if not limits.INTEGER_MIN <= number <= limits.INTEGER_MAX:
+            raise _Abort(errors.OVERFLOW)
+    elif not math.isfinite(number):
+        raise _Abort(errors.OVERFLOW)
+    return canonical_number(number)
+
+
+def _appended(update: Append, before: bytes | None) -> bytes:
+    """The list with the value at its end."""
+    items = [] if before is None else decode_value(before)
+    if not isinstance(items, list):
+        raise _Abort(errors.NOT_A_LIST)
+    after = canonical([*items, decode_value(update.value)])
+    if len(after) > limits.VALUE_BYTES_MAX:
+        raise _Abort(errors.VALUE_TOO_LARGE)
+    return after
+
+
+def _raw(value: bytes | None) -> Raw:
+    return NULL if value is None else Raw(value)

@@ -1,0 +1,73 @@
+"""The blocks that travel between the stages, and where each goes.
+
+parse -> shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan wrote), ``token`` (that
+some other shard's feedback has come). shard -> executing partition: ``grant``, ``resolved``. Executing partition ->
+Kafka: records; ``feedback`` goes out as a record and comes back as a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from streamydb.columns import Array, Ragged, Table, pack, unpack
+from streamydb.errors import InvariantViolation
+
+__all__ = ["FORMAT", "feedback_block", "grant_block", "records_block", "resolved_block", "token_block"]
+
+FORMAT: Final = 1
+"""Version of every block and state blob; another one is refused."""
+
+
+def records_block(table: Table) -> bytes:
+    """Compiled records for one shard."""
+    return pack(table.flatten(), kind="records", format=FORMAT)
+
+
+def grant_block(shard: int, plan: int, proc: int, txns: Table, slots: Table) -> bytes:
+    """What ``shard`` grants to partition ``proc`` of ``plan``."""
+    arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
+    return pack(arrays, kind="grant", format=FORMAT, shard=shard, plan=plan, proc=proc)
+
+
+def resolved_block(value: bytes) -> bytes:
+    """A resolved record to be written to every partition of the changes."""
+    array = np.frombuffer(value, np.uint8)
+    return pack({"value": array}, kind="resolved", format=FORMAT)
+
+
+def feedback_block(
+    header: dict[str, int | str | bytes | None], writes: Table, verdicts: Table
+) -> bytes:
+    """What partition ``proc`` of ``plan`` wrote to one shard, or a chunk of it.
+
+    The header names incarnation, shard, plan, proc, chunk and chunks.
+    """
+    arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
+    return pack(arrays, **header, kind="feedback", format=FORMAT)
+
+
+def token_block(header: dict[str, Any]) -> bytes:
+    """A completion token: the header of a feedback block for the other shards."""
+    names = ("incarnation", "shard", "plan", "proc", "chunk", "chunks")
+    return pack({}, **{name: header[name] for name in names}, kind="token", format=FORMAT)
+
+
+def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Decode a block and check its format.
+
+    Raises:
+        InvariantViolation: the block was written by a release with another format.
+
+    """
+    header, arrays = unpack(block)
+    if header.get("format") != FORMAT:
+        what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
+        raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")
+    return header, arrays
+
+
+def empty_verdicts() -> Table:
+    """A table of no verdicts: column seq, text result."""
+    return Table({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})

@@ -1,0 +1,227 @@
+"""One shard: the sorter and the key processor in one step per micro-batch.
+
+The step is a pure function of the shard's state and the blocks of the batch (records, feedback, tokens): it
+applies the feedback of the plan in flight, orders and releases records, plans them when no plan is in flight,
+and grants. Everything it must remember is in the blob store, under ``meta`` and the names that meta lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from streamydb.columns import Table
+from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
+from streamydb.pipeline.blocks import (
+    FORMAT,
+    empty_verdicts,
+    grant_block,
+    open_block,
+    resolved_block,
+)
+from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
+from streamydb.txn_processor import program as p
+
+__all__ = ["Shard", "ShardConfig"]
+
+
+class ShardConfig(msgspec.Struct, frozen=True):
+    """What is fixed when a database is created, recorded in its state, and must never change."""
+
+    database: str
+    incarnation: str
+    shards: int
+    partitions: int
+    id_window: int
+    grouping: str = "planner"
+    format: int = FORMAT
+
+
+class OpenPlan(msgspec.Struct):
+    """The plan in flight: who executes it, and what its completion resolves."""
+
+    number: int
+    procs: list[int]
+    seq: int
+    ts: int
+    offsets: dict[int, int]
+
+
+class Meta(msgspec.Struct):
+    """Everything small that a shard remembers."""
+
+    config: ShardConfig
+    sorter: SorterState
+    values: ValuesState
+    ids: IdWindowState
+    seq: int = 0
+    ts: int = 0
+    plan: int = 0
+    open: OpenPlan | None = None
+    tokens: dict[str, int] = {}
+    feedback: list[str] = []
+    resolved_offsets: dict[int, int] = {}
+
+
+@dataclass(slots=True, frozen=True)
+class Emitted:
+    """A block for executing partition ``proc``."""
+
+    proc: int
+    block: bytes
+
+
+class Shard:
+    """One shard within one micro-batch."""
+
+    def __init__(
+        self,
+        config: ShardConfig,
+        shard: int,
+        blobs: BlobStore,
+        store: ValueStore,
+        tables: IdTables,
+        plan_limit: int,
+    ) -> None:
+        """Load the state from ``blobs``, or begin a new database.
+
+        Raises:
+            ConfigurationError: the state was made with another configuration.
+
+        """
+        self._shard = shard
+        self._blobs = blobs
+        self._limit = plan_limit
+        data = blobs.get("meta")
+        if data is None:
+            sorter, values = SorterState(config.partitions), ValuesState()
+            self._meta = Meta(config, sorter, values, IdWindowState(config.id_window))
+        else:
+            self._meta = msgspec.msgpack.decode(data, type=Meta)
+            if self._meta.config != config:
+                raise ConfigurationError(_mismatch(self._meta.config, config))
+        self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
+        self._values = ShardValues(self._meta.values, blobs, store)
+        self._ids = IdWindow(self._meta.ids, blobs, tables)
+
+    def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
+        """Process the blocks of one micro-batch; yields what the executing partitions get."""
+        feedback: list[tuple[int, int, bytes]] = []
+        for block in blocks:
+            header, arrays = open_block(block)
+            if header["kind"] == "records":
+                self._sorter.add(Table.unflatten(arrays))
+            elif header["incarnation"] == self._meta.config.incarnation:
+                self._collect(header, block, feedback)
+        yield from self._complete(feedback)
+        if self._meta.open is None:
+            yield from self._plan()
+        self._sorter.save()
+        self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
+
+    def _collect(
+        self, header: dict[str, int], block: bytes, feedback: list[tuple[int, int, bytes]]
+    ) -> None:
+        """Note a feedback block or token of the plan in flight; an older one is a repetition."""
+        meta = self._meta
+        if header["plan"] > meta.plan:
+            raise InvariantViolation(f"feedback of plan {header['plan']} before it was made")
+        if meta.open is None or header["plan"] != meta.open.number:
+            return
+        name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
+        if name not in meta.tokens:
+            meta.tokens[name] = header["chunks"]
+            if header["kind"] == "feedback" and header["shard"] == self._shard:
+                feedback.append((header["proc"], header["chunk"], block))
+
+    def _is_complete(self, plan: OpenPlan) -> bool:
+        """Whether every chunk for every shard from every partition of the plan has come."""
+        tokens = self._meta.tokens
+        for shard in range(self._meta.config.shards):
+            for proc in plan.procs:
+                chunks = tokens.get(f"{shard}/{proc}/0")
+                if chunks is None:
+                    return False
+                if any(f"{shard}/{proc}/{chunk}" not in tokens for chunk in range(1, chunks)):
+                    return False
+        return True
+
+    def _complete(self, fresh: list[tuple[int, int, bytes]]) -> Iterator[Emitted]:
+        """Apply the feedback of the plan in flight once it is all there; until then keep it."""
+        meta, plan = self._meta, self._meta.open
+        if plan is None:
+            return
+        if not self._is_complete(plan):
+            for proc, chunk, block in fresh:
+                name = f"feedback/{proc}/{chunk}"
+                meta.feedback.append(name)
+                self._blobs.put(name, block)
+            return
+        kept = [self._kept(name) for name in meta.feedback]
+        for name in meta.feedback:
+            self._blobs.delete(name)
+        writes, verdicts = [empty_writes()], [empty_verdicts()]
+        for _, _, block in sorted([*kept, *fresh], key=lambda item: item[:2]):
+            arrays = open_block(block)[1]
+            writes.append(Table.unflatten(arrays, "writes."))
+            verdicts.append(Table.unflatten(arrays, "verdicts."))
+        self._values.apply(Table.concat(writes))
+        self._ids.conclude(Table.concat(verdicts))
+        meta.open, meta.tokens, meta.feedback = None, {}, []
+        yield from self._resolve(plan.seq, plan.ts, plan.offsets)
+
+    def _kept(self, name: str) -> tuple[int, int, bytes]:
+        block = self._blobs.get(name)
+        if block is None:
+            raise InvariantViolation(f"the feedback block {name} is missing from the state")
+        _, proc, chunk = name.split("/")
+        return int(proc), int(chunk), block
+
+    def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[Emitted]:
+        """Say that everything up to ``seq`` has been written."""
+        self._meta.resolved_offsets = offsets
+        if self._shard == 0:
+            shown = {str(q): offset for q, offset in sorted(offsets.items())}
+            value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
+            yield Emitted(0, resolved_block(value))
+
+    def _plan(self) -> Iterator[Emitted]:
+        """Release records, plan them, and grant."""
+        meta = self._meta
+        released = self._sorter.release(self._limit)
+        if released is None:
+            covered = self._sorter.covered()
+            if covered != meta.resolved_offsets and meta.seq:
+                yield from self._resolve(meta.seq, meta.ts, covered)
+            return
+        n = len(released)
+        released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + n + 1)
+        meta.seq += n
+        meta.ts = int(released.cols["ts"][-1])
+        meta.plan += 1
+        valid = released.cols["kind"] != p.REJECTED
+        earlier = earlier_with_same_id(released.cols["id0"], released.cols["id1"], valid)
+        plan = plan_transactions(released, earlier, meta.config.shards)
+        procs = np.unique(plan.proc).tolist()
+        meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, self._sorter.covered())
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
+        for proc, txns, slots in granter.grants(released, plan, earlier):
+            yield Emitted(proc, grant_block(self._shard, meta.plan, proc, txns, slots))
+
+
+def _mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+    differing = [
+        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
+        for name in ShardConfig.__struct_fields__
+        if getattr(recorded, name) != getattr(given, name)
+    ]
+    fix = "start with the recorded values, or use a new checkpoint folder to rebuild from the log"
+    return f"the state of this database was made otherwise ({'; '.join(differing)}); {fix}"

@@ -1,0 +1,83 @@
+"""The stateless stages around the shards, as plain functions over columns: parse and execute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamydb.columns import Array, Ragged, Table
+from streamydb.errors import RecordError
+from streamydb.pipeline.blocks import feedback_block, open_block, records_block, token_block
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.compile import compile_records
+from streamydb.txn_processor.execution import execute_grants
+
+__all__ = ["Routed", "execute", "parse_feedback", "parse_transactions"]
+
+
+@dataclass(slots=True, frozen=True)
+class Routed:
+    """A block for a shard."""
+
+    shard: int
+    block: bytes
+
+
+def parse_transactions(
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None], shards: int
+) -> Iterator[Routed]:
+    """Compile log records; keys and positions go to every shard, the payload to its home shard."""
+    table = compile_records(partitions, offsets, append_ms, values)
+    if shards == 1:
+        yield Routed(0, records_block(table))
+        return
+    home = table.cols["id0"] % np.uint64(shards)
+    _, payloads = table.children["home"]
+    for shard in range(shards):
+        mine = home == np.uint64(shard)
+        child = (mine.astype(np.int64), payloads.take(np.flatnonzero(mine)))
+        part = Table(table.cols, table.texts, {**table.children, "home": child})
+        yield Routed(shard, records_block(part))
+
+
+def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Iterator[Routed]:
+    """Feedback goes to its shard, a completion token to the others; foreign blocks are dropped."""
+    for value in values:
+        try:
+            header, _ = open_block(value or b"")
+        except RecordError:
+            continue
+        if header.get("kind") != "feedback" or header.get("incarnation") != config.incarnation:
+            continue
+        token = token_block(header) if config.shards > 1 else b""
+        for shard in range(config.shards):
+            yield Routed(shard, value if shard == header["shard"] and value else token)
+
+
+def execute(
+    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int
+) -> Iterator[o.Records]:
+    """Execute what one partition was granted; yields records, feedback last."""
+    parts: dict[tuple[int, int], list[tuple[int, Table, Table]]] = {}
+    for block in blocks:
+        header, arrays = open_block(block)
+        if header["kind"] == "resolved":
+            value = Ragged.of([arrays["value"].tobytes()])
+            for partition in range(changes_partitions):
+                yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+            continue
+        grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
+        parts.setdefault((header["plan"], header["proc"]), []).append((header["shard"], *grant))
+    for (plan, proc), grants in sorted(parts.items(), key=lambda item: item[0]):
+        outcome = execute_grants(sorted(grants, key=lambda grant: grant[0]))
+        yield from o.records_of(outcome, config.database, spreads)
+        for shard, chunk, chunks, writes, verdicts in o.feedback_chunks(outcome, config.shards):
+            header = {
+                "incarnation": config.incarnation, "shard": shard, "plan": plan, "proc": proc,
+                "chunk": chunk, "chunks": chunks,
+            }
+            block = feedback_block(header, writes, verdicts)
+            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)

@@ -1,0 +1,126 @@
+"""Where the files of one database lie on this machine, and what is known of its pipeline there.
+
+    <home>/databases/<database>/database.json   how it was created (shards, partitions, bootstrap)
+                               /status.json     written by the pipeline after each batch
+                               /checkpoint/     the Spark query's checkpoint
+                               /run/, /logs/    background processes (see streamydb.processes)
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from streamydb import processes
+
+PIPELINE = "pipeline"
+"""Name of the background process that runs the Spark query."""
+
+
+class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How a database was created; fixed for good."""
+
+    database: str
+    shards: int
+    partitions: int
+    """Partitions of the transactions topic at the creation."""
+    grouping: str = "planner"
+    bootstrap: str | None = None
+    """Kafka's address; None = the embedded broker of this home."""
+
+
+class PipelineStatus(msgspec.Struct, kw_only=True):
+    """What the pipeline says of itself (the fields that it has not written yet are None)."""
+
+    state: str = "stopped"
+    """starting, running, stopped or failed."""
+    pid: int | None = None
+    database: str | None = None
+    started_ms: int | None = None
+    batch: int | None = None
+    seq: int | None = None
+    """The last released transaction."""
+    resolved: int | None = None
+    input_per_s: float | None = None
+    batch_ms: float | None = None
+    lag: int | None = None
+    """Records of the log that have not been read yet."""
+    updated_ms: int | None = None
+    error: str | None = None
+
+
+class Place:
+    """The folder of one database on this machine.
+
+    Attributes:
+        folder: everything of this database.
+        checkpoint: the Spark query's checkpoint.
+        status_file: where the pipeline tells its state.
+    """
+
+    def __init__(self, home: Path, database: str) -> None:
+        """Name the folder; nothing is created."""
+        self.folder = home / "databases" / database
+        self.checkpoint = self.folder / "checkpoint"
+        self.status_file = self.folder / "status.json"
+        self._record_file = self.folder / "database.json"
+
+    def record(self) -> DatabaseRecord | None:
+        """How the database was created, if that was done from this home."""
+        try:
+            return msgspec.json.decode(self._record_file.read_bytes(), type=DatabaseRecord)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def write_record(self, record: DatabaseRecord) -> None:
+        """Keep how the database was created."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self._record_file.with_suffix(".tmp")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        draft.replace(self._record_file)
+
+    def pipeline(self) -> processes.ProcessRecord | None:
+        """The background process that runs the pipeline, if it runs."""
+        return processes.find(self.folder, PIPELINE)
+
+    def status(self) -> PipelineStatus:
+        """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced."""
+        try:
+            status = msgspec.json.decode(self.status_file.read_bytes(), type=PipelineStatus)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            status = PipelineStatus()
+            if self.pipeline() is not None:
+                status.state = "starting"
+        if status.state in {"starting", "running"} and not self._alive(status):
+            status.state = "failed"
+            status.error = status.error or "the process ended without saying why"
+        return status
+
+    def _alive(self, status: PipelineStatus) -> bool:
+        """Whether the process that wrote the status (or the one started here) still runs."""
+        import psutil
+
+        if self.pipeline() is not None:
+            return True
+        if status.pid is None:
+            return False
+        try:
+            process = psutil.Process(status.pid)
+            born_ms = process.create_time() * 1000
+            dead = process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+        return not dead and (status.started_ms is None or born_ms <= status.started_ms + 1000)
+
+
+def age_s(updated_ms: int | None) -> float | None:
+    """Seconds since a status was written, by this machine's clock."""
+    return None if updated_ms is None else max(0.0, time.time() - updated_ms / 1000)
+
+
+def databases(home: Path) -> list[str]:
+    """Names of the databases that have a folder in this home."""
+    folder = home / "databases"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

@@ -1,0 +1,178 @@
+"""Reading whole topics at speed: every partition from its beginning to an end offset, in batches.
+
+Only positions are used: no consumer group, nothing committed. What is read is what the broker holds
+between the two offsets; gaps (control records) are skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Message
+
+BATCH_RECORDS_MAX = 20_000
+"""Records handed over at once."""
+
+POLL_S = 0.1
+"""Longest wait for the first record of a batch, in seconds."""
+
+REQUEST_TIMEOUT_S = 10.0
+"""How long the broker may take to answer a question about a topic, in seconds."""
+
+STALL_S_MAX = 60.0
+"""A reader that gets nothing for so long although the end is not reached gives up, in seconds."""
+
+_SETTINGS: dict[str, str | int | bool] = {
+    "group.id": "streamydb-reader",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 20,
+    "fetch.max.bytes": 64 << 20,
+    "max.partition.fetch.bytes": 16 << 20,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 131_072,
+    "log_level": 0,
+}
+"""Reading in bulk without a group; options of confluent-kafka."""
+
+
+class ReadingError(RuntimeError):
+    """A topic could not be read; the message names topic and broker and says what to do."""
+
+
+class TopicMissingError(ReadingError):
+    """The broker answers, but it has no such topic."""
+
+
+class Span(NamedTuple):
+    """Offsets of one partition: `low` is the first that exists, `high` one past the last."""
+
+    low: int
+    high: int
+
+
+class TopicReader:
+    """Reads one topic; use it as a context manager.
+
+    Attributes:
+        topic: the topic's name.
+        positions: per partition, the next offset that has not been handed over.
+    """
+
+    def __init__(self, connection: Mapping[str, str], topic: str) -> None:
+        """Prepare to read; nothing is asked of the broker yet.
+
+        Args:
+            connection: connection settings for confluent-kafka (`Settings.client_config()`).
+            topic: the topic's full name.
+        """
+        self.topic = topic
+        self.positions: dict[int, int] = {}
+        self._bootstrap = connection["bootstrap.servers"]
+        self._consumer = Consumer({**_SETTINGS, **connection})
+
+    def __enter__(self) -> TopicReader:
+        """The reader itself."""
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def partitions(self) -> list[int]:
+        """Numbers of the topic's partitions.
+
+        Raises:
+            ReadingError: the broker does not answer, or the topic does not exist.
+        """
+        try:
+            found = self._consumer.list_topics(self.topic, timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        metadata = found.topics[self.topic]
+        if metadata.error is not None:
+            raise TopicMissingError(
+                f"topic {self.topic} does not exist at {self._bootstrap}; create the database "
+                "with `streamydb create`, or name another one with --database"
+            )
+        return sorted(metadata.partitions)
+
+    def spans(self) -> dict[int, Span]:
+        """First and end offset of every partition, asked of the broker now."""
+        return {number: self._span(number) for number in self.partitions()}
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Start reading each of these partitions at its offset (or at its first one)."""
+        self.positions = {n: max(0, offset) for n, offset in offsets.items()}
+        self._consumer.assign(
+            [
+                TopicPartition(self.topic, number, offset if offset > 0 else OFFSET_BEGINNING)
+                for number, offset in offsets.items()
+            ]
+        )
+
+    def batch(self, timeout_s: float = POLL_S) -> list[Message]:
+        """The next records of all assigned partitions, each partition's in order; may be empty."""
+        messages: list[Message] = self._consumer.consume(BATCH_RECORDS_MAX, timeout_s)
+        records: list[Message] = []
+        positions = self.positions
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                positions[message.partition()] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                number = message.partition()
+                positions[number] = max(positions[number], message.offset())
+            elif not error.retriable() and error.fatal():
+                raise self._unreachable(error)
+        return records
+
+    def until(self, ends: Mapping[int, int]) -> Iterator[list[Message]]:
+        """Batches until every assigned partition has reached its end offset.
+
+        A batch may hold records past an end (they were appended meanwhile); the caller sorts
+        them out if it minds.
+
+        Raises:
+            ReadingError: nothing comes for STALL_S_MAX seconds.
+        """
+        last = time.monotonic()
+        while any(self.positions[number] < end for number, end in ends.items()):
+            before = sum(self.positions.values())
+            records = self.batch()
+            if sum(self.positions.values()) > before:
+                last = time.monotonic()
+            elif time.monotonic() - last > STALL_S_MAX:
+                raise ReadingError(
+                    f"topic {self.topic} at {self._bootstrap}: nothing could be read for "
+                    f"{STALL_S_MAX:.0f} s before its end; is the broker up? (`streamydb doctor`)"
+                )
+            if records:
+                yield records
+
+    def _span(self, number: int) -> Span:
+        """Offsets of one partition as the broker tells them."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, number), timeout=REQUEST_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        return Span(low, high)
+
+    def _unreachable(self, error: object) -> ReadingError:
+        """The error to raise when the broker does not serve us."""
+        return ReadingError(
+            f"the Kafka broker at {self._bootstrap} did not answer about {self.topic}: {error}; "
+            "start it (`streamydb up`) or name another one with --bootstrap"
+        )

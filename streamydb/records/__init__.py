@@ -1,0 +1,85 @@
+"""The records on the wire and their codecs: one file per record, the contract of DESIGN 5.
+
+Everything here is pure: bytes in, structs out, and back. Reason codes are in ``streamydb.errors``,
+limits in ``streamydb.limits``, and the JSON Schemas made from both in ``docs/schemas``.
+"""
+
+from __future__ import annotations
+
+from streamydb.records.change import (
+    Change,
+    ChangeSource,
+    ChangeTransaction,
+    Resolved,
+    decode_change,
+    encode_change,
+    encode_resolved,
+)
+from streamydb.records.deadletter import (
+    DeadLetter,
+    dead_letter,
+    dead_letter_key,
+    decode_dead_letter,
+    encode_dead_letter,
+)
+from streamydb.records.marker import Marker, decode_marker, encode_marker
+from streamydb.records.rejection import Rejection
+from streamydb.records.result import Duplicate, Failed, Result, Source, decode_result, encode_result
+from streamydb.records.transaction import (
+    Add,
+    Append,
+    Call,
+    Check,
+    Delete,
+    Max,
+    Min,
+    NextId,
+    Put,
+    Transaction,
+    Update,
+    decode,
+    keys,
+)
+from streamydb.records.values import canonical, canonical_number, decode_value, is_number
+
+__all__ = [
+    "Add",
+    "Append",
+    "Call",
+    "Change",
+    "ChangeSource",
+    "ChangeTransaction",
+    "Check",
+    "DeadLetter",
+    "Delete",
+    "Duplicate",
+    "Failed",
+    "Marker",
+    "Max",
+    "Min",
+    "NextId",
+    "Put",
+    "Rejection",
+    "Resolved",
+    "Result",
+    "Source",
+    "Transaction",
+    "Update",
+    "canonical",
+    "canonical_number",
+    "dead_letter",
+    "dead_letter_key",
+    "decode",
+    "decode_change",
+    "decode_dead_letter",
+    "decode_marker",
+    "decode_result",
+    "decode_value",
+    "encode_change",
+    "encode_dead_letter",
+    "encode_marker",
+    "encode_resolved",
+    "encode_result",
+    "is_number",
+    "keys",
+]

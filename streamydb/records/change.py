@@ -1,0 +1,87 @@
+"""Changes: every effective write of every committed transaction, on ``<db>.changes``.
+
+The record key is the user's key. The envelope is Debezium's without its schema wrapper. Resolved
+records say how far the changes are complete.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from streamydb.errors import RecordError
+
+CONNECTOR = "streamydb"
+
+
+class ChangeSource(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The database, and the log position and seq of the transaction that wrote."""
+
+    connector: str
+    db: str
+    partition: int
+    offset: int
+    seq: int
+
+
+class ChangeTransaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The transaction's id, and the place of the change among its changes, from 1."""
+
+    id: str
+    total_order: int
+    data_collection_order: int
+
+
+class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """One write: created, updated or deleted, with the values before and after."""
+
+    op: Literal["c", "u", "d"]
+    before: Raw
+    after: Raw
+    ts_ms: int
+    source: ChangeSource
+    transaction: ChangeTransaction
+
+
+class Resolved(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Every change up to seq ``resolved`` has been written.
+
+    ``offsets`` maps a partition of the log, as text, to its first offset that is not covered.
+    """
+
+    resolved: int
+    ts_ms: int
+    offsets: dict[str, int]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_change = msgspec.json.Decoder(Change).decode
+_decode_resolved = msgspec.json.Decoder(Resolved).decode
+
+
+def encode_change(change: Change) -> bytes:
+    """The record value of a change."""
+    return _encode(change)
+
+
+def encode_resolved(resolved: Resolved) -> bytes:
+    """The record value of a resolved record."""
+    return _encode(resolved)
+
+
+def decode_change(value: bytes) -> Change | Resolved:
+    """The change or resolved record in a record value.
+
+    A tombstone has no value: look for None before.
+
+    Raises:
+        RecordError: the bytes are neither.
+    """
+    try:
+        if value.startswith(b'{"resolved"'):
+            return _decode_resolved(value)
+        return _decode_change(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise RecordError(f"Not a change record ({fault}); is this a changes topic?") from fault

@@ -1,0 +1,80 @@
+"""Dead letters: records that are no transaction, on ``<db>.deadletters``.
+
+The record key is ``<partition>/<offset>``.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+
+from streamydb.errors import RecordError
+from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
+from streamydb.records.result import Source
+
+
+class DeadLetter(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A bad record: its place, reason code, and first bytes in base64 (null for a tombstone).
+
+    ``error`` is a hash of the traceback when the fault was ours (code ``internal``), else null.
+    """
+
+    seq: int
+    ts_ms: int
+    code: str
+    id: str | None
+    source: Source
+    payload: str | None
+    truncated: bool
+    error: str | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(DeadLetter).decode
+
+
+def dead_letter(
+    raw: bytes | None,
+    *,
+    seq: int,
+    ts_ms: int,
+    code: str,
+    id: str | None,  # noqa: A002 - the name on the wire
+    source: Source,
+    error: str | None = None,
+) -> DeadLetter:
+    """The dead letter of a record with value ``raw``, which is cut to the limit."""
+    head = None if raw is None else raw[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
+    return DeadLetter(
+        seq=seq,
+        ts_ms=ts_ms,
+        code=code,
+        id=id,
+        source=source,
+        payload=None if head is None else base64.b64encode(head).decode("ascii"),
+        truncated=raw is not None and len(raw) > DEAD_LETTER_PAYLOAD_BYTES_MAX,
+        error=error,
+    )
+
+
+def dead_letter_key(source: Source) -> bytes:
+    """The record key of a dead letter."""
+    return b"%d/%d" % (source.partition, source.offset)
+
+
+def encode_dead_letter(letter: DeadLetter) -> bytes:
+    """The record value of a dead letter."""
+    return _encode(letter)
+
+
+def decode_dead_letter(value: bytes) -> DeadLetter:
+    """The dead letter in a record value.
+
+    Raises:
+        RecordError: the bytes are not a dead letter.
+    """
+    try:
+        return _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise RecordError(f"Not a dead letter ({fault}); is this a dead-letters topic?") from fault

@@ -1,0 +1,41 @@
+"""Epoch markers: what a sequencer appends to every partition (DESIGN 2.1).
+
+Wire form, exactly these fields: ``{"marker": <ms>, "partitions": <n>, "sequencer": "<name>"}``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from streamydb.limits import MARKER_NUMBER_MAX, PARTITIONS_MAX, TRANSACTION_BYTES_MAX
+
+
+class Marker(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
+    """A marker: its number (ms), the number of partitions that it closes, and who wrote it."""
+
+    marker: Annotated[int, msgspec.Meta(ge=0, le=MARKER_NUMBER_MAX)]
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)]
+    sequencer: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Marker).decode
+
+
+def encode_marker(marker: Marker) -> bytes:
+    """The record value of a marker."""
+    return _encode(marker)
+
+
+def decode_marker(raw: bytes | None) -> Marker | None:
+    """The marker in a record value, or None when the record is anything else. Never raises."""
+    if not raw or len(raw) > TRANSACTION_BYTES_MAX:
+        return None
+    if b"marker" not in raw and b"\\" not in raw:
+        return None
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

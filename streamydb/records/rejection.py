@@ -1,0 +1,194 @@
+"""Why a record is not a transaction: one stable reason code, found in a fixed order.
+
+The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
+updates, call. Only what the typed decoder of ``records.transaction`` refuses comes here, so this is
+plain rather than fast, and it asks no library for its opinion beyond "is this JSON".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from streamydb import errors, limits
+from streamydb.errors import ValueRejected
+from streamydb.records.marker import decode_marker
+from streamydb.records.nesting import deeper_than, outermost_field
+from streamydb.records.values import canonical, is_number
+
+if TYPE_CHECKING:
+    from streamydb.records.marker import Marker
+
+
+class Rejection(msgspec.Struct, gc=False, frozen=True):
+    """A record that is not a transaction: its reason code, and its id if one can be read."""
+
+    code: str
+    id: str | None
+
+
+_check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
+_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call"}
+_ORDERINGS: Final = ("lt", "le", "gt", "ge")
+_COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
+_OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
+    "put": ({"value"}, set()),
+    "delete": (set(), set()),
+    "add": ({"by"}, {"min", "max"}),
+    "max": ({"value"}, set()),
+    "min": ({"value"}, set()),
+    "append": ({"value"}, set()),
+    "next_id": (set(), set()),
+}
+"""Operation -> (fields it needs beside op and key, fields it may have)."""
+_NUMERIC: Final = {"add", "max", "min"}
+
+
+def explain(raw: bytes | None) -> Marker | Rejection:
+    """The marker in a record, or the reason why the record is not a transaction. Never raises."""
+    if raw is None:
+        return Rejection(errors.NULL_VALUE, None)
+    marker = decode_marker(raw)
+    if marker is not None:
+        return marker
+    if len(raw) > limits.TRANSACTION_BYTES_MAX:
+        return Rejection(errors.TRANSACTION_TOO_LARGE, valid_id(outermost_field(raw, "id")))
+    if deeper_than(raw, limits.DEPTH_MAX):
+        return Rejection(errors.TOO_DEEP, valid_id(outermost_field(raw, "id")))
+    try:
+        text = raw.decode()
+        _check_syntax(raw)
+        record = json.loads(text, parse_int=_parse_int, parse_float=_parse_float)
+    except (msgspec.DecodeError, ValueError):
+        return Rejection(errors.INVALID_JSON, None)
+    name = valid_id(record.get("id")) if isinstance(record, dict) else None
+    try:
+        _check(record)
+    except ValueRejected as fault:
+        return Rejection(fault.code, name)
+    return Rejection(errors.INVALID_TRANSACTION, name)
+
+
+def valid_id(value: Any) -> str | None:
+    """The value if it may be the id of a transaction, else None."""
+    if not isinstance(value, str) or not 1 <= len(value.encode()) <= limits.ID_BYTES_MAX:
+        return None
+    return None if min(value) < " " else value
+
+
+def valid_key(value: Any) -> bool:
+    """Whether the value may be a key."""
+    return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
+
+
+def _check(record: Any) -> None:
+    """Raise ValueRejected with the code of the first fault; return if there is none."""
+    _require(_shape_fits(record))
+    _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
+    asserts, checks = record.get("asserts", {}), record.get("checks", [])
+    reads, updates = record.get("reads", []), record.get("updates", [])
+    call = record.get("call")
+    named = [*asserts, *(check["key"] for check in checks), *reads]
+    named += [update["key"] for update in updates]
+    named += call["keys"] if call is not None else []
+    _require(all(map(valid_key, named)), errors.INVALID_KEY)
+    _check_values(asserts, checks, updates)
+    if call is not None:
+        canonical(call["args"])
+    _require(len(set(named)) <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
+    _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
+    _require(call is None, errors.UNKNOWN_PROCEDURE)
+
+
+def _shape_fits(record: Any) -> bool:
+    """Fields and types of the whole record, without ids, keys and the insides of values."""
+    if not isinstance(record, dict) or not record.keys() <= _FIELDS:
+        return False
+    lists = [record.get(name, []) for name in ("checks", "reads", "updates")]
+    if not isinstance(record.get("asserts", {}), dict) or not all(
+        isinstance(x, list) for x in lists
+    ):
+        return False
+    if "call" in record and not _call_fits(record["call"]):
+        return False
+    return all(map(_check_fits, lists[0])) and all(map(_update_fits, lists[2]))
+
+
+def _call_fits(call: Any) -> bool:
+    return (
+        isinstance(call, dict)
+        and call.keys() == {"procedure", "args", "keys"}
+        and isinstance(call["procedure"], str)
+        and isinstance(call["args"], dict)
+        and isinstance(call["keys"], list)
+    )
+
+
+def _check_fits(check: Any) -> bool:
+    if not isinstance(check, dict) or "key" not in check:
+        return False
+    comparators = check.keys() - {"key"}
+    if not comparators or not comparators <= _COMPARATORS:
+        return False
+    version = check.get("version", 0)
+    if type(version) is not int or version < 0 or not isinstance(check.get("exists", True), bool):
+        return False
+    operands = [check[name] for name in _ORDERINGS if name in check]
+    return all(is_number(operand) or isinstance(operand, str) for operand in operands)
+
+
+def _update_fits(update: Any) -> bool:
+    if not isinstance(update, dict) or not isinstance(update.get("op"), str):
+        return False
+    if update["op"] not in _OPERATIONS:
+        return False
+    needed, optional = _OPERATIONS[update["op"]]
+    given = update.keys() - {"op"}
+    if not needed | {"key"} <= given <= needed | optional | {"key"}:
+        return False
+    if update["op"] not in _NUMERIC:
+        return True
+    return all(is_number(update[name]) for name in given - {"key"})
+
+
+def _check_values(asserts: Any, checks: Any, updates: Any) -> None:
+    """Values in the order of the payload: asserts, checks, updates."""
+    for value in _values(asserts, checks):
+        data = canonical(value)
+        _require(len(data) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
+    for update in updates:
+        for name in ("by", "min", "max", "value"):
+            if name in update:
+                _require(update[name] is not None or update["op"] != "put", errors.NULL_VALUE)
+                data = canonical(update[name])
+                _require(len(data) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
+
+
+def _values(asserts: Any, checks: Any) -> Iterator[Any]:
+    yield from asserts.values()
+    for check in checks:
+        yield from (check[name] for name in check if name not in ("key", "exists"))
+
+
+def _require(holds: object, code: str = errors.INVALID_TRANSACTION) -> None:
+    if not holds:
+        raise ValueRejected(code, "The record is not a transaction.")
+
+
+def _parse_int(digits: str) -> int:
+    """An integer; one too long for 64 bits becomes some integer that does not fit either."""
+    return int(digits) if len(digits) <= 20 else _beyond(digits)
+
+
+def _parse_float(digits: str) -> int | float:
+    """A float; one beyond the range of a double becomes an integer that does not fit."""
+    number = float(digits)
+    return number if math.isfinite(number) else _beyond(digits)
+
+
+def _beyond(digits: str) -> int:
+    return -(1 << 64) if digits.startswith("-") else 1 << 64

@@ -1,0 +1,83 @@
+"""Results: one verdict for every record of the log, on ``<db>.results`` with the id as key.
+
+Field order is the wire order. Values are embedded as the canonical bytes that they are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from streamydb.errors import RecordError
+
+Status: TypeAlias = Literal["committed", "aborted", "rejected"]
+NULL = Raw(b"null")
+
+
+class Source(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Where a record lies in the transactions topic."""
+
+    partition: int
+    offset: int
+
+
+class Failed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A check that does not hold, or the update that could not be made.
+
+    ``check`` names the list of the transaction and ``index`` the place in it; ``value`` and
+    ``version`` are the actual ones before the transaction (null and 0 when absent). ``truncated``
+    is there, and true, when the value was too long to list.
+    """
+
+    check: Literal["assert", "check", "update"]
+    index: int
+    key: str
+    value: Raw
+    version: int
+    truncated: bool | UnsetType = UNSET
+
+
+class Duplicate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The record that repeated a transaction whose verdict the result gives again."""
+
+    seq: int
+    ts_ms: int
+    partition: int
+    offset: int
+
+
+class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A verdict. ``reads`` maps a key to its value after the transaction (null when absent)."""
+
+    id: str | None
+    seq: int
+    ts_ms: int
+    status: Status
+    reads: dict[str, Raw]
+    failed: list[Failed]
+    code: str | None
+    source: Source
+    duplicate: Duplicate | UnsetType = UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Result).decode
+
+
+def encode_result(result: Result) -> bytes:
+    """The record value of a result."""
+    return _encode(result)
+
+
+def decode_result(value: bytes) -> Result:
+    """The result in a record value.
+
+    Raises:
+        RecordError: the bytes are not a result record.
+    """
+    try:
+        return _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise RecordError(f"Not a result record ({fault}); is this a results topic?") from fault

@@ -1,0 +1,98 @@
+"""Values: JSON in one canonical form, so that equality is equality of bytes.
+
+Canonical bytes have no whitespace, object keys sorted by code point, text as UTF-8 with only the
+escapes that JSON requires, floats that are whole and at most 2**53 in magnitude written as integers
+(``1.0`` is ``1``, ``-0.0`` is ``0``), other floats in their shortest form, integers within 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from streamydb.errors import INVALID_JSON, NUMBER_RANGE, TOO_DEEP, ValueRejected
+from streamydb.limits import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, INTEGRAL_FLOAT_MAX
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder().decode
+_ATOMS = {None: b"null", True: b"true", False: b"false"}
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical bytes of a JSON value given as Python objects (null included).
+
+    Raises:
+        ValueRejected: with code ``number-range``, ``too-deep``, or ``invalid-json`` (NaN,
+        infinities,
+            lone surrogates, objects that are not JSON).
+    """
+    kind = type(value)
+    try:
+        if kind is str:
+            return _encode(value)
+        if kind is int:
+            if INTEGER_MIN <= value <= INTEGER_MAX:
+                return b"%d" % value
+            raise _out_of_range()
+        if kind is bool or value is None:
+            return _ATOMS[value]
+        return _encode_sorted(_normal(value, 1))
+    except UnicodeEncodeError:
+        raise ValueRejected(
+            INVALID_JSON, "Text has a lone surrogate; send valid Unicode."
+        ) from None
+
+
+def decode_value(data: bytes) -> Any:
+    """Python objects of a value's canonical bytes (anything else: msgspec's errors)."""
+    return _decode(data)
+
+
+def canonical_number(number: float) -> int | float:
+    """The canonical form of a number: an integer when it is whole and small enough, else the float.
+
+    Raises:
+        ValueRejected: code ``number-range`` or ``invalid-json`` (NaN and infinities).
+    """
+    if isinstance(number, int):
+        if INTEGER_MIN <= number <= INTEGER_MAX:
+            return number
+        raise _out_of_range()
+    if not math.isfinite(number):
+        raise ValueRejected(INVALID_JSON, "NaN and infinities are not JSON; send a finite number.")
+    if -INTEGRAL_FLOAT_MAX <= number <= INTEGRAL_FLOAT_MAX and number.is_integer():
+        return int(number)
+    return number
+
+
+def is_number(value: Any) -> bool:
+    """Whether a decoded value is a JSON number (true and false are not)."""
+    kind = type(value)
+    return kind is int or kind is float
+
+
+def _normal(value: Any, depth: int) -> Any:
+    """The value with canonical numbers in it, checked to be JSON and not too deep."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int or kind is float:
+        return canonical_number(value)
+    if depth > DEPTH_MAX:
+        raise ValueRejected(
+            TOO_DEEP, f"The value is nested more than {DEPTH_MAX} deep; flatten it."
+        )
+    if kind is list or kind is tuple:
+        return [_normal(item, depth + 1) for item in value]
+    if kind is dict and all(type(name) is str for name in value):
+        return {name: _normal(item, depth + 1) for name, item in value.items()}
+    raise ValueRejected(
+        INVALID_JSON, f"A {kind.__name__} is not JSON; send text, numbers, lists or maps."
+    )
+
+
+def _out_of_range() -> ValueRejected:
+    return ValueRejected(NUMBER_RANGE, "An integer does not fit in 64 bits; send it as text.")

@@ -1,0 +1,194 @@
+"""When a round of epoch markers is due, and which number it carries. Pure: no clock, no Kafka.
+
+Every record of the transactions topic has an effective time: the running maximum, along its own
+partition, of the append times (milliseconds) and of the numbers of the markers up to and including
+it. The watermark is the minimum over the partitions of the last effective time; a transaction is
+released once its effective time is below it. So a transaction waits while its effective time is at
+or above the watermark, and a round of markers, one to every partition, with a number above
+everything seen, releases it.
+
+What a sequencer knows may lag behind the log or start in the middle of it. Both are harmless: an
+effective time that is estimated too low is corrected by the records that follow, and a transaction
+that is thought to wait although it was released costs one needless round, never a wrong order.
+"""
+
+from __future__ import annotations
+
+from streamydb.errors import StreamyError
+from streamydb.limits import MARKER_NUMBER_MAX
+from streamydb.records.marker import Marker
+
+__all__ = ["NumbersExhaustedError", "Sequencer"]
+
+_NOTHING = -1
+
+
+class NumbersExhaustedError(StreamyError):
+    """A record's effective time is so high that no marker can lie above it."""
+
+
+class Sequencer:
+    """The decisions of one sequencer: feed it what the log says, ask it what to write.
+
+    Args:
+        partitions: how many partitions the transactions topic has now.
+        name: written into every marker, to tell sequencers apart in the log.
+        interval_ms: the least time between two rounds.
+    """
+
+    def __init__(self, partitions: int, name: str, interval_ms: int = 50) -> None:
+        """Start knowing nothing of the log but its number of partitions."""
+        if partitions < 1:
+            raise ValueError(f"a topic has at least one partition, not {partitions}")
+        if interval_ms < 1:
+            raise ValueError(f"the interval between rounds is at least 1 ms, not {interval_ms}")
+        self.name = name
+        self.interval_ms = interval_ms
+        self.rounds = 0
+        self._effective = [_NOTHING] * partitions
+        self._last_transaction = [_NOTHING] * partitions
+        self._naming: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
+        self._joined = 1
+        self._grown = False
+        self._round_at: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the sequencer closes."""
+        return len(self._effective)
+
+    @property
+    def highest_ms(self) -> int:
+        """The highest effective time seen in any partition; -1 in an empty log."""
+        return max(self._effective)
+
+    @property
+    def watermark_ms(self) -> int:
+        """The least last effective time over all partitions; -1 while one of them has none."""
+        if self._joined < self.partitions:
+            return _NOTHING
+        return min(self._effective)
+
+    @property
+    def waits(self) -> bool:
+        """Whether some transaction is held back until another record or marker arrives."""
+        if self.partitions == 1:
+            return False
+        last = max(self._last_transaction)
+        return last != _NOTHING and last >= self.watermark_ms
+
+    @property
+    def growth_due(self) -> bool:
+        """Whether some partition has no marker yet that names all the present partitions."""
+        if self.partitions == 1:
+            return False
+        if not self._grown and self.highest_ms == _NOTHING:
+            return False
+        return any(self._named(p) < self.partitions for p in range(self.partitions))
+
+    def set_partitions(self, partitions: int) -> None:
+        """Take note that the topic has grown to `partitions`; Kafka never takes one away."""
+        added = partitions - self.partitions
+        if added < 0:
+            raise ValueError(
+                f"the topic had {self.partitions} partitions and now has {partitions}: it was "
+                "deleted and created again; restart the sequencer"
+            )
+        if added == 0:
+            return
+        self._effective += [_NOTHING] * added
+        self._last_transaction += [_NOTHING] * added
+        self._naming += [[] for _ in range(added)]
+        self._grown = True
+        self._join()
+
+    def note_growth(self) -> None:
+        """Take note that the topic had fewer partitions a while ago, so that a round is due."""
+        self._grown = True
+
+    def resume(self, partition: int, unread_highest_ms: int) -> None:
+        """Begin in the middle of a partition whose unread part has this highest append time.
+
+        The unread part is taken to end with a transaction: at worst that costs one round.
+        """
+        self._lift(partition, unread_highest_ms)
+        self._transaction(partition)
+
+    def raise_floor(self, partition: int, effective_ms: int) -> None:
+        """Take over a better knowledge of the partition's effective time, say of the sorter."""
+        self._lift(partition, effective_ms)
+
+    def observe(self, partition: int, append_ms: int, marker: Marker | None = None) -> None:
+        """Take in the next record of a partition: a transaction, or a marker of any sequencer."""
+        self._lift(partition, append_ms)
+        if marker is None:
+            self._transaction(partition)
+            return
+        self._lift(partition, marker.marker)
+        if marker.partitions > self._named(partition):
+            self._naming[partition].append((marker.partitions, self._effective[partition]))
+            if partition < self._joined:
+                self._join()
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """Return how long until a round is due, 0 for now, None while nothing waits."""
+        if not (self.waits or self.growth_due):
+            return None
+        if self._round_at is None or now_ms < self._round_at:
+            return 0
+        return max(0, self._round_at + self.interval_ms - now_ms)
+
+    def next_marker(self, now_ms: int) -> Marker | None:
+        """Return the marker to append to every partition now, or None when no round is due.
+
+        Raises:
+            NumbersExhaustedError: something in the log carries the highest possible number.
+        """
+        if self.due_in_ms(now_ms) != 0:
+            return None
+        lowest = self.highest_ms + 1
+        if lowest > MARKER_NUMBER_MAX:
+            raise NumbersExhaustedError(
+                f"a record in the log has the effective time {self.highest_ms}, and no marker can "
+                f"lie above {MARKER_NUMBER_MAX}, so the transactions behind it cannot be released. "
+                "Some producer wrote a hostile marker: restore the topic from before it"
+            )
+        self._round_at = now_ms
+        self.rounds += 1
+        number = max(lowest, min(now_ms, MARKER_NUMBER_MAX))
+        return Marker(marker=number, partitions=self.partitions, sequencer=self.name)
+
+    def _lift(self, partition: int, effective_ms: int) -> None:
+        """Raise the partition's effective time."""
+        if effective_ms > self._effective[partition]:  # noqa: PLR1730 - the hot path
+            self._effective[partition] = effective_ms
+
+    def _transaction(self, partition: int) -> None:
+        """Note a transaction at the partition's present effective time."""
+        self._last_transaction[partition] = self._effective[partition]
+
+    def _named(self, partition: int) -> int:
+        """Return the highest number of partitions that a marker in the partition names."""
+        naming = self._naming[partition]
+        return naming[-1][0] if naming else 0
+
+    def _join(self) -> None:
+        """Let the next partitions in as soon as every one below them names them.
+
+        A partition joins at the highest effective time of the first markers that name it, and
+        what it holds is lifted to that time. Whether it was there from the creation on cannot be
+        told from the log; lifting it all the same costs at most one round.
+        """
+        while self._joined < self.partitions:
+            joining = self._joined
+            below = range(joining)
+            if any(self._named(p) <= joining for p in below):
+                return
+            self._lift(joining, max(self._first_naming(p, joining) for p in below))
+            if self._last_transaction[joining] != _NOTHING:
+                self._transaction(joining)
+            self._joined += 1
+
+    def _first_naming(self, partition: int, joining: int) -> int:
+        """Return the effective time of the first marker in `partition` that names `joining`."""
+        return next(at for named, at in self._naming[partition] if named > joining)

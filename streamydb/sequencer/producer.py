@@ -1,0 +1,366 @@
+"""Appending transactions to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Marker, Rejection, decode
+from streamydb.sequencer.clients import (
+    MSG_TIMED_OUT,
+    PURGE_INFLIGHT,
+    UNKNOWN_PARTITION,
+    UNKNOWN_TOPIC,
+    producer_config,
+)
+from streamydb.settings import Settings
+from streamydb.topics.names import TopicNames
+
+__all__ = ["AppendError", "AppendUnknownError", "Appended", "Producer", "TransactionRefusedError"]
+
+TIMEOUT_S = 120.0
+"""How long an append is tried while the broker does not answer."""
+
+WINDOW = 10_000
+"""How many records `append_many` has under way at most."""
+
+_POLL_S = 0.5
+_FATAL_MAX = 3
+
+
+class AppendError(StreamyError):
+    """A transaction was not appended."""
+
+
+class TransactionRefusedError(AppendError):
+    """A record that would be rejected in the log is not written to it.
+
+    Attributes:
+        code: the reason code that its result would have.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the reason `code` beside the message."""
+        super().__init__(message)
+        self.code = code
+
+
+class AppendUnknownError(AppendError):
+    """It is not known whether a transaction was appended; appending it again is safe."""
+
+
+class Appended(NamedTuple):
+    """Where a transaction is in the log, and when the broker appended it (ms since 1970)."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+OnDelivery = Callable[[Appended | None, AppendError | None], None]
+"""Called once for each record, with where it is or with why it is not there."""
+
+
+class Producer:
+    """Appends transactions to a database's log, each once, those of one partition in order.
+
+        with Producer(settings) as producer:
+            producer.append({"id": "a", "updates": [{"op": "put", "key": "k", "value": 1}]})
+
+    A transaction is its record's bytes or a mapping of the same shape. Thread-safe. When the local
+    queue is full (100,000 records or 64 MB), appending blocks until the broker has taken some.
+
+    Args:
+        settings: the database and the connection.
+        timeout_s: how long a record is tried while the broker does not answer.
+        linger_ms: how long a record waits for others to share its batch.
+        validate: refuse what would be rejected in the log; without it only the size is checked.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        linger_ms: float = 2,
+        validate: bool = True,
+    ) -> None:
+        """Connect in the background; the first append tells whether that worked."""
+        self._topic = TopicNames(settings.database).transactions
+        self._timeout_s = timeout_s
+        self._validate = validate
+        self._config = producer_config(settings, round(timeout_s * 1000), linger_ms)
+        self._client = confluent_kafka.Producer(self._config)
+        self._replacing = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="streamydb-producer", daemon=True)
+        self._thread.start()
+
+    def append(
+        self,
+        transaction: bytes | Mapping[str, Any],
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+        timeout_s: float | None = None,
+    ) -> Appended:
+        """Append a transaction and wait until it is safe.
+
+        Args:
+            transaction: its bytes, or a mapping of the same shape.
+            partition: where to append it; else `key` decides; else it goes anywhere.
+            key: records with one key go to one partition.
+            timeout_s: how long to wait; by default as long as the record is tried.
+
+        Raises:
+            TransactionRefusedError: it is no valid transaction.
+            AppendUnknownError: no answer in time; appending the same bytes again is safe.
+            AppendError: the broker refuses it.
+        """
+        waited = self._timeout_s + 5 if timeout_s is None else timeout_s
+        future = self.submit(transaction, partition=partition, key=key)
+        try:
+            return future.result(waited)
+        except FutureTimeoutError:
+            msg = f"{self._topic}: no answer within {waited:g} s; append the same bytes again"
+            raise AppendUnknownError(msg) from None
+
+    def submit(
+        self,
+        transaction: bytes | Mapping[str, Any],
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+    ) -> Future[Appended]:
+        """Append a transaction in the background; errors of `append` come through the future."""
+        future: Future[Appended] = Future()
+        future.set_running_or_notify_cancel()
+
+        def deliver(appended: Appended | None, error: AppendError | None) -> None:
+            if appended is not None:
+                future.set_result(appended)
+            else:
+                future.set_exception(error)
+
+        self.append_async(transaction, deliver, partition=partition, key=key)
+        return future
+
+    async def append_awaited(
+        self,
+        transaction: bytes | Mapping[str, Any],
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+    ) -> Appended:
+        """Append a transaction from a coroutine, as `append` does from a thread."""
+        where = {"partition": partition, "key": key}
+        future = await asyncio.to_thread(self.submit, transaction, **where)  # type: ignore[arg-type]
+        return await asyncio.wrap_future(future)
+
+    def append_async(
+        self,
+        transaction: bytes | Mapping[str, Any],
+        on_delivery: OnDelivery,
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+    ) -> None:
+        """Append a transaction and be called back, in another thread, when its fate is known.
+
+        Raises:
+            TransactionRefusedError: it is no valid transaction; there will be no call.
+            AppendError: it cannot be sent; there will be no call.
+        """
+        value = self._encode(transaction)
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                on_delivery(None, self._explain(error))
+                return
+            stamp = message.timestamp()[1]
+            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
+
+        self._produce(value, key, partition, delivered)
+
+    def append_many(
+        self, transactions: Iterable[bytes | Mapping[str, Any]], *, window: int = WINDOW
+    ) -> Iterator[Appended]:
+        """Append transactions, many at a time; yield where each is, in their order.
+
+        It reads ahead of what it has yielded by `window` records at most, and only as it is
+        iterated over. The first error of any of them ends it; those under way may be in the log.
+        """
+        under_way: deque[Future[Appended]] = deque()
+        for transaction in transactions:
+            under_way.append(self.submit(transaction))
+            while under_way and (under_way[0].done() or len(under_way) >= window):
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+
+    def load(self, transactions: Iterable[bytes | Mapping[str, Any]]) -> int:
+        """Append transactions as fast as the broker takes them; return how many, all of them safe.
+
+        Raises:
+            AppendError: one was not appended; the others may be in the log.
+        """
+        first: list[AppendError] = []
+
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None and not first:
+                first.append(self._explain(error))
+
+        count = 0
+        for transaction in transactions:
+            self._produce(self._encode(transaction), None, None, delivered)
+            count += 1
+            if first:
+                break
+        self.flush()
+        if first:
+            raise first[0]
+        return count
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was appended is safe or has failed.
+
+        Raises:
+            AppendUnknownError: that took too long.
+        """
+        left = self._client.flush(self._timeout_s + 5 if timeout_s is None else timeout_s)
+        if left:
+            msg = f"{self._topic}: {left} records are still unanswered; is the broker running?"
+            raise AppendUnknownError(msg)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush and end. Further calls do nothing."""
+        if self._stop.is_set():
+            return
+        try:
+            self.flush(timeout_s)
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        """Return the producer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _encode(self, transaction: bytes | Mapping[str, Any]) -> bytes:
+        """Return the record's value, checked."""
+        value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
+        if len(value) > TRANSACTION_BYTES_MAX and self._validate:
+            raise _too_large(len(value))
+        if not self._validate:
+            return value
+        decoded = decode(value)
+        if isinstance(decoded, Rejection):
+            named = "" if decoded.id is None else f" {decoded.id!r}"
+            msg = f"transaction{named} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
+            raise TransactionRefusedError(decoded.code, msg)
+        if isinstance(decoded, Marker):
+            msg = "the record is an epoch marker; only sequencers write those"
+            raise TransactionRefusedError("invalid-transaction", msg)
+        return value
+
+    def _produce(
+        self,
+        value: bytes,
+        key: bytes | str | None,
+        partition: int | None,
+        delivered: Callable[[KafkaError | None, Any], None],
+    ) -> None:
+        """Put a record into the local queue, waiting while it is full."""
+        if self._stop.is_set():
+            msg = f"{self._topic}: the producer is closed"
+            raise AppendError(msg)
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        deadline = time.monotonic() + self._timeout_s
+        fatal = 0
+        while True:
+            client = self._client
+            try:
+                client.produce(self._topic, value, key, on_delivery=delivered, **more)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
+                    raise AppendError(msg) from None
+                client.poll(0.05)
+            except KafkaException as error:
+                fatal += 1
+                if not error.args[0].fatal() or fatal > _FATAL_MAX:
+                    raise self._explain(error.args[0], len(value)) from error
+                self._replace(client)
+            else:
+                return
+
+    def _replace(self, broken: Any) -> None:
+        """Go on with a new client after an error that ends the old one, such as being fenced."""
+        with self._replacing:
+            if self._client is broken:
+                broken.purge()
+                broken.flush(1)
+                self._client = confluent_kafka.Producer(self._config)
+
+    def _serve(self) -> None:
+        """Serve the callbacks of deliveries until closed."""
+        while not self._stop.is_set():
+            self._client.poll(_POLL_S)
+
+    def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
+        """Turn Kafka's error into one that says what to do."""
+        code, text = error.code(), f"{self._topic}: {error.str()}"
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return _too_large(size)
+        if code in (
+            MSG_TIMED_OUT,
+            PURGE_INFLIGHT,
+            KafkaError.REQUEST_TIMED_OUT,
+        ):
+            msg = f"{text}; it may be in the log or not: append the same bytes again"
+            return AppendUnknownError(msg)
+        if code == UNKNOWN_PARTITION:
+            return AppendError(f"{text}; the topic has fewer partitions")
+        if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            database = self._topic.removesuffix(".transactions")
+            return AppendError(f"{text}; run `streamydb create --database {database}`")
+        return AppendError(text)
+
+
+def _to_json(transaction: Mapping[str, Any]) -> bytes:
+    """Encode a mapping, strictly: nothing that JSON lacks is turned into something else."""
+    try:
+        text = json.dumps(transaction, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"the transaction cannot be written as JSON: {error}"
+        raise TransactionRefusedError(INVALID_JSON, msg) from error
+
+
+def _too_large(size: int) -> TransactionRefusedError:
+    """Return the error of a record above the limit."""
+    shown = f"{size} bytes, " if size else ""
+    msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
+    return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)

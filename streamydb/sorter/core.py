@@ -1,0 +1,274 @@
+"""The KeyedEventTimeSorter: one total order, released by watermark, as a pure function of the log.
+
+A record's *effective time* is the running maximum, along its partition, of append times and marker numbers.
+Records are ordered by (effective time, partition, offset) and released when their effective time is below the
+*watermark*: the minimum over partitions of the last effective time. A partition that is added later joins at the
+effective time of the markers that name it, so its records can never sort before what has been released.
+With one partition its offsets are the order, and nothing is ever held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Table, pack, unpack
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.txn_processor import program as p
+
+__all__ = ["KeyedEventTimeSorter", "SorterState"]
+
+_NEVER: Final = -1
+_FOREVER: Final = 2**62
+_HELD_CHUNK_RECORDS: Final = 4096
+
+
+class PartitionState(msgspec.Struct, gc=False):
+    """What is known of one partition.
+
+    ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next offset.
+    ``named``: (partitions named, effective time) of the markers that named more partitions than any before.
+    """
+
+    effective: int = _NEVER
+    position: int = 0
+    named: list[tuple[int, int]] = []
+
+
+class HeldChunk(msgspec.Struct, gc=False):
+    """Up to 4096 held records of one partition, in a blob; the first ``start`` have been released.
+
+    ``time`` and ``offset`` are those of the record at ``start``; ``last`` is the time of the last record.
+    """
+
+    blob: str
+    partition: int
+    start: int
+    count: int
+    time: int
+    offset: int
+    last: int
+
+
+class SorterState(msgspec.Struct):
+    """Everything that the sorter remembers between micro-batches, beside the held blobs."""
+
+    initial_partitions: int
+    partitions: dict[int, PartitionState] = {}
+    held: list[HeldChunk] = []
+    next_blob: int = 0
+
+
+class KeyedEventTimeSorter:
+    """Orders the records of one micro-batch after another. One instance per shard and batch."""
+
+    def __init__(self, state: SorterState, blobs: BlobStore) -> None:
+        """Continue from ``state``; held records live in ``blobs``."""
+        self.state = state
+        self._blobs = blobs
+        self._fresh: list[Table] = []
+        self._unsaved: dict[str, Table] = {}
+
+    def add(self, records: Table) -> None:
+        """Take records as they were read: per partition in offset order.
+
+        Raises:
+            InvariantViolation: an offset was read before.
+
+        """
+        parts = records.cols["part"]
+        if not len(parts):
+            return
+        if parts[0] == parts[-1] and (parts == parts[0]).all():
+            self._add_partition(int(parts[0]), records)
+            return
+        for partition in np.unique(parts).tolist():
+            self._add_partition(partition, records.take(np.flatnonzero(parts == partition)))
+
+    def _add_partition(self, partition: int, records: Table) -> None:
+        state = self.state.partitions.setdefault(partition, PartitionState())
+        offsets = records.cols["off"]
+        if np.any(offsets[1:] <= offsets[:-1]):
+            records = records.take(np.argsort(offsets, kind="stable"))
+            offsets = records.cols["off"]
+        if int(offsets[0]) < state.position or np.any(offsets[1:] <= offsets[:-1]):
+            what = f"partition {partition}: offset {offsets[0]} read again, expected {state.position}"
+            raise InvariantViolation(f"a record of the log was read twice ({what})")
+        is_marker = records.cols["kind"] == p.MARKER
+        times = records.cols["append"].copy()
+        if is_marker.any():
+            marker = records.children["marker"][1]
+            times[is_marker] = np.maximum(times[is_marker], marker.cols["number"])
+        np.maximum.accumulate(times, out=times)
+        np.maximum(times, state.effective, out=times)
+        state.effective, state.position = int(times[-1]), int(offsets[-1]) + 1
+        if is_marker.any():
+            self._note_names(state, marker.cols["partitions"], times[is_marker])
+            keep = np.flatnonzero(~is_marker)
+            records, times = records.take(keep), times[keep]
+        if len(times):
+            children = {name: child for name, child in records.children.items() if name != "marker"}
+            cols = {**records.cols, "ts": times}
+            self._fresh.append(Table(cols, records.texts, children))
+
+    @staticmethod
+    def _note_names(
+        state: PartitionState, named: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+    ) -> None:
+        for count, time in zip(named.tolist(), times.tolist(), strict=True):
+            if not state.named or count > state.named[-1][0]:
+                state.named = [*state.named, (count, time)]
+
+    def _known(self) -> int:
+        """How many partitions exist as far as markers tell."""
+        named = [s.named[-1][0] for s in self.state.partitions.values() if s.named]
+        return max([self.state.initial_partitions, *named])
+
+    def _joins(self) -> tuple[list[int | None], list[int]]:
+        """Per known partition: when it joined (None: not decided), and what caps the watermark till then."""
+        joins: list[int | None] = [_NEVER] * self.state.initial_partitions
+        caps: list[int] = []
+        for q in range(self.state.initial_partitions, self._known()):
+            firsts = [self._first_naming(lower, q + 1, joins[lower]) for lower in range(q)]
+            seen = [time for time in firsts if time is not None]
+            if len(seen) == q:
+                joins.append(max(seen))
+            else:
+                joins.append(None)
+                caps += [max(seen)] if seen else []
+        return joins, caps
+
+    def _first_naming(self, partition: int, count: int, join: int | None) -> int | None:
+        state = self.state.partitions.get(partition)
+        if state is None or join is None:
+            return None
+        return next((max(join, time) for named, time in state.named if named >= count), None)
+
+    def watermark(self) -> int:
+        """Records with an effective time below this are released (ms)."""
+        joins, caps = self._joins()
+        if len(joins) == 1:
+            return _FOREVER
+        last = [
+            max(join, self.state.partitions.get(q, PartitionState()).effective)
+            for q, join in enumerate(joins)
+            if join is not None
+        ]
+        return min([*last, *caps])
+
+    def holds_back(self) -> bool:
+        """Whether records are waiting, in this batch's input or held."""
+        return bool(self._fresh or self.state.held)
+
+    def covered(self) -> dict[int, int]:
+        """Per partition, the first offset that has not been released."""
+        covered = {q: s.position for q, s in self.state.partitions.items()}
+        for chunk in self.state.held:
+            covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
+        return covered
+
+    def release(self, limit: int) -> Table | None:
+        """The next records of the total order, at most ``limit``, with their effective times as ``ts``."""
+        watermark = self.watermark()
+        joins, _ = self._joins()
+        if watermark == _FOREVER and not self.state.held:
+            ready = _in_one(self._fresh)
+            if ready is not None and len(ready) <= limit:
+                self._fresh = []
+                return ready
+        self._chunk_fresh()
+        chunks = self._candidates(watermark, limit, joins)
+        if not chunks:
+            return None
+        tables = [self._load(chunk, joins) for chunk in chunks]
+        merged = Table.concat(tables)
+        chosen = _first_in_order(merged, watermark, limit)
+        owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
+        taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
+        for chunk, table, count in zip(chunks, tables, taken, strict=True):
+            self._advance(chunk, table, count)
+        self.state.held = [c for c in self.state.held if c.start < c.count]
+        return merged.take(chosen) if len(chosen) else None
+
+    def _advance(self, chunk: HeldChunk, table: Table, count: int) -> None:
+        """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released."""
+        chunk.start += count
+        if chunk.start == chunk.count:
+            if self._unsaved.pop(chunk.blob, None) is None:
+                self._blobs.delete(chunk.blob)
+            return
+        chunk.time, chunk.offset = int(table.cols["ts"][count]), int(table.cols["off"][count])
+
+    def save(self) -> None:
+        """Put into blobs whatever this batch leaves waiting. Called once, last."""
+        self._chunk_fresh()
+        for name, table in self._unsaved.items():
+            self._blobs.put(name, pack(table.flatten()))
+        self._unsaved = {}
+
+    def _chunk_fresh(self) -> None:
+        """Divide this batch's records into chunks, not yet saved."""
+        for table in self._fresh:
+            for start in range(0, len(table), _HELD_CHUNK_RECORDS):
+                part = table.take(np.arange(start, min(start + _HELD_CHUNK_RECORDS, len(table))))
+                name = f"held/{self.state.next_blob}"
+                self.state.next_blob += 1
+                self._unsaved[name] = part
+                times, offsets = part.cols["ts"], part.cols["off"]
+                first, last = int(times[0]), int(times[-1])
+                partition = int(part.cols["part"][0])
+                chunk = HeldChunk(name, partition, 0, len(part), first, int(offsets[0]), last)
+                self.state.held.append(chunk)
+        self._fresh = []
+
+    def _candidates(
+        self, watermark: int, limit: int, joins: Sequence[int | None]
+    ) -> list[HeldChunk]:
+        """The chunks that may hold the next ``limit`` records below the watermark."""
+
+        def times(chunk: HeldChunk) -> tuple[int, int]:
+            join = joins[chunk.partition] if chunk.partition < len(joins) else None
+            if join is None:
+                return _FOREVER, _FOREVER
+            return max(join, chunk.time), max(join, chunk.last)
+
+        spans = [(*times(chunk), chunk) for chunk in self.state.held]
+        ready = sorted((s for s in spans if s[0] < watermark), key=lambda s: s[1])
+        total, bound = 0, _FOREVER
+        for _, last, chunk in ready:
+            total += chunk.count - chunk.start
+            if total >= limit:
+                bound = last
+                break
+        return [chunk for first, _, chunk in ready if first <= bound]
+
+    def _load(self, chunk: HeldChunk, joins: Sequence[int | None]) -> Table:
+        table = self._unsaved.get(chunk.blob)
+        if table is None:
+            data = self._blobs.get(chunk.blob)
+            if data is None:
+                raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
+            table = Table.unflatten(unpack(data)[1])
+        rest = table.take(np.arange(chunk.start, len(table)))
+        join = joins[chunk.partition]
+        rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)
+        return rest
+
+
+def _in_one(fresh: list[Table]) -> Table | None:
+    """The batch's records of the one partition, in offset order."""
+    if not fresh:
+        return None
+    return Table.concat(fresh)
+
+
+def _first_in_order(table: Table, watermark: int, limit: int) -> npt.NDArray[np.int64]:
+    """Positions of the first ``limit`` records below the watermark, in order."""
+    times = table.cols["ts"]
+    order = np.lexsort((table.cols["off"], table.cols["part"], times))
+    return order[: min(limit, int(np.searchsorted(times[order], watermark, "left")))]

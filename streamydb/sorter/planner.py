@@ -1,0 +1,187 @@
+"""The planner: which transactions of a plan conflict, and who runs them.
+
+Transactions that touch a common key that somebody in the plan writes form one *conflict group* (a connected
+component), and so do transactions with one id. A group runs serially on one partition; groups run in
+parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware 2018) and Q-Store
+(EDBT 2020). Everything here is a pure function of the released records, so every shard plans alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Bytes, Ragged, Table, starts_of
+from streamydb.jit import kernel
+
+__all__ = ["Plan", "earlier_with_same_id", "intern", "plan_transactions"]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A plan over n transactions with k keys in all and s distinct keys (slots).
+
+    ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
+    ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict groups;
+    ``largest``: transactions in the largest.
+    """
+
+    slot: Ints
+    first: Ints
+    proc: Ints
+    groups: int
+    largest: int
+
+
+@kernel
+def _equal(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
+    length = offsets[left + 1] - offsets[left]
+    if offsets[right + 1] - offsets[right] != length:
+        return False
+    for j in range(length):
+        if data[offsets[left] + j] != data[offsets[right] + j]:
+            return False
+    return True
+
+
+@kernel
+def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
+    n = len(hashes)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    table = np.full(size, -1, np.int64)
+    slot = np.empty(n, np.int64)
+    first = np.empty(n, np.int64)
+    count = 0
+    for i in range(n):
+        at = np.int64(hashes[i] & np.uint64(size - 1))
+        while True:
+            known = table[at]
+            if known < 0:
+                table[at] = count
+                first[count] = i
+                slot[i] = count
+                count += 1
+                break
+            other = first[known]
+            if hashes[other] == hashes[i] and _equal(data, offsets, other, i):
+                slot[i] = known
+                break
+            at = (at + 1) & (size - 1)
+    return slot, first[:count].copy()
+
+
+def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
+    """Number the distinct keys in order of first occurrence.
+
+    Returns:
+        The slot of each key (n,), and the position of the first occurrence of each slot.
+
+    """
+    return _intern(hashes, keys.data, keys.offsets)
+
+
+@kernel
+def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
+    n = len(id0)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    table = np.full(size, -1, np.int64)
+    earlier = np.full(n, -1, np.int64)
+    for i in range(n):
+        if not valid[i]:
+            continue
+        at = np.int64(id0[i] & np.uint64(size - 1))
+        while table[at] >= 0 and (id0[table[at]] != id0[i] or id1[table[at]] != id1[i]):
+            at = (at + 1) & (size - 1)
+        earlier[i] = table[at]
+        table[at] = i
+    return earlier
+
+
+def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
+    """For each valid transaction the position of the one before it with the same id, or -1; (n,)."""
+    return _earlier(id0, id1, valid)
+
+
+@kernel
+def _root(parent: Ints, i: int) -> int:
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+@kernel
+def _components(
+    key_starts: Ints, slot: Ints, write: Bytes, slots: int, earlier: Ints
+) -> tuple[Ints, int]:
+    """Union-find; each transaction's group, numbered in order of first member, and their number."""
+    n = len(key_starts) - 1
+    written = np.zeros(slots, np.bool_)
+    for k in range(len(slot)):
+        if write[k] != 0:
+            written[slot[k]] = True
+    anchor = np.full(slots, -1, np.int64)
+    parent = np.arange(n)
+    for i in range(n):
+        if earlier[i] >= 0:
+            parent[_root(parent, i)] = _root(parent, earlier[i])
+        for k in range(key_starts[i], key_starts[i + 1]):
+            s = slot[k]
+            if not written[s]:
+                continue
+            if anchor[s] < 0:
+                anchor[s] = i
+            else:
+                a, b = _root(parent, anchor[s]), _root(parent, i)
+                if a < b:
+                    parent[b] = a
+                else:
+                    parent[a] = b
+    group = np.full(n, -1, np.int64)
+    count = 0
+    for i in range(n):
+        root = _root(parent, i)
+        if group[root] < 0:
+            group[root] = count
+            count += 1
+        group[i] = group[root]
+    return group, count
+
+
+@kernel
+def _pack_groups(order: Ints, weight: Ints, procs: int) -> Ints:
+    """Longest processing time first: each group, largest first, to the least loaded partition."""
+    load = np.zeros(procs, np.int64)
+    proc = np.empty(len(weight), np.int64)
+    for g in order:
+        best = 0
+        for q in range(1, procs):
+            if load[q] < load[best]:
+                best = q
+        proc[g] = best
+        load[best] += weight[g]
+    return proc
+
+
+def plan_transactions(released: Table, earlier: Ints, procs: int) -> Plan:
+    """Plan records in total order for ``procs`` executing partitions."""
+    counts, keys = released.children["keys"]
+    slot, first = intern(keys.cols["hash"], keys.texts["key"])
+    n = len(counts)
+    if procs == 1:
+        return Plan(slot, first, np.zeros(n, np.int64), 1, n)
+    key_starts = starts_of(counts)
+    group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier)
+    members = np.bincount(group, minlength=groups)
+    weight = members + np.bincount(group, weights=counts, minlength=groups).astype(np.int64)
+    proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs)
+    return Plan(slot, first, proc[group], groups, int(members.max(initial=0)))

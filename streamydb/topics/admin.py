@@ -1,0 +1,170 @@
+"""Requests to Kafka's administration, their waits and their errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+)
+
+from streamydb.errors import ConfigurationError
+
+__all__ = [
+    "EARLIEST",
+    "HIGHEST",
+    "LATEST",
+    "TIMEOUT_S",
+    "TopicDescription",
+    "TopicsError",
+    "answers",
+    "cluster",
+    "connect",
+    "count_partitions",
+    "describe_topics",
+    "list_offsets",
+    "wait_until",
+]
+
+TIMEOUT_S = 30.0
+"""How long one request may take."""
+
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+"""Asks for the offset of a partition's first record."""
+
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+"""Asks for the offset after a partition's last record."""
+
+HIGHEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+"""Asks for the offset of a partition's record with the highest timestamp."""
+
+_POLL_S = 0.05
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class TopicsError(ConfigurationError):
+    """Topics are missing, differ from what is asked for, or the cluster does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as it is.
+
+    Attributes:
+        name: its name.
+        partitions: how many it has.
+        replication: the fewest copies that any partition has.
+        settings: its effective settings.
+        beginnings: the first offset of each partition.
+        ends: the offset after the last record of each partition.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+    beginnings: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def describe_topics(
+    admin: AdminClient, names: Iterable[str], *, offsets: bool = False
+) -> dict[str, TopicDescription]:
+    """Describe those of the topics that exist."""
+    topics = cluster(admin).topics
+    present = [name for name in names if name in topics]
+    if not present:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
+    settings = answers(admin.describe_configs(resources), "describe")
+    described = {}
+    for resource in resources:
+        parts = topics[resource.name].partitions
+        described[resource.name] = TopicDescription(
+            name=resource.name,
+            partitions=len(parts),
+            replication=min((len(part.replicas) for part in parts.values()), default=0),
+            settings={k: v.value for k, v in settings[resource].items() if v.value is not None},
+            beginnings=_offsets(admin, resource.name, parts, EARLIEST) if offsets else (),
+            ends=_offsets(admin, resource.name, parts, LATEST) if offsets else (),
+        )
+    return described
+
+
+def _offsets(
+    admin: AdminClient, name: str, parts: Iterable[int], spec: OffsetSpec
+) -> tuple[int, ...]:
+    """Return an offset of every partition."""
+    listed = list_offsets(admin, name, parts, spec)
+    return tuple(listed[part].offset for part in sorted(listed))
+
+
+def list_offsets(
+    admin: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec
+) -> dict[int, Any]:
+    """Return an offset, with its timestamp where Kafka tells it, of each of the partitions."""
+    asked = {TopicPartition(topic, number): spec for number in partitions}
+    listed = answers(admin.list_offsets(asked), "list the offsets of")
+    return {where.partition: answer for where, answer in listed.items()}
+
+
+def connect(client_config: Mapping[str, str]) -> AdminClient:
+    """Connect for administration; the client's own log lines are left out."""
+    quiet: dict[str, str | int | float | bool] = {"log_level": 0, "socket.timeout.ms": 10_000}
+    return AdminClient({**client_config, **quiet})
+
+
+def cluster(admin: AdminClient) -> Any:
+    """Return the cluster's metadata."""
+    try:
+        return admin.list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        msg = (
+            f"Kafka does not answer ({error.args[0].str()}): start it with `streamydb up`, or "
+            "name its address with STREAMYDB_BOOTSTRAP"
+        )
+        raise TopicsError(msg) from error
+
+
+def count_partitions(topic: TopicMetadata | None) -> int:
+    """Return how many partitions a topic has; 0 if it does not exist."""
+    return 0 if topic is None else len(topic.partitions)
+
+
+def answers(
+    futures: Mapping[_K, Future[_V]], verb: str, harmless: int | None = None
+) -> dict[_K, _V]:
+    """Wait for the answers of an administration request."""
+    given = {}
+    for about, future in futures.items():
+        try:
+            given[about] = future.result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != harmless:
+                msg = f"Kafka refused to {verb} {about}: {error.args[0].str()}"
+                raise TopicsError(msg) from error
+        except TimeoutError as error:
+            msg = f"Kafka did not {verb} {about} within {TIMEOUT_S:.0f} s"
+            raise TopicsError(msg) from error
+    return given
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            msg = f"waited {TIMEOUT_S:.0f} s for {what}; is the cluster healthy?"
+            raise TopicsError(msg)
+        time.sleep(_POLL_S)

@@ -1,0 +1,213 @@
+"""Comparing the topics of a database with what it relies on, and naming each fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from streamydb.limits import PARTITIONS_MAX
+from streamydb.topics.admin import (
+    TopicDescription,
+    TopicsError,
+    answers,
+    cluster,
+    connect,
+    describe_topics,
+)
+from streamydb.topics.creation import RECORD_BYTES_MAX
+from streamydb.topics.names import TopicNames
+
+__all__ = ["Problem", "Severity", "check", "mend"]
+
+Severity = Literal["error", "warning"]
+"""An error keeps the database from starting, a warning does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A difference between a topic and what the database relies on.
+
+    Attributes:
+        topic: the topic, or the broker.
+        what: what is wrong and what would come of it.
+        fix: the exact command or setting that mends it.
+        severity: "error" if the database must not start like this, else "warning".
+        setting: the topic setting (name, value) that mends it, where one does; see `mend`.
+    """
+
+    topic: str
+    what: str
+    fix: str
+    severity: Severity = "error"
+    setting: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        """Return one line for a person."""
+        return f"{self.severity}: {self.topic}: {self.what}. Fix: {self.fix}"
+
+
+def check(
+    client_config: Mapping[str, str], database: str, shards: int | None = None
+) -> list[Problem]:
+    """Compare a database's topics with what it relies on; an empty list means that all is well.
+
+    Args:
+        client_config: the connection.
+        database: the database's name.
+        shards: the number of shards that the database has, if known.
+
+    Raises:
+        TopicsError: the cluster does not answer.
+    """
+    admin = connect(client_config)
+    names = TopicNames(database)
+    bootstrap = client_config["bootstrap.servers"]
+    found = describe_topics(admin, names.all())
+    brokers = len(cluster(admin).brokers)
+    problems = [
+        Problem(name, "the topic is missing", f"streamydb create --database {database}")
+        for name in names.all()
+        if name not in found
+    ]
+    for topic in found.values():
+        problems += _check_settings(names, topic, bootstrap)
+        problems += _check_copies(topic, brokers, bootstrap)
+    problems += _check_partitions(names, found, shards)
+    problems += _check_brokers(admin)
+    return problems
+
+
+def mend(client_config: Mapping[str, str], problems: Iterable[Problem]) -> list[Problem]:
+    """Apply the settings that mend `problems`; return those that only a person can mend."""
+    admin = connect(client_config)
+    left = []
+    for problem in problems:
+        if problem.setting is None:
+            left.append(problem)
+            continue
+        name, value = problem.setting
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, problem.topic, incremental_configs=[entry])
+        answers(admin.incremental_alter_configs([resource]), "change the settings of")
+    return left
+
+
+def _check_settings(
+    names: TopicNames, topic: TopicDescription, bootstrap: str
+) -> Iterator[Problem]:
+    """Check the settings that the database's promises rest on."""
+
+    def problem(what: str, name: str, value: str, severity: Severity = "error") -> Problem:
+        fix = _alter(bootstrap, topic.name, name, value)
+        return Problem(topic.name, what, fix, severity, (name, value))
+
+    is_log = topic.name == names.transactions
+    settings = topic.settings
+    stamps = settings.get("message.timestamp.type")
+    if is_log and stamps != "LogAppendTime":
+        what = f"message.timestamp.type is {stamps}: clients' clocks would decide the order"
+        yield problem(what, "message.timestamp.type", "LogAppendTime")
+    policy = settings.get("cleanup.policy")
+    if policy != "delete":
+        what = f"cleanup.policy is {policy}: compaction removes records that are needed"
+        yield problem(what, "cleanup.policy", "delete")
+    largest = int(settings.get("max.message.bytes", RECORD_BYTES_MAX))
+    if largest < RECORD_BYTES_MAX:
+        what = f"max.message.bytes is {largest}: records within the limits would be refused"
+        yield problem(what, "max.message.bytes", str(RECORD_BYTES_MAX))
+    if settings.get("unclean.leader.election.enable") == "true":
+        what = "unclean.leader.election.enable is true: acknowledged records may be lost"
+        yield problem(what, "unclean.leader.election.enable", "false")
+    if topic.name in (names.transactions, names.changes):
+        for limit in ("retention.ms", "retention.bytes"):
+            if settings.get(limit, "-1") != "-1":
+                what = (
+                    f"{limit} is {settings[limit]}: old records will be deleted, and the database "
+                    "can then no longer be rebuilt from the topic"
+                )
+                yield problem(what, limit, "-1", "warning")
+
+
+def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iterator[Problem]:
+    """Check that an acknowledged record survives the loss of a broker, where that can be had."""
+    needed = int(topic.settings.get("min.insync.replicas", 1))
+    best = max(1, topic.replication - 1)
+    fix = _alter(bootstrap, topic.name, "min.insync.replicas", str(best))
+    mended = ("min.insync.replicas", str(best))
+    if needed > topic.replication:
+        what = (
+            f"min.insync.replicas is {needed} but the topic has {topic.replication} copies: "
+            "nothing can be written"
+        )
+        yield Problem(topic.name, what, fix, "error", mended)
+    elif needed < best:
+        what = (
+            f"min.insync.replicas is {needed} of {topic.replication} copies: an acknowledged "
+            "record may exist once only"
+        )
+        yield Problem(topic.name, what, fix, "warning", mended)
+    if topic.replication == 1 and brokers > 1:
+        what = f"there is one copy, on a cluster of {brokers} brokers: one lost disk loses it"
+        fix = (
+            f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute with three "
+            f"replicas for every partition of {topic.name}, or create the database with "
+            "--replication 3 --min-insync 2"
+        )
+        yield Problem(topic.name, what, fix, "warning")
+
+
+def _check_partitions(
+    names: TopicNames, found: Mapping[str, TopicDescription], shards: int | None
+) -> Iterator[Problem]:
+    """Check the numbers of partitions that have a meaning."""
+    log = found.get(names.transactions)
+    if log is not None and log.partitions > PARTITIONS_MAX:
+        what = f"it has {log.partitions} partitions, {PARTITIONS_MAX} is the most"
+        fix = "copy the log into a database with fewer partitions"
+        yield Problem(names.transactions, what, fix)
+    feedback = found.get(names.feedback)
+    if feedback is None or shards is None or feedback.partitions == shards:
+        return
+    what = f"it has {feedback.partitions} partitions, the database has {shards} shards"
+    yield Problem(
+        names.feedback,
+        what,
+        f"start with --shards {feedback.partitions} if that is the number the database was "
+        "created with; else stop the pipeline, delete the topic and run `streamydb create "
+        f"--database {names.database} --shards {shards}`",
+    )
+
+
+def _check_brokers(admin: AdminClient) -> Iterator[Problem]:
+    """Check what the brokers do with a topic that does not exist."""
+    for number in sorted(cluster(admin).brokers):
+        try:
+            resource = ConfigResource(ResourceType.BROKER, str(number))
+            entries = answers(admin.describe_configs([resource]), "describe")[resource]
+        except TopicsError:
+            return  # a cluster may hide its brokers' settings from clients
+        auto = entries.get("auto.create.topics.enable")
+        if auto is not None and auto.value == "true":
+            what = (
+                "auto.create.topics.enable is true: a mistyped database name makes topics with "
+                "the wrong settings"
+            )
+            fix = "auto.create.topics.enable=false in the broker's server.properties, then restart"
+            yield Problem(f"broker {number}", what, fix, "warning")
+
+
+def _alter(bootstrap: str, topic: str, name: str, value: str) -> str:
+    """Return the command that changes one setting of a topic."""
+    return (
+        f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {name}={value}"
+    )

@@ -1,0 +1,237 @@
+"""Making, growing and deleting the topics of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
+from streamydb.topics.admin import (
+    TIMEOUT_S,
+    TopicDescription,
+    TopicsError,
+    answers,
+    cluster,
+    connect,
+    count_partitions,
+    describe_topics,
+    wait_until,
+)
+from streamydb.topics.names import TopicNames
+
+__all__ = ["RECORD_BYTES_MAX", "create", "delete", "describe", "grow"]
+
+RECORD_BYTES_MAX = 1_048_588
+"""`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A topic as it shall be created."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+def create(
+    client_config: Mapping[str, str],
+    database: str,
+    partitions: int = 1,
+    shards: int = 1,
+    replication: int = 1,
+    min_insync: int = 1,
+    changes_partitions: int = 4,
+) -> TopicNames:
+    """Create the topics of a database that do not exist yet; the others must be as asked for.
+
+    Args:
+        client_config: the connection, as of `Settings.client_config`.
+        database: the database's name.
+        partitions: partitions of the log, 1 to 1024.
+        shards: slices of the keys, 1 to 64; fixed for good.
+        replication: copies of each topic.
+        min_insync: copies that must have a record before it counts as written.
+        changes_partitions: partitions of the change feed.
+
+    Raises:
+        ValueError: an argument is out of its bounds.
+        TopicsError: a topic exists with other settings, or the cluster refuses or does not answer.
+    """
+    names = TopicNames(database)
+    _check_bounds(partitions, shards, replication, min_insync, changes_partitions)
+    admin = connect(client_config)
+    plans = _plans(names, partitions, shards, replication, min_insync, changes_partitions)
+    found = describe_topics(admin, names.all())
+    _refuse_differences(plans, found)
+    missing = [plan for plan in plans if plan.name not in found]
+    _create_missing(admin, missing)
+    _await_metadata(admin, plans)
+    _refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
+    return names
+
+
+def delete(client_config: Mapping[str, str], database: str) -> list[str]:
+    """Delete the topics of a database with all that is in them; return those that existed."""
+    admin = connect(client_config)
+    wanted = TopicNames(database).all()
+    present = [name for name in wanted if name in cluster(admin).topics]
+    if present:
+        answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
+        wait_until(
+            lambda: not set(present) & set(cluster(admin).topics),
+            f"the topics {', '.join(present)} to be gone",
+        )
+    return present
+
+
+def grow(client_config: Mapping[str, str], database: str, partitions: int) -> None:
+    """Raise the number of the log's partitions; a running sequencer closes them into the order.
+
+    Raises:
+        TopicsError: the log has more partitions already, or is missing.
+    """
+    admin = connect(client_config)
+    name = TopicNames(database).transactions
+    present = describe_topics(admin, [name]).get(name)
+    if present is None:
+        raise TopicsError(_missing(name, database))
+    if not present.partitions <= partitions <= PARTITIONS_MAX:
+        msg = (
+            f"{name} has {present.partitions} partitions and cannot get {partitions}: Kafka never "
+            f"takes one away, and {PARTITIONS_MAX} is the most"
+        )
+        raise TopicsError(msg)
+    if present.partitions < partitions:
+        answers(admin.create_partitions([NewPartitions(name, partitions)]), "grow")
+        wait_until(
+            lambda: count_partitions(cluster(admin).topics.get(name)) == partitions,
+            f"{name} to have {partitions} partitions",
+        )
+
+
+def describe(client_config: Mapping[str, str], database: str) -> dict[str, TopicDescription]:
+    """Return the topics of a database that exist, by name, with their first and last offsets."""
+    admin = connect(client_config)
+    return describe_topics(admin, TopicNames(database).all(), offsets=True)
+
+
+def _plans(
+    names: TopicNames,
+    partitions: int,
+    shards: int,
+    replication: int,
+    min_insync: int,
+    changes_partitions: int,
+) -> list[_Plan]:
+    """Return what each topic shall be like."""
+    common = {
+        "cleanup.policy": "delete",
+        "max.message.bytes": str(RECORD_BYTES_MAX),
+        "min.insync.replicas": str(min_insync),
+        "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.bytes": "-1",
+    }
+    shape = {
+        names.transactions: (partitions, -1),
+        names.results: (shards, 7 * _DAY_MS),
+        names.changes: (changes_partitions, -1),
+        names.feedback: (shards, _DAY_MS),
+        names.deadletters: (1, -1),
+    }
+    return [
+        _Plan(name, count, replication, common | {"retention.ms": str(retention)})
+        for name, (count, retention) in shape.items()
+    ]
+
+
+def _check_bounds(
+    partitions: int, shards: int, replication: int, min_insync: int, changes_partitions: int
+) -> None:
+    """Refuse numbers that no database can have."""
+    bounds = (
+        ("partitions", partitions, PARTITIONS_MAX),
+        ("shards", shards, SHARDS_MAX),
+        ("changes_partitions", changes_partitions, PARTITIONS_MAX),
+        ("replication", replication, 32767),
+        ("min_insync", min_insync, replication),
+    )
+    for what, number, most in bounds:
+        if not 1 <= number <= most:
+            msg = f"{what} must be between 1 and {most}, not {number}"
+            raise ValueError(msg)
+
+
+def _refuse_differences(plans: Iterable[_Plan], found: Mapping[str, TopicDescription]) -> None:
+    """Raise an error that lists how existing topics differ from their plans."""
+    lines = []
+    for plan in plans:
+        topic = found.get(plan.name)
+        if topic is not None:
+            lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
+    if lines:
+        msg = (
+            "the database's topics exist with other settings:\n  "
+            + "\n  ".join(lines)
+            + "\nAsk for what exists, change the settings (`streamydb doctor` names the commands), "
+            "or choose another database name."
+        )
+        raise TopicsError(msg)
+
+
+def _differences(plan: _Plan, topic: TopicDescription) -> Iterator[str]:
+    """Name the differences between a plan and a topic."""
+    if topic.partitions != plan.partitions:
+        yield f"partitions: {topic.partitions}, asked for {plan.partitions}"
+    if topic.replication != plan.replication:
+        yield f"replication: {topic.replication}, asked for {plan.replication}"
+    for name, value in plan.settings.items():
+        if topic.settings.get(name) != value:
+            yield f"{name}: {topic.settings.get(name)}, asked for {value}"
+
+
+def _create_missing(admin: AdminClient, missing: list[_Plan]) -> None:
+    """Create topics; one that somebody else creates at the same time is compared afterwards."""
+    if not missing:
+        return
+    new = [
+        NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replication,
+            config=dict(plan.settings),
+        )
+        for plan in missing
+    ]
+    answers(
+        admin.create_topics(new, operation_timeout=TIMEOUT_S),
+        "create",
+        harmless=KafkaError.TOPIC_ALREADY_EXISTS,
+    )
+
+
+def _await_metadata(admin: AdminClient, plans: list[_Plan]) -> None:
+    """Wait until every partition of every topic has a leader."""
+
+    def ready() -> bool:
+        topics = cluster(admin).topics
+        return all(
+            plan.name in topics
+            and count_partitions(topics[plan.name]) >= 1
+            and all(part.leader >= 0 for part in topics[plan.name].partitions.values())
+            for plan in plans
+        )
+
+    wait_until(ready, "the topics' partitions to have leaders")
+
+
+def _missing(name: str, database: str) -> str:
+    """Say that a topic is missing and how to make it."""
+    return f"the topic {name} is missing: run `streamydb create --database {database}`"

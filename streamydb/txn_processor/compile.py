@@ -1,0 +1,323 @@
+"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel runs.
+
+Input: one batch of log records (partition, offset, append time in ms, value). Output: one table whose rows
+are the records, with three children: the keys of each record (for every shard), the home part (payload and
+steps, for the home shard of its id) and the marker, if it is one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import records as r
+from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
+from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
+from streamydb.jit import kernel
+from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.program import REJECT_CODES
+
+__all__ = ["compile_records", "parse_ints"]
+
+_PACK: Final = struct.Struct(p.STEP_FORMAT).pack
+_UNSET: Final = msgspec.UNSET
+_REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
+
+
+@kernel
+def _parse_int(data: Bytes, start: int, end: int) -> tuple[bool, int]:
+    """Read a canonical integer; False when the text is not one that fits in 64 bits."""
+    at = start
+    negative = data[at] == 45
+    if negative:
+        at += 1
+    if at == end or end - at > 19:
+        return False, 0
+    value = np.uint64(0)
+    for j in range(at, end):
+        digit = data[j]
+        if digit < 48 or digit > 57:
+            return False, 0
+        value = value * np.uint64(10) + np.uint64(digit - 48)
+    bound = np.uint64(9223372036854775807)
+    if value > bound:
+        return negative and value == bound + np.uint64(1), np.int64(-9223372036854775807) - 1
+    return True, -np.int64(value) if negative else np.int64(value)
+
+
+@kernel
+def parse_ints(
+    data: Bytes, offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Tags (ABSENT for empty, INT, OPAQUE) and integers of canonical JSON texts; shapes (n,)."""
+    n = len(offsets) - 1
+    tags = np.zeros(n, np.uint8)
+    ints = np.zeros(n, np.int64)
+    for i in range(n):
+        if offsets[i] == offsets[i + 1]:
+            continue
+        ok, value = _parse_int(data, offsets[i], offsets[i + 1])
+        tags[i] = 1 if ok else 2
+        ints[i] = value if ok else 0
+    return tags, ints
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Grows the columns record by record; lists, because that is the fastest Python has."""
+
+    kind: list[int] = field(default_factory=list)
+    ids: list[bytes] = field(default_factory=list)
+    code: list[int] = field(default_factory=list)
+    raws: list[bytes] = field(default_factory=list)
+    key_counts: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+    step_counts: list[int] = field(default_factory=list)
+    steps: list[bytes] = field(default_factory=list)
+    operands: list[bytes] = field(default_factory=list)
+    markers: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def transaction(self, txn: r.Transaction, raw: bytes) -> None:
+        """Add a valid transaction: its keys, and its steps when it compiles."""
+        touched = r.keys(txn)
+        self.keys += touched
+        self.writes += touched.values()
+        self.key_counts.append(len(touched))
+        steps: list[bytes] = []
+        operands: list[bytes] = []
+        local = {key: i for i, key in enumerate(touched)}
+        simple = _checks(txn, local, steps, operands) and _updates(txn, local, steps, operands)
+        self.kind.append(p.SIMPLE if simple else p.GENERIC)
+        self.ids.append(txn.id.encode())
+        self.code.append(0)
+        self.raws.append(b"" if simple else raw)
+        self.step_counts.append(len(steps) if simple else 0)
+        if simple:
+            self.steps += steps
+            self.operands += operands
+
+    def adds(self, txn: r.Transaction) -> bool:
+        """Add a transaction that only adds integers, the commonest kind; False when it is not one."""
+        steps = []
+        for index, update in enumerate(txn.updates):
+            if type(update) is not r.Add:
+                return False
+            low, high, by = update.min, update.max, update.by
+            flags = 0
+            if low is _UNSET:
+                low = 0
+            else:
+                flags = p.HAS_LOW
+            if high is _UNSET:
+                high = 0
+            else:
+                flags |= p.HAS_HIGH
+            if type(by) is not int or type(low) is not int or type(high) is not int:
+                return False
+            steps.append(_PACK(by, low, high, index, index, p.ADD, flags, 0, 0, 0))
+        count = len(steps)
+        self.keys += [update.key for update in txn.updates]
+        self.writes += [1] * count
+        self.key_counts.append(count)
+        self.kind.append(p.SIMPLE)
+        self.ids.append(txn.id.encode())
+        self.code.append(0)
+        self.raws.append(b"")
+        self.step_counts.append(count)
+        self.steps += steps
+        return True
+
+    def rejection(self, rejection: r.Rejection, raw: bytes | None) -> None:
+        """Add a record that is not a valid transaction."""
+        self.kind.append(p.REJECTED)
+        self.ids.append((rejection.id or "").encode())
+        self.code.append(_REJECT_INDEX[rejection.code])
+        cut = DEAD_LETTER_PAYLOAD_BYTES_MAX + 1
+        self.raws.append(b"\0" if raw is None else b"\1" + raw[:cut])
+        self.key_counts.append(0)
+        self.step_counts.append(0)
+
+    def marker(self, row: int, marker: r.Marker) -> None:
+        """Add an epoch marker."""
+        self.markers.append((row, marker.marker, marker.partitions))
+        self.kind.append(p.MARKER)
+        self.ids.append(b"")
+        self.code.append(0)
+        self.raws.append(b"")
+        self.key_counts.append(0)
+        self.step_counts.append(0)
+
+
+def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
+    return _PACK(a, 0, 0, key, index, op, flags, 0, 0, 0)
+
+
+def _operand(value: bytes | None, operands: list[bytes]) -> int:
+    if value is None:
+        return 0
+    operands.append(value)
+    return p.HAS_OPERAND
+
+
+def _checks(
+    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
+) -> bool:
+    """Append the steps of asserts, checks and reads; False when a check does not compile."""
+    for i, (key, value) in enumerate(txn.asserts.items()):
+        steps.append(_step(local[key], p.A_EQ, i, flags=_operand(value, operands)))
+    for i, check in enumerate(txn.checks):
+        key_index = local[check.key]
+        if check.version is not _UNSET:
+            steps.append(_step(key_index, p.C_VERSION, i, check.version))
+        if check.exists is not _UNSET:
+            steps.append(_step(key_index, p.C_EXISTS, i, int(check.exists)))
+        for op, expected in ((p.C_EQ, check.eq), (p.C_NE, check.ne)):
+            if expected is not _UNSET:
+                steps.append(_step(key_index, op, i, flags=_operand(expected, operands)))
+        for op, bound in _bounds(check):
+            if type(bound) is not int:
+                return False
+            steps.append(_step(key_index, op, i, bound))
+    seen = set()
+    for key in txn.reads:
+        if key not in seen:
+            seen.add(key)
+            steps.append(_step(local[key], p.READ, 0))
+    for update in txn.updates:
+        if type(update) is r.NextId and update.key not in seen:
+            seen.add(update.key)
+            steps.append(_step(local[update.key], p.READ, 0))
+    return True
+
+
+def _bounds(check: r.Check) -> list[tuple[int, Any]]:
+    named = ((p.C_LT, check.lt), (p.C_LE, check.le), (p.C_GT, check.gt), (p.C_GE, check.ge))
+    return [(op, bound) for op, bound in named if bound is not _UNSET]
+
+
+def _updates(
+    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
+) -> bool:
+    """Append the steps of the updates; False when one of them does not compile."""
+    for i, update in enumerate(txn.updates):
+        key = local[update.key]
+        if type(update) is r.Put:
+            steps.append(_step(key, p.PUT, i, flags=_operand(update.value, operands)))
+        elif type(update) is r.Delete:
+            steps.append(_step(key, p.DELETE, i))
+        elif type(update) is r.NextId:
+            steps.append(_step(key, p.NEXT_ID, i, 1))
+        elif type(update) is r.Add:
+            low = 0 if update.min is _UNSET else update.min
+            high = 0 if update.max is _UNSET else update.max
+            flags = 0 if update.min is _UNSET else p.HAS_LOW
+            flags |= 0 if update.max is _UNSET else p.HAS_HIGH
+            operand = (update.by, low, high)
+            if any(type(number) is not int for number in operand):
+                return False
+            steps.append(_PACK(*operand, key, i, p.ADD, flags, 0, 0, 0))
+        elif type(update) in (r.Max, r.Min) and type(update.value) is int:
+            op = p.MAX if type(update) is r.Max else p.MIN
+            steps.append(_step(key, op, i, update.value))
+        else:
+            return False
+    return True
+
+
+def compile_records(
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None]
+) -> Table:
+    """Compile one batch of log records, in the order given.
+
+    Args:
+        partitions: shape (n,), int32.
+        offsets: shape (n,), int64.
+        append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
+        values: the records' values.
+
+    """
+    builder = _Builder()
+    decode, builder_adds, transaction = r.decode, builder.adds, r.Transaction
+    for row, raw in enumerate(values):
+        item = decode(raw)
+        if type(item) is transaction:
+            plain = not (item.asserts or item.checks or item.reads)
+            if not (plain and builder_adds(item)):
+                builder.transaction(item, raw or b"")
+        elif type(item) is r.Marker:
+            builder.marker(row, item)
+        else:
+            builder.rejection(item, raw)
+    return _table(builder, partitions, offsets, append_ms, values)
+
+
+def _texts(values: list[str]) -> Ragged:
+    """UTF-8 of many strings at once when all are ASCII, else one by one."""
+    joined = "".join(values)
+    if not joined.isascii():
+        return Ragged.of([value.encode() for value in values])
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    return Ragged(np.frombuffer(joined.encode(), np.uint8), starts_of(lengths))
+
+
+def _table(
+    b: _Builder, partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None]
+) -> Table:
+    kind = np.array(b.kind, np.uint8)
+    ids = Ragged.of(b.ids)
+    payload = hash_ragged(Ragged.of([value or b"" for value in values]), PAYLOAD_SEED)
+    keys = _texts(b.keys)
+    is_marker = kind == p.MARKER
+    has_id = ids.lengths() > 0
+    markers = np.array(b.markers, np.int64).reshape(-1, 3)
+    home = Table(
+        {"code": np.array(b.code, np.uint8), "payload": payload},
+        {"id": ids, "raw": Ragged.of(b.raws)},
+        {"steps": (np.array(b.step_counts, np.int64), _steps(b))},
+    )
+    return Table(
+        {
+            "part": np.ascontiguousarray(partitions, np.int32),
+            "off": np.ascontiguousarray(offsets, np.int64),
+            "append": np.ascontiguousarray(append_ms, np.int64),
+            "kind": kind,
+            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64),
+            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64),
+        },
+        {},
+        {
+            "keys": (
+                np.array(b.key_counts, np.int64),
+                Table(
+                    {"hash": hash_ragged(keys, KEY_SEED), "write": np.array(b.writes, np.uint8)},
+                    {"key": keys},
+                ),
+            ),
+            "home": (np.ones(len(kind), np.int64), home),
+            "marker": (
+                is_marker.astype(np.int64),
+                Table({"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}),
+            ),
+        },
+    )
+
+
+def _steps(b: _Builder) -> Table:
+    packed = np.frombuffer(b"".join(b.steps), p.STEP)
+    if not b.operands:
+        return Table({"step": packed}, {"operand": Ragged.empty(len(packed))})
+    has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
+    texts = Ragged.of(b.operands)
+    lengths = np.zeros(len(packed), np.int64)
+    lengths[has_operand] = texts.lengths()
+    packed = packed.copy()
+    packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
+    return Table({"step": packed}, {"operand": Ragged(texts.data, starts_of(lengths))})

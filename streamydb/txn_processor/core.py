@@ -1,0 +1,211 @@
+"""The TransactionProcessor: executes one transaction on the values that were granted to it.
+
+Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who reads the
+values, who applies the writes and who formats the records is somebody else's business. This is the
+executor of `grouping=single` and of the transactions that the kernel leaves to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.limits import (
+    FAILED_ENTRIES_MAX,
+    FAILED_VALUE_BYTES_MAX,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    RESULT_BYTES_MAX,
+    VALUE_BYTES_MAX,
+)
+
+__all__ = ["Failed", "Verdict", "Write", "execute", "failed_entry"]
+
+Value = tuple[bytes | None, int]
+"""A key's canonical value (None when absent) and its version (0 when absent)."""
+
+Failed = dict[str, Any]
+"""An entry of ``failed``: check, index, key, value, version, and truncated when the value is left out."""
+
+
+@dataclass(slots=True, frozen=True)
+class Write:
+    """One effective write; None stands for absent, before or after."""
+
+    key: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What became of a transaction. ``code`` is None when it committed."""
+
+    code: str | None = None
+    failed: list[Failed] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    reads: dict[str, bytes | None] = field(default_factory=dict)
+
+
+class _Abort(Exception):  # noqa: N818 - a verdict, not an error
+    """An update cannot be applied; carries the reason code."""
+
+
+def execute(
+    txn: r.Transaction,
+    look: Callable[[str], Value],
+    size: Callable[[dict[str, bytes | None]], int],
+) -> Verdict:
+    """Execute ``txn`` on the state before it, as ``look`` shows it.
+
+    Args:
+        txn: a valid transaction.
+        look: the value and version of any key that the transaction touches.
+        size: the bytes that the result record would have with these reads.
+
+    """
+    failed = _run_checks(txn, look)
+    if failed:
+        return Verdict(errors.CHECK_FAILED, failed)
+    after: dict[str, bytes | None] = {}
+    writes: list[Write] = []
+    for index, update in enumerate(txn.updates):
+        before, version = look(update.key)
+        try:
+            value = _apply(update, before)
+        except _Abort as abort:
+            entry = failed_entry("update", index, update.key, before, version)
+            return Verdict(str(abort), [entry])
+        after[update.key] = value
+        if before is not None or value is not None:
+            writes.append(Write(update.key, before, value))
+    reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
+    if reads and size(reads) > RESULT_BYTES_MAX:
+        return Verdict(errors.RESULT_TOO_LARGE)
+    return Verdict(None, [], writes, reads)
+
+
+def failed_entry(check: str, index: int, key: str, value: bytes | None, version: int) -> Failed:
+    """One entry of ``failed``; a value over the limit is left out and the entry says so."""
+    if value is not None and len(value) > FAILED_VALUE_BYTES_MAX:
+        entry = failed_entry(check, index, key, None, version)
+        entry["truncated"] = True
+        return entry
+    shown = None if value is None else msgspec.Raw(value)
+    return {"check": check, "index": index, "key": key, "value": shown, "version": version}
+
+
+def _read_keys(txn: r.Transaction) -> dict[str, None]:
+    keys = dict.fromkeys(txn.reads)
+    keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
+    return keys
+
+
+def _run_checks(txn: r.Transaction, look: Callable[[str], Value]) -> list[Failed]:
+    failed = []
+    for index, (key, expected) in enumerate(txn.asserts.items()):
+        value, version = look(key)
+        if value != expected:
+            failed.append(failed_entry("assert", index, key, value, version))
+    for index, check in enumerate(txn.checks):
+        value, version = look(check.key)
+        if not _holds(check, value, version):
+            failed.append(failed_entry("check", index, check.key, value, version))
+    return failed[:FAILED_ENTRIES_MAX]
+
+
+def _holds(check: r.Check, value: bytes | None, version: int) -> bool:
+    unset = msgspec.UNSET
+    if check.version is not unset and version != check.version:
+        return False
+    if check.exists is not unset and (value is not None) != check.exists:
+        return False
+    if check.eq is not unset and value != check.eq:
+        return False
+    if check.ne is not unset and value == check.ne:
+        return False
+    bounds = (check.lt, check.le, check.gt, check.ge)
+    if all(bound is unset for bound in bounds):
+        return True
+    actual = None if value is None else r.decode_value(value)
+    tests = zip(bounds, _COMPARE, strict=True)
+    return all(_compare(actual, bound, test) for bound, test in tests if bound is not unset)
+
+
+_COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
+    lambda a, b: a < b,
+    lambda a, b: a <= b,
+    lambda a, b: a > b,
+    lambda a, b: a >= b,
+)
+
+
+def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:
+    both_numbers = _is_number(actual) and _is_number(bound)
+    both_texts = isinstance(actual, str) and isinstance(bound, str)
+    return (both_numbers or both_texts) and test(actual, bound)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _apply(update: r.Update, before: bytes | None) -> bytes | None:
+    """The value after ``update``; raises _Abort."""
+    if isinstance(update, r.Put):
+        return update.value
+    if isinstance(update, r.Delete):
+        return None
+    old = None if before is None else r.decode_value(before)
+    if isinstance(update, r.Append):
+        return _appended(update, before, old)
+    if old is not None and not _is_number(old):
+        raise _Abort(errors.NOT_A_NUMBER)
+    if isinstance(update, r.NextId):
+        if isinstance(old, float):
+            raise _Abort(errors.NOT_A_NUMBER)
+        return _sum(old or 0, 1)
+    if isinstance(update, r.Add):
+        return _added(update, old)
+    keep = old is not None and (
+        old >= update.value if isinstance(update, r.Max) else old <= update.value
+    )
+    return before if keep else r.canonical(update.value)
+
+
+def _appended(update: r.Append, before: bytes | None, old: Any) -> bytes:
+    if before is None:
+        value = b"[" + update.value + b"]"
+    elif isinstance(old, list):
+        value = before[:-1] + (b"," if old else b"") + update.value + b"]"
+    else:
+        raise _Abort(errors.NOT_A_LIST)
+    if len(value) > VALUE_BYTES_MAX:
+        raise _Abort(errors.VALUE_TOO_LARGE)
+    return value
+
+
+def _added(update: r.Add, old: Any) -> bytes:
+    value = _sum(0 if old is None else old, update.by)
+    number = r.decode_value(value)
+    unset = msgspec.UNSET
+    below = update.min is not unset and number < update.min
+    if below or (update.max is not unset and number > update.max):
+        raise _Abort(errors.BOUND_VIOLATED)
+    return value
+
+
+def _sum(left: float, right: float) -> bytes:
+    """The canonical sum; raises _Abort when it leaves 64 bits or is not finite."""
+    try:
+        total = left + right
+        if isinstance(total, int) and not INTEGER_MIN <= total <= INTEGER_MAX:
+            raise _Abort(errors.OVERFLOW)
+        return r.canonical(total)
+    except (errors.ValueRejected, OverflowError):
+        raise _Abort(errors.OVERFLOW) from None

@@ -1,0 +1,311 @@
+"""Execute the part of a plan that one partition was given, and say what came of it.
+
+Input: grant blocks, one from every shard (see `key_processor.grants`): the transactions from their home
+shards, the values from the shards that own the keys. Output: the outcome, from which the records and the
+feedback are made. Transactions run serially in seq order against *slots*, one for each key of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.errors import InvariantViolation
+from streamydb.txn_processor import core
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.compile import parse_ints
+from streamydb.txn_processor.kernel import execute_steps
+from streamydb.txn_processor.result import as_duplicate, result_bytes
+
+__all__ = ["NOT_A_DUPLICATE", "PLAN_DUPLICATE", "REUSED", "WINDOW_DUPLICATE", "Outcome", "execute_grants"]
+
+NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
+
+_KERNEL, _PYTHON, _NOTHING = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a partition's transactions did, in seq order.
+
+    Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished result record
+    where it is not a plain commit.
+    """
+
+    txns: Table
+    slots: npt.NDArray[Any]
+    slot_keys: Ragged
+    slot_home: npt.NDArray[np.int64]
+    pool: Ragged
+    status: npt.NDArray[np.uint8]
+    writes: npt.NDArray[Any]
+    reads: npt.NDArray[Any]
+    special: dict[int, bytes] = field(default_factory=dict)
+    internal: dict[int, str] = field(default_factory=dict)
+    results: Ragged = field(default_factory=Ragged.empty)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The working state of one execution."""
+
+    txns: Table
+    slots: npt.NDArray[Any]
+    keys: Ragged
+    key_slot: npt.NDArray[np.int64]
+    key_starts: npt.NDArray[np.int64]
+    steps: npt.NDArray[Any]
+    step_starts: npt.NDArray[np.int64]
+    pool: Ragged
+    operand_base: int
+    status: npt.NDArray[np.uint8]
+    writes: npt.NDArray[Any]
+    reads: npt.NDArray[Any]
+    fails: npt.NDArray[Any]
+    counts: npt.NDArray[np.int64]
+    extra: list[bytes] = field(default_factory=list)
+    special: dict[int, bytes] = field(default_factory=dict)
+    internal: dict[int, str] = field(default_factory=dict)
+
+    def text(self, ref: int) -> bytes:
+        """A text of the pool, or one that Python made in this run."""
+        return self.pool[ref] if ref < len(self.pool) else self.extra[ref - len(self.pool)]
+
+    def value(self, tag: int, number: int, ref: int) -> bytes | None:
+        """The canonical bytes of a tagged value."""
+        if tag == p.ABSENT:
+            return None
+        return b"%d" % number if tag == p.INT else self.text(ref)
+
+    def store(self, value: bytes | None) -> tuple[int, int, int]:
+        """The tagged form of canonical bytes; keeps a text that is not an integer."""
+        if value is None:
+            return p.ABSENT, 0, 0
+        data = Ragged.of([value])
+        tags, numbers = parse_ints(data.data, data.offsets)
+        if tags[0] == p.INT:
+            return p.INT, int(numbers[0]), 0
+        self.extra.append(value)
+        return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
+
+
+def execute_grants(
+    parts: Sequence[tuple[int, Table, Table]], guard: Callable[[BaseException], str] | None = None
+) -> Outcome:
+    """Execute the transactions of one partition of a plan.
+
+    Args:
+        parts: (shard, transactions, slots) from every shard.
+        guard: names an exception of our own code by a hash, for the dead letter; default: its type.
+
+    Raises:
+        InvariantViolation: a transaction's key was not granted by any shard.
+
+    """
+    run, homes = _prepare(parts)
+    txns = run.txns
+    route = _routes(txns)
+    _special_rejections(run, route)
+    longest = int(np.diff(run.key_starts).max(initial=0))
+    scratch = np.zeros(longest + 1, p.SLOT)
+    scratch_at = np.full(longest + 1, -1, np.int64)
+    n, at = len(txns), 0
+    id_lengths = txns.texts["id"].lengths()
+    while at < n:
+        at = execute_steps(
+            at, route, txns.cols["seq"], id_lengths, run.step_starts, run.key_starts, run.steps,
+            run.key_slot, run.slots, run.pool.data, run.pool.offsets, run.operand_base,
+            run.keys.offsets, run.status, run.writes, run.reads, run.fails, run.counts, scratch,
+            scratch_at,
+        )
+        if at < n:
+            _execute_in_python(run, at, guard or (lambda error: type(error).__name__))
+            at += 1
+    _special_aborts(run)
+    pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
+    return Outcome(
+        txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
+        run.reads[: run.counts[1]], run.special, run.internal,
+    )
+
+
+def _prepare(parts: Sequence[tuple[int, Table, Table]]) -> tuple[_Run, npt.NDArray[np.int64]]:
+    """Join what the shards granted into one table of transactions in seq order and one of slots."""
+    for shard, own, _ in parts:
+        own.cols["home"] = np.full(len(own), shard, np.int32)
+    txns = Table.concat([txns for _, txns, _ in parts])
+    seqs = txns.cols["seq"]
+    if len(seqs) > 1 and np.any(seqs[1:] < seqs[:-1]):
+        txns = txns.take(np.argsort(seqs, kind="stable"))
+    granted = Table.concat([slots for _, _, slots in parts])
+    homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
+    key_counts, key_table = txns.children["keys"]
+    step_counts, step_table = txns.children["steps"]
+    steps = step_table.cols["step"].view(p.STEP)
+    operands = step_table.texts["operand"]
+    texts = granted.texts["text"]
+    n_checks = int(np.count_nonzero(steps["op"] <= p.LAST_CHECK))
+    n_reads = int(np.count_nonzero(steps["op"] == p.READ))
+    in_python = int(key_counts[txns.cols["kind"] == p.GENERIC].sum())
+    n_writes = len(steps) - n_checks - n_reads + in_python
+    slots = np.zeros(len(granted), p.SLOT)
+    slots["tag"], slots["number"] = granted.cols["tag"], granted.cols["number"]
+    slots["version"], slots["ref"] = granted.cols["version"], np.arange(len(granted))
+    run = _Run(
+        txns, slots, granted.texts["key"], _local_slots(granted.cols["slot"], key_table.cols["slot"]),
+        starts_of(key_counts), steps, starts_of(step_counts), Ragged.concat([texts, operands]),
+        len(texts), np.zeros(len(txns), np.uint8),
+        np.zeros(n_writes, p.WRITE), np.zeros(n_reads, p.SEEN),
+        np.zeros(n_checks + len(txns), p.SEEN), np.zeros(3, np.int64),
+    )
+    return run, homes.astype(np.int64)
+
+
+def _local_slots(granted: Array, wanted: Array) -> npt.NDArray[np.int64]:
+    """Positions in ``granted`` of the ``wanted`` slots."""
+    top = int(max(granted.max(initial=-1), wanted.max(initial=-1))) + 1
+    where = np.full(top, -1, np.int64)
+    where[granted] = np.arange(len(granted))
+    local = where[wanted]
+    if local.min(initial=0) < 0:
+        raise InvariantViolation("a key of a granted transaction has no slot; its shard sent none")
+    return local
+
+
+def _routes(txns: Table) -> npt.NDArray[np.uint8]:
+    kind, duplicate = txns.cols["kind"], txns.cols["duplicate"]
+    route = np.full(len(txns), _KERNEL, np.uint8)
+    route[kind == p.GENERIC] = _PYTHON
+    route[(kind == p.REJECTED) | (duplicate != NOT_A_DUPLICATE)] = _NOTHING
+    return route
+
+
+def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
+    """Finished results of records that are not executed, except copies of an original in the plan."""
+    cols = run.txns.cols
+    for i in np.flatnonzero(route == _NOTHING).tolist():
+        if cols["duplicate"][i] == WINDOW_DUPLICATE:
+            run.special[i] = as_duplicate(run.txns, i, run.txns.texts["verdict"][i])
+        elif cols["duplicate"][i] == REUSED:
+            run.special[i] = result_bytes(run.txns, i, "rejected", errors.ID_REUSED)
+        elif cols["kind"][i] == p.REJECTED:
+            code = p.REJECT_CODES[cols["code"][i]]
+            run.special[i] = result_bytes(run.txns, i, "rejected", code)
+
+
+def _execute_in_python(run: _Run, i: int, guard: Callable[[BaseException], str]) -> None:
+    """Run one transaction on Python objects against the slots."""
+    txn = _transaction_of(run, i)
+    own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
+    ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
+
+    def look(key: str) -> core.Value:
+        slot = run.slots[ids[key]]
+        return run.value(slot["tag"], int(slot["number"]), int(slot["ref"])), int(slot["version"])
+
+    def size(reads: dict[str, bytes | None]) -> int:
+        return len(result_bytes(run.txns, i, "committed", None, None, reads))
+
+    try:
+        verdict = core.execute(txn, look, size)
+    except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
+        run.internal[i] = guard(error)
+        verdict = core.Verdict(errors.INTERNAL)
+    run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
+    status = "committed" if verdict.code is None else "aborted"
+    run.special[i] = result_bytes(run.txns, i, status, verdict.code, verdict.failed, verdict.reads)
+    for write in verdict.writes:
+        _write(run, i, ids[write.key], write.after)
+
+
+def _transaction_of(run: _Run, i: int) -> r.Transaction:
+    raw = run.txns.texts["raw"][i]
+    txn = r.decode(raw) if raw else decompile(run, i)
+    if not isinstance(txn, r.Transaction):
+        raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
+    return txn
+
+
+def decompile(run: _Run, i: int) -> r.Transaction:
+    """The transaction that the steps of position ``i`` were compiled from."""
+    base = int(run.key_starts[i])
+    txn = r.Transaction(run.txns.texts["id"][i].decode())
+    reads, updates, checks = [], [], dict[int, r.Check]()
+    for s in range(int(run.step_starts[i]), int(run.step_starts[i + 1])):
+        step = run.steps[s]
+        key = run.keys[run.key_slot[base + int(step["key"])]].decode()
+        op = int(step["op"])
+        value = run.pool[run.operand_base + s] if step["flags"] & p.HAS_OPERAND else None
+        if op == p.A_EQ:
+            txn.asserts[key] = value
+        elif op <= p.LAST_CHECK:
+            check = checks.setdefault(int(step["index"]), r.Check(key))
+            operand = value if op in (p.C_EQ, p.C_NE) else int(step["a"])
+            setattr(check, _COMPARATORS[op], bool(operand) if op == p.C_EXISTS else operand)
+        elif op == p.READ:
+            reads.append(key)
+        else:
+            updates.append(_update_of(step, key, value))
+    txn.checks, txn.reads, txn.updates = tuple(checks.values()), tuple(reads), tuple(updates)
+    return txn
+
+
+_COMPARATORS = {
+    p.C_EQ: "eq", p.C_NE: "ne", p.C_VERSION: "version", p.C_EXISTS: "exists", p.C_LT: "lt",
+    p.C_LE: "le", p.C_GT: "gt", p.C_GE: "ge",
+}
+
+
+def _update_of(step: npt.NDArray[Any], key: str, value: bytes | None) -> r.Update:
+    op, number = int(step["op"]), int(step["a"])
+    if op == p.PUT:
+        return r.Put(key, value or b"")
+    if op == p.DELETE:
+        return r.Delete(key)
+    if op == p.NEXT_ID:
+        return r.NextId(key)
+    if op != p.ADD:
+        return r.Max(key, number) if op == p.MAX else r.Min(key, number)
+    low = int(step["low"]) if step["flags"] & p.HAS_LOW else msgspec.UNSET
+    high = int(step["high"]) if step["flags"] & p.HAS_HIGH else msgspec.UNSET
+    return r.Add(key, number, low, high)
+
+
+def _write(run: _Run, i: int, slot_id: int, after: bytes | None) -> None:
+    slot, write = run.slots[slot_id], run.writes[run.counts[0]]
+    run.counts[0] += 1
+    write["txn"], write["slot"] = i, slot_id
+    for name in ("tag", "number", "ref"):
+        write[f"before_{name}"] = slot[name]
+    slot["tag"], slot["number"], slot["ref"] = run.store(after)
+    for name in ("tag", "number", "ref"):
+        write[f"after_{name}"] = slot[name]
+    slot["version"] = 0 if after is None else run.txns.cols["seq"][i]
+    slot["dirty"] = 1
+
+
+def _special_aborts(run: _Run) -> None:
+    """Finished results of the transactions that the kernel aborted."""
+    fails = run.fails[: run.counts[2]]
+    bounds = np.searchsorted(fails["txn"], np.arange(len(run.txns) + 1))
+    for i in np.flatnonzero(run.status).tolist():
+        if i in run.special:
+            continue
+        failed = []
+        for entry in fails[bounds[i] : bounds[i + 1]]:
+            value = run.value(entry["tag"], int(entry["number"]), int(entry["ref"]))
+            key = run.keys[entry["slot"]].decode()
+            kind = ("assert", "check", "update")[entry["kind"]]
+            failed.append(
+                core.failed_entry(kind, int(entry["index"]), key, value, int(entry["version"]))
+            )
+        code = p.ABORT_CODES[run.status[i]]
+        run.special[i] = result_bytes(run.txns, i, "aborted", code, failed)

@@ -1,0 +1,131 @@
+"""The instruction set into which a transaction is compiled.
+
+A transaction becomes a run of steps: its comparisons, its reads and its updates, in payload order, each on
+one of the transaction's keys. Steps hold integers and one operand text, so that a whole plan is a few
+columns and one kernel executes it. What does not fit (procedures, floats, lists) stays a payload, and the
+generic executor runs it against the same slots.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamydb import errors
+
+__all__ = [
+    "ABSENT",
+    "COMMITTED",
+    "GENERIC",
+    "INT",
+    "MARKER",
+    "OPAQUE",
+    "REJECTED",
+    "SEEN",
+    "SIMPLE",
+    "SLOT",
+    "STEP",
+    "WRITE",
+]
+
+# Kinds of records.
+SIMPLE: Final = 0
+GENERIC: Final = 1
+REJECTED: Final = 2
+MARKER: Final = 3
+
+# Tags of values in slots and steps.
+ABSENT: Final = 0
+INT: Final = 1
+OPAQUE: Final = 2
+
+# Comparisons that belong to `asserts` (A_EQ) and to `checks` (the others).
+A_EQ: Final = 1
+C_EQ: Final = 2
+C_NE: Final = 3
+C_VERSION: Final = 4
+C_EXISTS: Final = 5
+C_LT: Final = 6
+C_LE: Final = 7
+C_GT: Final = 8
+C_GE: Final = 9
+LAST_CHECK: Final = 9
+READ: Final = 16
+PUT: Final = 32
+DELETE: Final = 33
+ADD: Final = 34
+MAX: Final = 35
+MIN: Final = 36
+NEXT_ID: Final = 37
+
+# Flags of a step.
+HAS_OPERAND: Final = 1
+HAS_LOW: Final = 2
+HAS_HIGH: Final = 4
+
+# Outcomes of an executed transaction: 0 committed, else an index into ABORT_CODES (the kernel's first).
+COMMITTED: Final = 0
+ABORT_CODES: Final = (
+    "",
+    errors.CHECK_FAILED,
+    errors.BOUND_VIOLATED,
+    errors.OVERFLOW,
+    errors.NOT_A_NUMBER,
+    errors.NOT_A_LIST,
+    errors.VALUE_TOO_LARGE,
+    errors.RESULT_TOO_LARGE,
+    errors.INTERNAL,
+)
+REJECT_CODES: Final = tuple(errors.REJECTED_CODES)
+
+STEP: Final = np.dtype(
+    [
+        ("a", "<i8"),
+        ("low", "<i8"),
+        ("high", "<i8"),
+        ("key", "<i4"),
+        ("index", "<i4"),
+        ("op", "u1"),
+        ("flags", "u1"),
+        ("tag", "u1"),
+        ("pad", "u1"),
+        ("spare", "<i4"),
+    ]
+)
+STEP_FORMAT: Final = "<qqqiiBBBBi"
+
+# A value: what a key holds, or held before a write. `ref` points into the pool of texts.
+SLOT: Final = np.dtype(
+    [("version", "<i8"), ("number", "<i8"), ("ref", "<i8"), ("tag", "u1"), ("dirty", "u1"), ("pad", "<i2"), ("spare", "<i4")]
+)
+# A write in order: the value before and after.
+WRITE: Final = np.dtype(
+    [
+        ("txn", "<i4"),
+        ("slot", "<i4"),
+        ("before_number", "<i8"),
+        ("before_ref", "<i8"),
+        ("after_number", "<i8"),
+        ("after_ref", "<i8"),
+        ("before_tag", "u1"),
+        ("after_tag", "u1"),
+        ("pad", "<i2"),
+        ("spare", "<i4"),
+    ]
+)
+# A value that was seen: by a read, or by a comparison or an update that failed (kind 0, 1, 2 = assert,
+# check, update; index = its position in the payload).
+SEEN: Final = np.dtype(
+    [
+        ("txn", "<i4"),
+        ("slot", "<i4"),
+        ("version", "<i8"),
+        ("number", "<i8"),
+        ("ref", "<i8"),
+        ("index", "<i4"),
+        ("kind", "u1"),
+        ("tag", "u1"),
+        ("pad", "<i2"),
+    ]
+)

@@ -1,0 +1,76 @@
+"""What all tests share: one broker for the whole run, a fresh database name per test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
+
+RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
+"""Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
+
+_MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder that the workers of a run share."""
+    if not _is_worker(config):
+        os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the shared broker, if a test started it, and remove the folder."""
+    folder = os.environ.get(RUN_FOLDER)
+    if _is_worker(config) or folder is None:
+        return
+    stop_detached(Path(folder) / "home")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the folder they lie in."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in _MARKED_FOLDERS:
+            item.add_marker(_MARKED_FOLDERS[folder])
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> str:
+    """The address of the broker that all workers of this run share; tests must not stop it."""
+    return start_detached(Path(os.environ[RUN_FOLDER]) / "home", heap_mb=512).bootstrap
+
+
+@pytest.fixture
+def private_broker(tmp_path: Path) -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Make brokers of the test's own, to be killed at will: `private_broker(port=..., ...)`.
+
+    They are not started yet, share the home `tmp_path / "home"`, and end with the test.
+    """
+    made: list[EmbeddedBroker] = []
+
+    def make(home: Path | None = None, **options: object) -> EmbeddedBroker:
+        options.setdefault("heap_mb", 512)
+        made.append(EmbeddedBroker(home or tmp_path / "home", **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture
+def database() -> str:
+    """A database name that no other test has."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")

@@ -1,0 +1,158 @@
+"""The embedded broker on real Kafka: start, stop, kill, restart, and finding it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streamydb.broker import (
+    BrokerError,
+    EmbeddedBroker,
+    answers,
+    find_broker,
+    free_port,
+    start_detached,
+    stop_detached,
+)
+from streamydb.broker.record import write_record
+
+MakeBroker = Callable[..., EmbeddedBroker]
+
+
+def create(bootstrap: str, topic: str) -> None:
+    """Create a topic with one partition."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+
+def topics(bootstrap: str) -> set[str]:
+    """Return the names of all topics."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    return set(client.list_topics(timeout=30).topics)
+
+
+def append(bootstrap: str, topic: str, count: int) -> None:
+    """Append `count` records and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=0)
+    assert producer.flush(60) == 0
+
+
+def high_watermark(bootstrap: str, topic: str) -> int:
+    """Return the offset after the last record of partition 0."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "t"})
+    try:
+        _, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    finally:
+        reader.close()
+    return int(high)
+
+
+def test_records_survive_kill_and_restart_on_the_same_port(private_broker: MakeBroker) -> None:
+    broker = private_broker().start()
+    address = broker.bootstrap
+    create(address, "kept")
+    append(address, "kept", 1000)
+    broker.kill()
+    assert not broker.alive
+    assert not answers(address, timeout_s=0.5)
+    broker.start()
+    assert broker.bootstrap == address
+    assert high_watermark(address, "kept") == 1000
+    broker.restart()
+    assert broker.bootstrap == address
+    assert high_watermark(address, "kept") == 1000
+
+
+def test_another_object_on_the_same_home_finds_data_and_port(private_broker: MakeBroker) -> None:
+    first = private_broker().start()
+    create(first.bootstrap, "kept")
+    first.stop()
+    second = private_broker()
+    assert second.port == first.port
+    assert "kept" in topics(second.start().bootstrap)
+
+
+def test_topics_are_not_created_by_accident(bootstrap: str, database: str) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.list_topics(topic=database, timeout=10)
+    assert database not in topics(bootstrap)
+
+
+def test_own_properties_win(private_broker: MakeBroker) -> None:
+    broker = private_broker(properties={"auto.create.topics.enable": "true"}).start()
+    append(broker.bootstrap, "by-accident", 1)
+    assert "by-accident" in topics(broker.bootstrap)
+
+
+def test_a_bad_property_is_told_with_the_log(private_broker: MakeBroker) -> None:
+    broker = private_broker(properties={"log.retention.ms": "soon"})
+    with pytest.raises(BrokerError, match=r"log\.retention\.ms"):
+        broker.start()
+    assert not broker.alive
+
+
+def test_a_taken_port_is_told_and_nothing_is_left_running(private_broker: MakeBroker) -> None:
+    with socket.socket() as other:
+        port = free_port()
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        broker = private_broker(port=port)
+        with pytest.raises(BrokerError, match=f"Port {port} .* taken"):
+            broker.start()
+    assert not broker.alive
+
+
+def test_the_broker_has_a_process_group_of_its_own(private_broker: MakeBroker) -> None:
+    broker = private_broker().start()
+    assert os.getpgid(broker.record.pid) == broker.record.pid != os.getpgid(0)
+
+
+def test_detached_outlives_its_starter_and_is_found_and_stopped(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from streamydb.broker import start_detached\n"
+        "print(start_detached(Path(sys.argv[1]), heap_mb=512).bootstrap)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    try:
+        found = find_broker(tmp_path)
+        assert found is not None
+        assert found.bootstrap == done.stdout.strip()
+        assert answers(found.bootstrap)
+        assert start_detached(tmp_path) == found
+        with pytest.raises(BrokerError, match="runs on"):
+            start_detached(tmp_path, port=free_port())
+    finally:
+        assert stop_detached(tmp_path)
+    assert find_broker(tmp_path) is None
+    assert not psutil.pid_exists(found.pid) or not answers(found.bootstrap, timeout_s=0.5)
+    assert not stop_detached(tmp_path)
+
+
+def test_a_process_that_inherited_the_id_is_left_alone(
+    private_broker: MakeBroker, tmp_path: Path
+) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        record = private_broker().start().record
+        write_record(tmp_path / "x", replace(record, pid=stranger.pid))
+        assert find_broker(tmp_path / "x") is None
+        assert not stop_detached(tmp_path / "x")
+        assert stranger.poll() is None
+    finally:
+        stranger.send_signal(signal.SIGKILL)
+        stranger.communicate()

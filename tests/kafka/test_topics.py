@@ -1,0 +1,193 @@
+"""Topics on a real broker: made, checked, mended, grown and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from streamydb.broker import EmbeddedBroker
+from streamydb.topics import (
+    TopicNames,
+    TopicsError,
+    check,
+    create,
+    delete,
+    describe,
+    grow,
+    mend,
+)
+
+Client = dict[str, str]
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Client:
+    return {"bootstrap.servers": bootstrap}
+
+
+def alter(client: Client, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic, as kafka-configs.sh does."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(client)  # it must outlive its request
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def test_created_topics_are_as_the_contract_says(client: Client, database: str) -> None:
+    names = create(client, database, partitions=3, shards=2)
+    topics = describe(client, database)
+    assert list(topics) == list(names.all())
+    assert [topic.partitions for topic in topics.values()] == [3, 2, 4, 2, 1]
+    log = topics[names.transactions]
+    assert log.settings["message.timestamp.type"] == "LogAppendTime"
+    assert log.settings["cleanup.policy"] == "delete"
+    assert log.settings["retention.ms"] == "-1"
+    assert log.settings["max.message.bytes"] == "1048588"
+    assert (log.beginnings, log.ends) == ((0, 0, 0), (0, 0, 0))
+    assert check(client, database, shards=2) == []
+
+
+def test_creating_again_changes_nothing(client: Client, database: str) -> None:
+    create(client, database, partitions=2)
+    before = describe(client, database)
+    create(client, database, partitions=2)
+    assert describe(client, database) == before
+
+
+def test_missing_topics_are_added(client: Client, database: str) -> None:
+    names = create(client, database)
+    admin = AdminClient(client)
+    admin.delete_topics([names.changes], operation_timeout=30)[names.changes].result(30)
+    assert [problem.topic for problem in check(client, database)] == [names.changes]
+    create(client, database)
+    assert check(client, database) == []
+
+
+def test_topics_with_other_settings_are_refused(client: Client, database: str) -> None:
+    names = create(client, database, partitions=2)
+    alter(client, names.transactions, "cleanup.policy", "compact")
+    with pytest.raises(TopicsError) as caught:
+        create(client, database, partitions=3, shards=2)
+    text = str(caught.value)
+    assert f"{names.transactions}: partitions: 2, asked for 3" in text
+    assert f"{names.transactions}: cleanup.policy: compact, asked for delete" in text
+    assert f"{names.feedback}: partitions: 1, asked for 2" in text
+    assert describe(client, database)[names.results].partitions == 1
+
+
+def test_a_topic_that_somebody_made_with_defaults_is_refused(client: Client, database: str) -> None:
+    name = TopicNames(database).transactions
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    with pytest.raises(TopicsError, match="message.timestamp.type: CreateTime"):
+        create(client, database)
+    assert list(describe(client, database)) == [name], "nothing else was created"
+
+
+def test_missing_database(client: Client, database: str) -> None:
+    problems = check(client, database)
+    assert len(problems) == 5
+    assert problems[0].fix == f"streamydb create --database {database}"
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "wrong", "right", "severity"),
+    [
+        ("transactions", "message.timestamp.type", "CreateTime", "LogAppendTime", "error"),
+        ("transactions", "cleanup.policy", "compact", "delete", "error"),
+        ("transactions", "cleanup.policy", "compact,delete", "delete", "error"),
+        ("transactions", "max.message.bytes", "1000", "1048588", "error"),
+        ("transactions", "min.insync.replicas", "2", "1", "error"),
+        ("transactions", "unclean.leader.election.enable", "true", "false", "error"),
+        ("transactions", "retention.ms", "1000", "-1", "warning"),
+        ("transactions", "retention.bytes", "1000000", "-1", "warning"),
+        ("changes", "cleanup.policy", "compact", "delete", "error"),
+        ("changes", "retention.ms", "1000", "-1", "warning"),
+        ("feedback", "max.message.bytes", "1000", "1048588", "error"),
+        ("results", "cleanup.policy", "compact", "delete", "error"),
+    ],
+)
+def test_each_wrong_setting_is_named_with_its_fix(
+    client: Client, database: str, topic: str, name: str, wrong: str, right: str, severity: str
+) -> None:
+    create(client, database)
+    full = f"{database}.{topic}"
+    alter(client, full, name, wrong)
+    problems = check(client, database)
+    (problem,) = problems
+    assert problem.topic == full
+    assert problem.severity == severity
+    assert problem.what.startswith(f"{name} is ")
+    assert problem.fix == (
+        f"kafka-configs.sh --bootstrap-server {client['bootstrap.servers']} --alter "
+        f"--entity-type topics --entity-name {full} --add-config {name}={right}"
+    )
+    assert mend(client, problems) == []
+    assert check(client, database) == []
+
+
+def test_shards_and_feedback_partitions_must_agree(client: Client, database: str) -> None:
+    names = create(client, database, shards=2)
+    admin = AdminClient(client)
+    admin.create_partitions([NewPartitions(names.feedback, 3)])[names.feedback].result(30)
+    (problem,) = check(client, database, shards=2)
+    assert problem.topic == names.feedback
+    assert "it has 3 partitions, the database has 2 shards" in problem.what
+    assert "--shards 3" in problem.fix
+    assert mend(client, [problem]) == [problem]
+
+
+def test_growing(client: Client, database: str) -> None:
+    names = create(client, database, partitions=2)
+    grow(client, database, 2)
+    grow(client, database, 5)
+    assert describe(client, database)[names.transactions].partitions == 5
+    with pytest.raises(TopicsError, match="never takes one away"):
+        grow(client, database, 4)
+
+
+def test_growing_what_is_missing(client: Client, database: str) -> None:
+    with pytest.raises(TopicsError, match="streamydb create"):
+        grow(client, database, 2)
+
+
+def test_deleting(client: Client, database: str) -> None:
+    names = create(client, database)
+    assert delete(client, database) == list(names.all())
+    assert delete(client, database) == []
+    assert describe(client, database) == {}
+
+
+def test_auto_creation_of_topics_is_warned_of(
+    private_broker: Callable[..., EmbeddedBroker], database: str
+) -> None:
+    properties = {"auto.create.topics.enable": "true"}
+    with private_broker(properties=properties) as broker:
+        client = {"bootstrap.servers": broker.bootstrap}
+        create(client, database)
+        (problem,) = check(client, database)
+    assert problem.severity == "warning"
+    assert problem.fix.startswith("auto.create.topics.enable=false")
+
+
+def test_copies_that_the_cluster_cannot_hold(client: Client, database: str) -> None:
+    with pytest.raises(TopicsError, match="Kafka refused to create"):
+        create(client, database, replication=3, min_insync=2)
+
+
+def test_kafka_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    monkeypatch.setattr("streamydb.topics.admin.TIMEOUT_S", 0.2)
+    with pytest.raises(TopicsError, match="streamydb up"):
+        check({"bootstrap.servers": "127.0.0.1:1"}, database)

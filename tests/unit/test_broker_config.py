@@ -1,0 +1,89 @@
+"""What the embedded broker is configured with, and how its processes are known."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamydb.broker.config import cluster_id, jvm_options, parse_properties, server_properties
+from streamydb.broker.ports import accepts, free_port, is_free
+from streamydb.broker.record import (
+    BrokerRecord,
+    end_group,
+    read_record,
+    remove_record,
+    same_process,
+    write_record,
+)
+
+
+def test_listens_on_the_loopback_device_only() -> None:
+    properties = parse_properties(server_properties(Path("data"), 9092, 9093))
+    assert properties["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
+    assert properties["advertised.listeners"] == "BROKER://127.0.0.1:9092"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:9093"
+    assert properties["auto.create.topics.enable"] == "false"
+
+
+def test_extra_properties_win() -> None:
+    text = server_properties(Path("data"), 1, 2, {"auto.create.topics.enable": "true", "a.b": "c"})
+    assert parse_properties(text)["auto.create.topics.enable"] == "true"
+    assert parse_properties(text)["a.b"] == "c"
+    assert text.count("auto.create.topics.enable") == 1
+
+
+@given(st.binary(min_size=16, max_size=16))
+@example(b"\xf8" + bytes(15))
+@example(b"\xfb" + b"\xff" * 15)
+def test_a_cluster_id_is_no_option_of_a_tool(identity: bytes) -> None:
+    text = cluster_id(identity)
+    assert len(text) == 22
+    assert not text.startswith("-")
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"])).map(str.strip))
+def test_a_value_is_read_back_as_it_was_written(value: str) -> None:
+    text = server_properties(Path("data"), 1, 2, {"x": value})
+    assert parse_properties(text)["x"] == value
+
+
+def test_the_first_heap_is_not_larger_than_the_largest() -> None:
+    assert jvm_options(128, Path("log"))[:2] == ["-Xms128m", "-Xmx128m"]
+    assert jvm_options(1024, Path("log"))[:2] == ["-Xms256m", "-Xmx1024m"]
+
+
+def test_a_free_port_is_free_and_below_the_range_of_outgoing_connections() -> None:
+    port = free_port()
+    assert port < 32768
+    assert is_free(port)
+    assert not accepts(port)
+    assert free_port(besides=port) != port
+
+
+def test_record_round_trip(tmp_path: Path) -> None:
+    assert read_record(tmp_path) is None
+    record = BrokerRecord(1, 2.5, "127.0.0.1:9092", "log")
+    write_record(tmp_path / "home", record)
+    assert read_record(tmp_path / "home") == record
+    assert [file.name for file in (tmp_path / "home").iterdir()] == ["broker.json"]
+    remove_record(tmp_path / "home")
+    remove_record(tmp_path / "home")
+    assert read_record(tmp_path / "home") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"other": 1}'])
+def test_a_damaged_record_is_no_record(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broker.json").write_text(text)
+    assert read_record(tmp_path) is None
+
+
+def test_a_process_is_known_by_id_and_creation_time() -> None:
+    created = psutil.Process().create_time()
+    assert same_process(os.getpid(), created) is not None
+    assert same_process(os.getpid(), created - 1) is None
+    assert not end_group(os.getpid(), created - 1, 0.1)
