@@ -2,7 +2,7 @@
 
 Everything between the stages of the query travels as blocks: a msgpack header that names the arrays,
 followed by the raw arrays. Nothing in a block is executable, so a block read from Kafka is safe to
-decode, and decoding copies nothing.
+decode.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Ragged:
     def of(cls, values: Sequence[bytes]) -> Ragged:
         """Build from a sequence of byte strings."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
-        return cls(np.frombuffer(b"".join(values), np.uint8), starts_of(lengths))
+        return cls(np.frombuffer(bytearray().join(values), np.uint8), starts_of(lengths))
 
     @classmethod
     def empty(cls, n: int = 0) -> Ragged:
@@ -209,8 +209,8 @@ def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> byt
     return b"".join(parts)
 
 
-def unpack(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Decode a block into its header and arrays (views into ``block``).
+def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Decode a block into its header and arrays (views of one copy of it).
 
     Raises:
         RecordError: the bytes are not a block that :func:`pack` wrote.
@@ -222,6 +222,7 @@ def unpack(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
         at = 8 + int.from_bytes(block[4:8], "little")
         header, names = msgspec.msgpack.decode(block[8:at], type=_HEADER)
         arrays = {}
+        block = bytearray(block)  # writable, so that kernels are compiled for one kind of array
         for name, dtype, length in names:
             at += -at % _ALIGN
             kind = np.dtype(dtype)

@@ -60,9 +60,9 @@ class Settings(BaseSettings):
         env_prefix="STREAMYDB_", frozen=True, extra="forbid", env_ignore_empty=True
     )
 
-    database: str = Field("bank", description="The database's name; its topics begin with it.")
+    database: str = Field(default="bank", description="The database's name; its topics begin with it.")
     bootstrap: str | None = Field(
-        None, description="Kafka's addresses, host:port[,host:port]; default: the embedded broker."
+        default=None, description="Kafka's addresses, host:port[,host:port]; default: the embedded broker."
     )
     home: Path = Field(
         default_factory=_home_default, description="Data folder: embedded broker, checkpoints."
@@ -71,49 +71,49 @@ class Settings(BaseSettings):
         default_factory=_cache_default, description="Cache folder: jars, value files."
     )
 
-    shards: int = Field(1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good.")
+    shards: int = Field(default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good.")
     partitions: int = Field(
-        1, ge=1, le=PARTITIONS_MAX, description="Partitions of the transactions topic at creation."
+        default=1, ge=1, le=PARTITIONS_MAX, description="Partitions of the transactions topic at creation."
     )
     changes_partitions: int = Field(
-        4, ge=1, le=PARTITIONS_MAX, description="Partitions of the changes topic at creation."
+        default=4, ge=1, le=PARTITIONS_MAX, description="Partitions of the changes topic at creation."
     )
-    replication: int = Field(1, ge=1, le=32767, description="Copies of each topic at creation.")
+    replication: int = Field(default=1, ge=1, le=32767, description="Copies of each topic at creation.")
     min_insync: int = Field(
-        1, ge=1, le=32767, description="Copies that must have a record before it is acknowledged."
+        default=1, ge=1, le=32767, description="Copies that must have a record before it is acknowledged."
     )
 
     grouping: Literal["planner", "single"] = Field(
-        "planner", description="How transactions are grouped for execution."
+        default="planner", description="How transactions are grouped for execution."
     )
     id_window: int = Field(
-        ID_WINDOW_DEFAULT, ge=1, le=2**31, description="For how many seqs an id is remembered."
+        default=ID_WINDOW_DEFAULT, ge=1, le=2**31, description="For how many seqs an id is remembered."
     )
     max_offsets_per_trigger: int = Field(
-        200_000, ge=1, le=10_000_000, description="Most transactions read in one micro-batch."
+        default=200_000, ge=1, le=10_000_000, description="Most transactions read in one micro-batch."
     )
     marker_interval_ms: int = Field(
-        50, ge=1, le=60_000, description="Least time between two rounds of epoch markers."
+        default=50, ge=1, le=60_000, description="Least time between two rounds of epoch markers."
     )
     metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="Port of the Prometheus metrics; none by default."
+        default=None, ge=0, le=65535, description="Port of the Prometheus metrics; none by default."
     )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        "PLAINTEXT", description="How clients speak to Kafka."
+        default="PLAINTEXT", description="How clients speak to Kafka."
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        None, description="How clients prove who they are."
+        default=None, description="How clients prove who they are."
     )
-    sasl_username: str | None = Field(None, description="The user name of SASL.")
-    sasl_password_file: Path | None = Field(None, description="A file with SASL's password.")
+    sasl_username: str | None = Field(default=None, description="The user name of SASL.")
+    sasl_password_file: Path | None = Field(default=None, description="A file with SASL's password.")
     ssl_ca_file: Path | None = Field(
-        None, description="PEM file with the authorities to trust; default: the system's."
+        default=None, description="PEM file with the authorities to trust; default: the system's."
     )
-    ssl_certificate_file: Path | None = Field(None, description="PEM file: client certificate.")
-    ssl_key_file: Path | None = Field(None, description="PEM file: its private key, PKCS #8.")
+    ssl_certificate_file: Path | None = Field(default=None, description="PEM file: client certificate.")
+    ssl_key_file: Path | None = Field(default=None, description="PEM file: its private key, PKCS #8.")
     ssl_key_password_file: Path | None = Field(
-        None, description="A file with the private key's password."
+        default=None, description="A file with the private key's password."
     )
 
     @field_validator("database")

@@ -53,8 +53,8 @@ BROKER_PROPERTIES: dict[str, str] = {
 def cluster_id(identity: bytes) -> str:
     """Return 16 bytes as Kafka writes the id of a cluster: 22 characters of URL-safe base64.
 
-    One in 64 would begin with a hyphen, which Kafka's tools take for an option; the first bit of such
-    an id is cleared, as it may be: Kafka wants the id unique, not a UUID of a certain version.
+    One in 64 would begin with a hyphen, which Kafka's tools take for an option; the first bit of
+    such an id is cleared, as it may be: Kafka wants it unique, not a UUID of a certain version.
     """
     text = urlsafe_b64encode(identity).rstrip(b"=").decode()
     if not text.startswith("-"):

@@ -73,10 +73,11 @@ class Meta(msgspec.Struct):
 
 @dataclass(slots=True, frozen=True)
 class Emitted:
-    """A block for executing partition ``proc``."""
+    """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved."""
 
     proc: int
     block: bytes
+    seq: int
 
 
 class Shard:
@@ -191,7 +192,7 @@ class Shard:
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
             value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
-            yield Emitted(0, resolved_block(value))
+            yield Emitted(0, resolved_block(value), -seq)
 
     def _plan(self) -> Iterator[Emitted]:
         """Release records, plan them, and grant."""
@@ -214,7 +215,8 @@ class Shard:
         meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, self._sorter.covered())
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
         for proc, txns, slots in granter.grants(released, plan, earlier):
-            yield Emitted(proc, grant_block(self._shard, meta.plan, proc, txns, slots))
+            block = grant_block(self._shard, meta.plan, proc, txns, slots)
+            yield Emitted(proc, block, meta.seq)
 
 
 def _mismatch(recorded: ShardConfig, given: ShardConfig) -> str:

@@ -35,7 +35,7 @@ State = Literal["new", "starting", "idle", "waiting", "degraded", "stopped"]
 REFRESH_S = 3.0
 """How often the number of the log's partitions is looked up."""
 
-_REQUEST_S = 10.0
+_REQUEST_S = 5.0
 _POLL_S = 0.5
 _BATCH = 10_000
 _BACKOFF_MIN_S = 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 import time
@@ -166,9 +167,8 @@ class Producer:
         key: bytes | str | None = None,
     ) -> Appended:
         """Append a transaction from a coroutine, as `append` does from a thread."""
-        where = {"partition": partition, "key": key}
-        future = await asyncio.to_thread(self.submit, transaction, **where)  # type: ignore[arg-type]
-        return await asyncio.wrap_future(future)
+        submit = functools.partial(self.submit, transaction, partition=partition, key=key)
+        return await asyncio.wrap_future(await asyncio.to_thread(submit))
 
     def append_async(
         self,

@@ -265,7 +265,7 @@ def _texts(values: list[str]) -> Ragged:
     if not joined.isascii():
         return Ragged.of([value.encode() for value in values])
     lengths = np.fromiter(map(len, values), np.int64, len(values))
-    return Ragged(np.frombuffer(joined.encode(), np.uint8), starts_of(lengths))
+    return Ragged(np.frombuffer(bytearray(joined, "ascii"), np.uint8), starts_of(lengths))
 
 
 def _table(
@@ -311,7 +311,7 @@ def _table(
 
 
 def _steps(b: _Builder) -> Table:
-    packed = np.frombuffer(b"".join(b.steps), p.STEP)
+    packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
     if not b.operands:
         return Table({"step": packed}, {"operand": Ragged.empty(len(packed))})
     has_operand = (packed["flags"] & p.HAS_OPERAND) != 0

@@ -19,11 +19,7 @@ __all__ = ["format_changes", "format_results", "json_strings"]
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-
-
-def _bytes(text: bytes) -> Bytes:
-    return np.frombuffer(text, np.uint8)
+_HEX = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 
 
 @kernel

@@ -99,7 +99,7 @@ def _ragged_at(texts: dict[int, bytes], n: int) -> Ragged:
     order = sorted(texts)
     lengths = np.zeros(n, np.int64)
     lengths[order] = [len(texts[i]) for i in order]
-    data = np.frombuffer(b"".join(texts[i] for i in order), np.uint8)
+    data = np.frombuffer(bytearray().join(texts[i] for i in order), np.uint8)
     return Ragged(data, starts_of(lengths))
 
 
@@ -229,18 +229,3 @@ def _verdicts(outcome: Outcome, shards: int) -> tuple[Table, Ints]:
     rows = np.flatnonzero(special & executed)
     table = Table({"seq": txns.cols["seq"][rows]}, {"result": outcome.results.take(rows)})
     return table, txns.cols["home"][rows].astype(np.int64)
-
-
-def deliver(records: Records) -> tuple[Any, Any]:
-    """Keys and values of records as Arrow arrays, nulls where they are empty; no copies of the data."""
-    return _arrow(records.keys), _arrow(records.values)
-
-
-def _arrow(texts: Ragged) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - only the hosts need it
-
-    offsets = texts.offsets.astype(np.int32)
-    valid = texts.lengths() > 0
-    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    data = pa.py_buffer(np.ascontiguousarray(texts.data))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(texts), [mask, pa.py_buffer(offsets), data])

@@ -89,7 +89,7 @@ def test_a_topic_that_somebody_made_with_defaults_is_refused(client: Client, dat
     name = TopicNames(database).transactions
     admin = AdminClient(client)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    with pytest.raises(TopicsError, match="message.timestamp.type: CreateTime"):
+    with pytest.raises(TopicsError, match=r"message\.timestamp\.type: CreateTime"):
         create(client, database)
     assert list(describe(client, database)) == [name], "nothing else was created"
 

@@ -273,12 +273,10 @@ class World:
         """Let a new sequencer run until it writes no more; return how many rounds that took."""
         self.running.clear()
         self.start(1_000)
-        rounds = 0
-        for turn in range(20):
+        for rounds in range(20):
             self.read(0, 1_000_000)
-            if not self.write(0, now_ms + 20 * turn, torn=False):
+            if not self.write(0, now_ms + 20 * rounds, torn=False):
                 return rounds
-            rounds += 1
         message = "the sequencer does not come to rest"
         raise AssertionError(message)
 

@@ -104,7 +104,7 @@ def test_bootstrap_is_found_in_the_home_of_the_embedded_broker(tmp_path: Path) -
     assert settings.bootstrap_servers == "127.0.0.1:4711"
     assert Settings(home=tmp_path, bootstrap="k:1").bootstrap_servers == "k:1"
     settings.broker_file.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="broker.json cannot be read"):
+    with pytest.raises(ValueError, match=r"broker\.json cannot be read"):
         _ = settings.bootstrap_servers
 
 

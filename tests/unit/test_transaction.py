@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from streamydb import limits
+from streamydb.errors import ValueRejected
 from streamydb.records import (
     Add,
     Check,
@@ -94,7 +95,7 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     (b'{"id":"t","checks":[{"key":"k","version":9223372036854775808}]}', "number-range", "t"),
     (one('{"op":"delete","key":"k"},{"op":"put","key":"k","value":1}'), "duplicate-update", "t"),
     (
-        one(",".join('{"op":"delete","key":"%s"}' % key for key in "abca")),
+        one(",".join(f'{{"op":"delete","key":"{key}"}}' for key in "abca")),
         "duplicate-update",
         "t",
     ),
@@ -319,9 +320,13 @@ def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
 @given(st.one_of(mutated(), JSON))
 def test_what_has_no_fault_is_accepted(record: Any) -> None:
     """The other way round: the typed decoder refuses nothing in which no fault can be named."""
+    assert code_of(as_bytes(record)) == named_fault(record)
+
+
+def named_fault(record: Any) -> str | None:
+    """The code that the plain checks give a decoded record, None when they find no fault."""
     try:
         rejection._check(record)
-    except rejection.ValueRejected as fault:
-        assert code_of(as_bytes(record)) == fault.code
-    else:
-        assert isinstance(decode(as_bytes(record)), Transaction)
+    except ValueRejected as fault:
+        return fault.code
+    return None

@@ -1,0 +1,135 @@
+"""Local files of a shard: values in LMDB, tables of ids as memory-mapped arrays.
+
+Both are caches of the state and are never synced to disk; the folder carries the machine's boot id, so that
+after a power loss they begin anew instead of being half there. A process that dies leaves them whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.key_processor.idwindow import ENTRY
+
+__all__ = ["FileIdTables", "LmdbValues", "shard_folder"]
+
+_MAP_BYTES = 1 << 38
+_POSITION = b"\0position"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ENVIRONMENTS: dict[str, tuple[int, lmdb.Environment]] = {}
+"""Open LMDB environments of this process by path, with the inode: LMDB allows one per process."""
+
+
+def shard_folder(root: Path, database: str, incarnation: str, shard: int) -> Path:
+    """The folder of a shard's caches on this machine since it was started."""
+    boot = _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else "no-boot-id"
+    started = hashlib.blake2b(boot.encode(), digest_size=6).hexdigest()
+    return root / database / incarnation / started / str(shard)
+
+
+class LmdbValues:
+    """A shard's values in an LMDB file (`streamydb.key_processor.values.ValueStore`)."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open or create the file in ``folder``."""
+        self._env = _environment(folder)
+
+    def position(self) -> tuple[int, str]:
+        """(applied plans, digest) committed with the data; (0, "") when new."""
+        with self._env.begin() as txn:
+            data = txn.get(_POSITION)
+        if data is None:
+            return 0, ""
+        applied, digest = bytes(data).decode().split(" ")
+        return int(applied), digest
+
+    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The encoded values of keys, None where absent."""
+        with self._env.begin(buffers=False) as txn:
+            get = txn.get
+            return [get(b"k" + key) for key in keys]
+
+    def apply(
+        self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
+    ) -> None:
+        """Apply writes and move to ``position`` in one LMDB transaction."""
+        items = sorted((b"k" + key, value) for key, value in puts)
+        with self._env.begin(write=True) as txn:
+            txn.cursor().putmulti(items)
+            for key in deletes:
+                txn.delete(b"k" + key)
+            txn.put(_POSITION, f"{position[0]} {position[1]}".encode())
+
+    def clear(self) -> None:
+        """Remove everything."""
+        with self._env.begin(write=True) as txn:
+            txn.drop(self._env.open_db(txn=txn), delete=False)
+
+
+def _environment(folder: Path) -> lmdb.Environment:
+    """The open environment of ``folder``; opened again when somebody removed the file."""
+    name, data = str(folder / "values"), folder / "values" / "data.mdb"
+    inode = data.stat().st_ino if data.exists() else 0
+    known = _ENVIRONMENTS.get(name)
+    if known is not None:
+        if known[0] == inode:
+            return known[1]
+        known[1].close()
+    folder.joinpath("values").mkdir(parents=True, exist_ok=True)
+    env = lmdb.open(
+        name, map_size=_MAP_BYTES, sync=False, metasync=False, readahead=False, max_readers=512
+    )
+    env.reader_check()
+    _ENVIRONMENTS[name] = (data.stat().st_ino, env)
+    return env
+
+
+class FileIdTables:
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`)."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the tables in ``folder``."""
+        self._folder = folder / "ids"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, generation: int) -> npt.NDArray[Any] | None:
+        """The table of a generation; None when there is none."""
+        path = self._path(generation)
+        return np.memmap(path, ENTRY, "r+") if path.exists() else None
+
+    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+        """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
+        path = self._path(generation)
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.truncate((capacity + 1) * ENTRY.itemsize)
+        fresh.replace(path)
+        return np.memmap(path, ENTRY, "r+")
+
+    def drop_before(self, generation: int) -> None:
+        """Remove the tables of older generations."""
+        for path in self._folder.glob("*.table"):
+            found = re.fullmatch(r"(\d+)\.table", path.name)
+            if found and int(found[1]) < generation:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+    def _path(self, generation: int) -> Path:
+        return self._folder / f"{generation}.table"
+
+
+def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:
+    """Remove caches of a database's earlier incarnations and of earlier boots of this machine."""
+    base = root / database
+    for path in base.glob("*"):
+        if path.name != incarnation:
+            shutil.rmtree(path, ignore_errors=True)

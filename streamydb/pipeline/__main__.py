@@ -1,0 +1,71 @@
+"""`python -m streamydb.pipeline`: run the pipeline from the command line or under `spark-submit`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from streamydb.errors import StreamyError
+from streamydb.limits import ID_WINDOW_DEFAULT, PLAN_RECORDS_MAX
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.main import default_local, run
+from streamydb.settings import Settings
+
+__all__ = ["main", "parse"]
+
+
+def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
+    """The configuration that the arguments and the environment give.
+
+    Args:
+        arguments: without the program's name.
+        submitted: `spark-submit` starts us, so it has the master.
+
+    """
+    parser = argparse.ArgumentParser(
+        "streamydb-pipeline", description="Execute the transactions of a database, in order."
+    )
+    add = parser.add_argument
+    add("--database", default="bank", help="name of the database")
+    add("--bootstrap", help="Kafka's address, host:port[,host:port]")
+    add("--checkpoint", type=Path, required=True, help="folder of the state")
+    if not submitted:
+        add("--master", default="local[*]", help="Spark's master URL")
+    add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
+    add("--grouping", choices=("planner", "single"), default="planner")
+    add("--id-window", type=int, default=ID_WINDOW_DEFAULT, help="seqs an id is remembered for")
+    add("--max-offsets", type=int, default=200_000, help="most transactions read per micro-batch")
+    add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
+    add("--local", type=Path, help="folder of the executors' caches, on a local disk")
+    add("--status-file", type=Path, help="file that tells how the pipeline is")
+    add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
+    add("--log-level", default="INFO")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    settings = Settings(
+        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
+        grouping=given.grouping, id_window=given.id_window,
+        max_offsets_per_trigger=given.max_offsets, metrics_port=given.metrics_port,
+    )
+    local = given.local or default_local(settings.home)
+    master = None if submitted else given.master
+    return PipelineConfig(
+        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit
+    )
+
+
+def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
+    """Run the pipeline; the process's exit code."""
+    try:
+        return run(parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted))
+    except (StreamyError, ValueError) as error:
+        print(f"streamydb pipeline: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What a run of the pipeline is told, and what its checkpoint remembers of the database."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streamydb.errors import ConfigurationError
+from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.pipeline.blocks import FORMAT
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.settings import Settings
+
+__all__ = ["PipelineConfig", "recorded_config"]
+
+_RECORD: Final = "streamydb.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineConfig:
+    """One run of the pipeline.
+
+    ``checkpoint``: the folder (local path or Hadoop URI of a shared file system) of the query's state. ``local``: the
+    folder of the executors' caches. ``read_partitions``: tasks that read the log when there are several shards.
+    """
+
+    settings: Settings
+    checkpoint: Path
+    master: str | None
+    local: Path
+    status_file: Path | None = None
+    plan_limit: int = PLAN_RECORDS_MAX
+
+
+def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> ShardConfig:
+    """The fixed configuration of the database, as this checkpoint began it; new: begun now.
+
+    Raises:
+        ConfigurationError: the checkpoint was begun with other settings, by a newer release, or is damaged.
+
+    """
+    path = checkpoint / _RECORD
+    given = ShardConfig(
+        settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
+        settings.grouping,
+    )
+    if not path.exists():
+        if (checkpoint / "query").exists():
+            what = f"{path} is missing though {checkpoint / 'query'} exists"
+            raise ConfigurationError(f"{what}; restore it, or rebuild with a new checkpoint folder")
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(given)) + b"\n")
+        draft.replace(path)
+        return given
+    try:
+        recorded = msgspec.json.decode(path.read_bytes(), type=ShardConfig)
+    except msgspec.MsgspecError as error:
+        fix = "restore it from a backup, or rebuild with a new checkpoint folder"
+        raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error
+    _refuse_drift(path, recorded, given)
+    return recorded
+
+
+def _refuse_drift(path: Path, recorded: ShardConfig, given: ShardConfig) -> None:
+    if recorded.format != FORMAT:
+        what = f"{path} was written with format {recorded.format}, this release has {FORMAT}"
+        raise ConfigurationError(f"{what}; run the matching release, or rebuild from the log")
+    for name in ("database", "shards", "id_window", "grouping"):
+        old, new = getattr(recorded, name), getattr(given, name)
+        if old != new:
+            fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"
+            raise ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")

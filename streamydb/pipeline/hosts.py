@@ -1,0 +1,215 @@
+"""Spark hosts of the pure stages: what runs in Python workers.
+
+Each function takes and gives Arrow batches; each class is what Spark asks for. No decision is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from streamydb.columns import Ragged, Table, pack, unpack
+from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
+from streamydb.pipeline.routing import tokens
+from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
+from streamydb.topics.names import TopicNames
+from streamydb.txn_processor import outputs as o
+
+__all__ = [
+    "BLOCK_SCHEMA", "INPUT_SCHEMA", "RECORD_SCHEMA", "Executor", "Explode", "Parser", "ShardProcessor",
+]
+
+INPUT_SCHEMA: Final = "feedback BOOLEAN, partition INT, offset BIGINT, append_ms BIGINT, value BINARY"
+BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
+RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
+
+_BLOCKS = pa.schema(
+    [("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary())]
+)
+_RECORDS = pa.schema(
+    [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32())]
+)
+_PART_BYTES: Final = 8 << 20
+
+
+class Parser:
+    """mapInArrow: Kafka rows to blocks for the shards."""
+
+    def __init__(self, config: ShardConfig) -> None:
+        """Route for the shards of ``config``."""
+        self._config = config
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Parse batch by batch."""
+        for batch in batches:
+            if batch.num_rows:
+                routed = list(self._parse(batch))
+                if routed:
+                    yield _blocks([(r.shard, 0, r.block) for r in routed], self._config.shards)
+
+    def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+        fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
+        if fed.any():
+            rows = batch.column(4).filter(pa.array(fed))
+            yield from parse_feedback(rows.to_pylist(), self._config)
+        if fed.all():
+            return
+        log = batch.filter(pa.array(~fed)) if fed.any() else batch
+        columns = [log.column(i).to_numpy() for i in (1, 2, 3)]
+        yield from parse_transactions(*columns, log.column(4).to_pylist(), self._config.shards)
+
+
+def _blocks(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:
+    routes = tokens(destinations)
+    columns = [
+        pa.array([routes[dest] for dest, _, _ in rows], pa.int32()),
+        pa.array([dest for dest, _, _ in rows], pa.int32()),
+        pa.array([seq for _, seq, _ in rows], pa.int64()),
+        pa.array([block for _, _, block in rows], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+class SparkBlobs:
+    """Named blobs in a MapState, in parts of 8 MiB; the first part begins with their number."""
+
+    def __init__(self, state: Any) -> None:
+        """Wrap a MapState of (name, part) -> data."""
+        self._state = state
+
+    def get(self, name: str) -> bytes | None:
+        """The blob, or None."""
+        first = self._state.getValue((name, 0))
+        if first is None:
+            return None
+        data = bytes(first[0])
+        parts = int.from_bytes(data[:4], "little")
+        if parts == 1:
+            return data[4:]
+        rest = [bytes(self._state.getValue((name, part))[0]) for part in range(1, parts)]
+        return b"".join([data[4:], *rest])
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store or replace a blob."""
+        parts = max(1, -(-len(data) // _PART_BYTES))
+        head = parts.to_bytes(4, "little")
+        for part in range(parts):
+            piece = data[part * _PART_BYTES : (part + 1) * _PART_BYTES]
+            self._state.updateValue((name, part), (head + piece if part == 0 else piece,))
+
+    def delete(self, name: str) -> None:
+        """Remove a blob."""
+        first = self._state.getValue((name, 0))
+        if first is not None:
+            for part in range(int.from_bytes(bytes(first[0])[:4], "little")):
+                self._state.removeKey((name, part))
+
+
+class ShardProcessor(StatefulProcessor):
+    """transformWithState: the sorter and the key processor of one shard."""
+
+    def __init__(self, config: ShardConfig, local: str, plan_limit: int) -> None:
+        """Keep caches under the folder ``local``; plans have at most ``plan_limit`` records."""
+        self._config = config
+        self._local = local
+        self._limit = plan_limit
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Get the state."""
+        self._state = handle.getMapState("blobs", "name STRING, part INT", "data BINARY")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
+    ) -> Iterator[Row]:
+        """Run one step; ``key`` is the shard's token."""
+        config = self._config
+        number = tokens(config.shards).index(key[0])
+        folder = shard_folder(Path(self._local), config.database, config.incarnation, number)
+        folder.mkdir(parents=True, exist_ok=True)
+        blobs = SparkBlobs(self._state)
+        values, tables = LmdbValues(folder), FileIdTables(folder)
+        shard = Shard(config, number, blobs, values, tables, self._limit)
+        routes = tokens(config.shards)
+        for emitted in shard.step(bytes(row.block) for row in rows):
+            yield Row(
+                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq, block=emitted.block
+            )
+
+    def close(self) -> None:
+        """Nothing to close: LMDB stays open for the next batch of this worker."""
+
+
+class Executor:
+    """mapInArrow: grants to records (one shard), or to blocks of records for the formatting tasks."""
+
+    def __init__(self, config: ShardConfig, changes_partitions: int) -> None:
+        """Execute for ``config``; resolved records go to every one of ``changes_partitions``."""
+        self._config = config
+        self._changes_partitions = changes_partitions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Collect the grants of this partition, execute them, and give the records out."""
+        blocks = (block for batch in batches for block in batch.column(3).to_pylist())
+        spreads = self._config.shards
+        for records in execute(blocks, self._config, spreads, self._changes_partitions):
+            if spreads == 1:
+                yield arrow_records(records, self._config.database)
+            else:
+                yield _blocks([(records.spread, 0, _pack_records(records))], spreads)
+
+
+class Explode:
+    """mapInArrow: blocks of records to records."""
+
+    def __init__(self, database: str) -> None:
+        """Name the topics of ``database``."""
+        self._database = database
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack block by block."""
+        for batch in batches:
+            for block in batch.column(3).to_pylist():
+                yield arrow_records(_unpack_records(block), self._database)
+
+
+def _pack_records(records: o.Records) -> bytes:
+    texts = Table({}, {"key": records.keys, "value": records.values})
+    return pack(texts.flatten(), topic=records.topic, partition=records.partition)
+
+
+def _unpack_records(block: bytes) -> o.Records:
+    header, arrays = unpack(block)
+    texts = Table.unflatten(arrays).texts
+    key, value = texts["key"], texts["value"]
+    return o.Records(header["topic"], key, value, 0, header["partition"])
+
+
+def arrow_records(records: o.Records, database: str) -> pa.RecordBatch:
+    """Records as rows for Spark's Kafka sink."""
+    names = TopicNames(database)
+    topics = (names.results, names.changes, names.feedback, names.deadletters)
+    n = len(records.values)
+    partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
+    columns = [
+        pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),
+        _texts(records.keys),
+        _texts(records.values),
+        pa.repeat(partition, n),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
+
+
+def _texts(texts: Ragged) -> pa.Array:
+    """Byte strings as an Arrow array, null where empty; the data is not copied."""
+    empty = texts.lengths() == 0
+    valid = pa.py_buffer(np.packbits(~empty, bitorder="little")) if empty.any() else None
+    offsets = pa.py_buffer(texts.offsets.astype(np.int32))
+    data = pa.py_buffer(np.ascontiguousarray(texts.data))
+    return pa.Array.from_buffers(pa.binary(), len(texts), [valid, offsets, data])

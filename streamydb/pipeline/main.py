@@ -1,0 +1,112 @@
+"""Run the pipeline in this process until it is told to stop."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from prometheus_client import start_http_server
+from pyspark.sql.streaming import StreamingQuery
+
+from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.key_processor.store import remove_other_incarnations
+from streamydb.pipeline.config import PipelineConfig, recorded_config
+from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
+from streamydb.pipeline.query import build_query
+from streamydb.pipeline.session import session
+from streamydb.sequencer.markers import MarkerLoop
+from streamydb.topics import check, describe
+from streamydb.topics.names import TopicNames
+from streamydb.pipeline.warmup import warm_up
+
+__all__ = ["default_local", "run"]
+
+log = logging.getLogger("streamydb.pipeline")
+_POLL_S = 0.2
+
+
+def default_local(home: Path | None = None) -> Path:
+    """Where executors keep their caches when nobody says otherwise."""
+    return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
+
+
+def run(config: PipelineConfig) -> int:
+    """Run until SIGTERM or SIGINT, or until the query fails; the process's exit code.
+
+    Raises:
+        ConfigurationError: topics, checkpoint or settings are not as they must be.
+
+    """
+    stop = threading.Event()
+    with suppress(ValueError):  # not the main thread: the caller stops us otherwise
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    status = StatusWriter(config.status_file, config.settings.database)
+    status.update()
+    try:
+        with _lease(config.checkpoint):
+            return _run(config, status, stop)
+    except StreamyError as error:
+        status.update(state="failed", error=str(error))
+        raise
+
+
+@contextmanager
+def _lease(checkpoint: Path) -> Iterator[None]:
+    """Hold the checkpoint: two pipelines on one would destroy it."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    with (checkpoint / "lease").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            what = f"another pipeline runs on the checkpoint {checkpoint}"
+            raise ConfigurationError(f"{what}; stop it first (`streamydb down`)") from None
+        yield
+
+
+def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) -> int:
+    settings = config.settings
+    client = settings.client_config()
+    problems = [p for p in check(client, settings.database, shards=settings.shards) if p.severity == "error"]
+    if problems:
+        raise ConfigurationError("; ".join(str(problem) for problem in problems))
+    topics = describe(client, settings.database)
+    names = TopicNames(settings.database)
+    partitions = topics[names.transactions].partitions
+    database = recorded_config(config.checkpoint, settings, partitions)
+    remove_other_incarnations(config.local, database.database, database.incarnation)
+    log.info("compiling kernels (cached after the first time)")
+    warm_up()
+    spark = session(f"streamydb {settings.database}", config.master)
+    metrics = Metrics()
+    if settings.metrics_port is not None:
+        start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
+    spark.streams.addListener(ProgressListener(status, metrics))
+    changes_partitions = topics[names.changes].partitions
+    query = build_query(spark, config, database, changes_partitions).start()
+    status.update(state="running")
+    with MarkerLoop(settings):
+        code = _wait(query, status, stop)
+    spark.stop()
+    return code
+
+
+def _wait(query: StreamingQuery, status: StatusWriter, stop: threading.Event) -> int:
+    while query.isActive and not stop.wait(_POLL_S):
+        pass
+    if stop.is_set():
+        log.info("stopping: the running batch is given up and will be done again")
+        query.stop()
+        status.update(state="stopped")
+        return 0
+    error = query.exception()
+    message = str(error) if error else "the query ended without an error"
+    status.update(state="failed", error=message[:4000])
+    log.error("the query failed: %s", message)
+    return 1

@@ -1,0 +1,139 @@
+"""What the pipeline tells of itself: a log line and a status file after each batch, metrics on request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from streamydb.place import PipelineStatus
+
+__all__ = ["Metrics", "ProgressListener", "StatusWriter"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+
+class StatusWriter:
+    """Keeps the status file current; a reader never sees half of it."""
+
+    def __init__(self, path: Path | None, database: str) -> None:
+        """Write to ``path``; None: nowhere."""
+        self._path = path
+        self.status = PipelineStatus(
+            state="starting", pid=os.getpid(), database=database, started_ms=_now_ms()
+        )
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the status and write it."""
+        for name, value in changes.items():
+            setattr(self.status, name, value)
+        self.status.updated_ms = _now_ms()
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".tmp")
+        draft.write_bytes(msgspec.json.encode(self.status))
+        draft.replace(self._path)
+
+
+class Metrics:
+    """Prometheus metrics of a pipeline."""
+
+    def __init__(self) -> None:
+        """Register in a registry of its own."""
+        self.registry = CollectorRegistry()
+        self.seq = Gauge("streamydb_seq", "Last released seq", registry=self.registry)
+        self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
+        self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
+        self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
+        self.batch = Histogram(
+            "streamydb_batch_seconds",
+            "Time of a micro-batch",
+            buckets=(0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30),
+            registry=self.registry,
+        )
+
+
+class ProgressListener(StreamingQueryListener):
+    """Spark's progress events, told to people and programs."""
+
+    def __init__(self, status: StatusWriter, metrics: Metrics) -> None:
+        """Report to ``status`` and ``metrics``."""
+        self._status = status
+        self._metrics = metrics
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Note the start."""
+        log.info("query started (run %s)", event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Note a batch."""
+        progress = json.loads(event.progress.json)
+        batch_ms = progress.get("batchDuration", 0)
+        seen = progress.get("observedMetrics", {}).get("progress", {})
+        seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
+        rows = progress["sources"][0]["numInputRows"]
+        lag = _lag(progress["sources"][0])
+        status = self._status.status
+        self._status.update(
+            state="running",
+            batch=progress["batchId"],
+            seq=max(seq, status.seq or 0),
+            resolved=max(resolved, status.resolved or 0),
+            input_per_s=round(1000 * rows / batch_ms, 1) if batch_ms else 0.0,
+            batch_ms=float(batch_ms),
+            lag=lag,
+        )
+        self._metrics.seq.set(status.seq or 0)
+        self._metrics.resolved.set(status.resolved or 0)
+        self._metrics.lag.set(lag)
+        self._metrics.input.inc(rows)
+        self._metrics.batch.observe(batch_ms / 1000)
+        log.info(
+            "batch %d: %d records in %d ms, seq %d, resolved %d, lag %d %s",
+            progress["batchId"], rows, batch_ms, status.seq or 0, status.resolved or 0, lag,
+            _durations(progress),
+        )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing to do."""
+        self._status.update(lag=0, input_per_s=0.0)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The main thread reports the end."""
+
+
+def _durations(progress: dict[str, Any]) -> str:
+    parts = progress.get("durationMs", {})
+    return "(" + " ".join(f"{name}={ms}" for name, ms in sorted(parts.items())) + ")"
+
+
+def _lag(source: dict[str, Any]) -> int:
+    """Records of the log that have not been read, from the source's own offsets."""
+    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
+
+
+def _offsets(text: Any) -> dict[str, int]:
+    found = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(found, dict) or not found:
+        return {}
+    partitions = next(iter(found.values()))
+    return {str(q): int(offset) for q, offset in partitions.items()}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,116 @@
+"""The query: reads like the picture in docs/architecture.md.
+
+    transactions ─┐
+                  ├─► parse ─► sorter + key processor (one stateful operator, a shard each) ─► execute ─► Kafka
+    feedback ─────┘
+
+With one shard there is no shuffle: the whole micro-batch is one task. With several there are three, routed
+by tokens: to the shards, to the executing partitions, and to the tasks that hand records to Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import DataStreamWriter
+
+from streamydb.pipeline import hosts
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.topics.names import TopicNames
+
+__all__ = ["build_query"]
+
+_SOURCE_OPTIONS: Final = {
+    "startingOffsets": "earliest",
+    "failOnDataLoss": "true",
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "16777216",
+    "kafka.fetch.max.bytes": "67108864",
+    "fetchOffset.numRetries": "10",
+}
+_SINK_OPTIONS: Final = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "2",
+    "kafka.batch.size": "262144",
+    "kafka.buffer.memory": "134217728",
+    "kafka.delivery.timeout.ms": "120000",
+}
+
+
+def build_query(
+    spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int
+) -> DataStreamWriter:
+    """Assemble the query of ``database``; the caller starts it."""
+    shards = database.shards
+    spark.conf.set("spark.sql.shuffle.partitions", str(shards))
+    parser = hosts.Parser(database)
+    executor = hosts.Executor(database, changes_partitions)
+    explode = hosts.Explode(database.database)
+    processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit)
+
+    blocks = _input(spark, config, database)
+    if shards == 1:
+        blocks = blocks.coalesce(1)
+    blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
+    grants = blocks.groupBy("token").transformWithState(
+        processor, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
+    )
+    grants = grants.observe(
+        "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved")
+    )
+    if shards == 1:
+        records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
+    else:
+        outputs = grants.repartition(shards, "token").mapInArrow(
+            executor.__call__, hosts.BLOCK_SCHEMA
+        )
+        records = outputs.repartition(shards, "token").mapInArrow(
+            explode.__call__, hosts.RECORD_SCHEMA
+        )
+    return _to_kafka(records, config)
+
+
+def _input(spark: SparkSession, config: PipelineConfig, database: ShardConfig) -> DataFrame:
+    """Transactions, as many as one micro-batch may take, and all feedback."""
+    names = TopicNames(database.database)
+    limits = {"maxOffsetsPerTrigger": str(config.settings.max_offsets_per_trigger)}
+    if database.shards > 1:
+        limits["minPartitions"] = str(database.shards)
+    transactions = _source(spark, config, names.transactions, limits)
+    feedback = _source(spark, config, names.feedback, {})
+    return _rows(transactions, feedback=False).union(_rows(feedback, feedback=True))
+
+
+def _source(
+    spark: SparkSession, config: PipelineConfig, topic: str, options: dict[str, str]
+) -> DataFrame:
+    reader = spark.readStream.format("kafka").option("subscribe", topic)
+    for name, value in {
+        **config.settings.spark_options(), **_SOURCE_OPTIONS, **options
+    }.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def _rows(source: DataFrame, *, feedback: bool) -> DataFrame:
+    return source.select(
+        f.lit(feedback).alias("feedback"),
+        "partition",
+        "offset",
+        f.unix_millis("timestamp").alias("append_ms"),
+        "value",
+    )
+
+
+def _to_kafka(records: DataFrame, config: PipelineConfig) -> DataStreamWriter:
+    writer = records.writeStream.format("kafka").outputMode("append")
+    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
+        writer = writer.option(name, value)
+    writer = writer.option("checkpointLocation", str(config.checkpoint / "query"))
+    return writer.queryName(f"streamydb-{config.settings.database}")

@@ -1,0 +1,43 @@
+"""The Spark session of the pipeline, when no `spark-submit` made one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from streamydb.jars import resolve
+from streamydb.javahome import find_java
+from streamydb.shipped import spark_defaults
+
+__all__ = ["session"]
+
+
+def session(name: str, master: str | None, extra: dict[str, str] | None = None) -> SparkSession:
+    """Get the session that `spark-submit` prepared, or make one with our defaults and jars.
+
+    Args:
+        name: the application's name.
+        master: Spark's master URL; None: `spark-submit` has given it.
+        extra: settings that come on top.
+
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        os.environ.setdefault("JAVA_HOME", str(find_java().home))
+        jars = ":".join(str(path) for path in resolve("pipeline"))
+        builder = builder.master(master)
+        for key, value in spark_defaults().items():
+            builder = builder.config(key, value)
+        builder = builder.config("spark.driver.extraClassPath", jars)
+        builder = builder.config("spark.executor.extraClassPath", jars)
+    for key, value in (extra or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    for key, value in (extra or {}).items():
+        if not key.startswith(("spark.driver", "spark.executor", "spark.local", "spark.ui")):
+            spark.conf.set(key, value)
+    return spark

@@ -1,0 +1,64 @@
+"""Compile every kernel before the first batch, in one process, so that workers find them in the cache."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.txn_processor import outputs as o
+
+__all__ = ["warm_up"]
+
+_PAYLOADS: Final = (
+    b'{"id":"a","updates":[{"op":"add","key":"x","by":1},{"op":"put","key":"y","value":"t"}]}',
+    b'{"id":"b","asserts":{"x":1},"reads":["x","y"],"updates":[{"op":"delete","key":"y"}]}',
+    b'{"id":"b","asserts":{"x":1},"reads":["x","y"],"updates":[{"op":"delete","key":"y"}]}',
+    b'{"id":"c","checks":[{"key":"x","ge":9}],"updates":[{"op":"append","key":"l","value":1}]}',
+    b'{"id":"d","updates":[{"op":"append","key":"l","value":1}]}',
+    b'{"marker":5,"partitions":2,"sequencer":"s"}',
+    b"not a transaction",
+)
+
+
+def warm_up() -> None:
+    """Run a small database through the stages, with one shard and with two; results are thrown away."""
+    for shards in (1, 2):
+        config = ShardConfig("warm-up", "warm-up", shards, shards, 4)
+        stores = [(MemoryBlobs(), MemoryValues(), MemoryIdTables()) for _ in range(shards)]
+        feedback: list[bytes] = []
+        for step in range(3):
+            feedback = _step(config, stores, feedback, step)
+
+
+def _step(
+    config: ShardConfig,
+    stores: list[tuple[MemoryBlobs, MemoryValues, MemoryIdTables]],
+    feedback: list[bytes],
+    step: int,
+) -> list[bytes]:
+    n = len(_PAYLOADS)
+    inputs: list[list[bytes]] = [[] for _ in stores]
+    for routed in parse_feedback(feedback, config):
+        inputs[routed.shard].append(routed.block)
+    for partition in range(config.partitions):
+        columns = (
+            np.full(n, partition, np.int32),
+            np.arange(n * step, n * step + n),
+            np.arange(n) + 10 * step,
+        )
+        for routed in parse_transactions(*columns, _PAYLOADS, config.shards):
+            inputs[routed.shard].append(routed.block)
+    granted: list[list[bytes]] = [[] for _ in stores]
+    for number, store in enumerate(stores):
+        for emitted in Shard(config, number, *store, 1000).step(inputs[number]):
+            granted[emitted.proc].append(emitted.block)
+    fed: list[bytes] = []
+    for blocks in granted:
+        for records in execute(blocks, config, config.shards, 1):
+            if records.topic == o.FEEDBACK:
+                fed += records.values.tolist()
+    return fed
