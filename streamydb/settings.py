@@ -60,9 +60,11 @@ class Settings(BaseSettings):
         env_prefix="STREAMYDB_", frozen=True, extra="forbid", env_ignore_empty=True
     )
 
-    database: str = Field(default="bank", description="The database's name; its topics begin with it.")
+    database: str = Field(
+        default="bank", description="The database's name; its topics begin with it."
+    )
     bootstrap: str | None = Field(
-        default=None, description="Kafka's addresses, host:port[,host:port]; default: the embedded broker."
+        default=None, description="Kafka's addresses, host:port[,host:port]; else embedded."
     )
     home: Path = Field(
         default_factory=_home_default, description="Data folder: embedded broker, checkpoints."
@@ -71,26 +73,45 @@ class Settings(BaseSettings):
         default_factory=_cache_default, description="Cache folder: jars, value files."
     )
 
-    shards: int = Field(default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good.")
+    shards: int = Field(
+        default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good."
+    )
     partitions: int = Field(
-        default=1, ge=1, le=PARTITIONS_MAX, description="Partitions of the transactions topic at creation."
+        default=1,
+        ge=1,
+        le=PARTITIONS_MAX,
+        description="Partitions of the transactions topic at creation.",
     )
     changes_partitions: int = Field(
-        default=4, ge=1, le=PARTITIONS_MAX, description="Partitions of the changes topic at creation."
+        default=4,
+        ge=1,
+        le=PARTITIONS_MAX,
+        description="Partitions of the changes topic at creation.",
     )
-    replication: int = Field(default=1, ge=1, le=32767, description="Copies of each topic at creation.")
+    replication: int = Field(
+        default=1, ge=1, le=32767, description="Copies of each topic at creation."
+    )
     min_insync: int = Field(
-        default=1, ge=1, le=32767, description="Copies that must have a record before it is acknowledged."
+        default=1,
+        ge=1,
+        le=32767,
+        description="Copies that must have a record before it is acknowledged.",
     )
 
     grouping: Literal["planner", "single"] = Field(
         default="planner", description="How transactions are grouped for execution."
     )
     id_window: int = Field(
-        default=ID_WINDOW_DEFAULT, ge=1, le=2**31, description="For how many seqs an id is remembered."
+        default=ID_WINDOW_DEFAULT,
+        ge=1,
+        le=2**31,
+        description="For how many seqs an id is remembered.",
     )
     max_offsets_per_trigger: int = Field(
-        default=200_000, ge=1, le=10_000_000, description="Most transactions read in one micro-batch."
+        default=200_000,
+        ge=1,
+        le=10_000_000,
+        description="Most transactions read in one micro-batch.",
     )
     marker_interval_ms: int = Field(
         default=50, ge=1, le=60_000, description="Least time between two rounds of epoch markers."
@@ -106,12 +127,18 @@ class Settings(BaseSettings):
         default=None, description="How clients prove who they are."
     )
     sasl_username: str | None = Field(default=None, description="The user name of SASL.")
-    sasl_password_file: Path | None = Field(default=None, description="A file with SASL's password.")
+    sasl_password_file: Path | None = Field(
+        default=None, description="A file with SASL's password."
+    )
     ssl_ca_file: Path | None = Field(
         default=None, description="PEM file with the authorities to trust; default: the system's."
     )
-    ssl_certificate_file: Path | None = Field(default=None, description="PEM file: client certificate.")
-    ssl_key_file: Path | None = Field(default=None, description="PEM file: its private key, PKCS #8.")
+    ssl_certificate_file: Path | None = Field(
+        default=None, description="PEM file: client certificate."
+    )
+    ssl_key_file: Path | None = Field(
+        default=None, description="PEM file: its private key, PKCS #8."
+    )
     ssl_key_password_file: Path | None = Field(
         default=None, description="A file with the private key's password."
     )

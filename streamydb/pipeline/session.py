@@ -27,7 +27,7 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:
-        os.environ.setdefault("JAVA_HOME", str(find_java().home))
+        os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
         jars = ":".join(str(path) for path in resolve("pipeline"))
         builder = builder.master(master)
         for key, value in spark_defaults().items():

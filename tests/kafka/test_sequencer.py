@@ -65,8 +65,10 @@ def read_log(settings: Settings) -> dict[int, list[LogRecord]]:
         if message.error() is not None:
             left.discard(message.partition())
             continue
-        record = LogRecord(message.offset(), message.timestamp()[1], message.value())
-        log[message.partition()].append(record)
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        log[partition].append(LogRecord(offset, message.timestamp()[1], message.value()))
     consumer.close()
     return log
 
@@ -297,7 +299,12 @@ class TestResultReader:
 
     def test_what_is_no_result_is_passed_over(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
-        with ResultReader(settings, on_result=lambda _: 1 / 0) as reader:
+
+        def fail(_result: dict[str, Any]) -> None:
+            message = "a fault of the caller"
+            raise RuntimeError(message)
+
+        with ResultReader(settings, on_result=fail) as reader:
             self.write(settings, {"id": "x"}, self.result(1, "a"))
             assert reader.wait("a", WAIT_S)["seq"] == 1
             wait_for(lambda: "on_result raised" in str(reader.error), "the error to show")

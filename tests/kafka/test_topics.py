@@ -35,11 +35,16 @@ def client(bootstrap: str) -> Client:
     return {"bootstrap.servers": bootstrap}
 
 
+def administration(client: Client) -> AdminClient:
+    """Return a client that must outlive its requests."""
+    return AdminClient({**client})
+
+
 def alter(client: Client, topic: str, name: str, value: str) -> None:
     """Change one setting of a topic, as kafka-configs.sh does."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(client)  # it must outlive its request
+    admin = administration(client)
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
@@ -66,7 +71,7 @@ def test_creating_again_changes_nothing(client: Client, database: str) -> None:
 
 def test_missing_topics_are_added(client: Client, database: str) -> None:
     names = create(client, database)
-    admin = AdminClient(client)
+    admin = administration(client)
     admin.delete_topics([names.changes], operation_timeout=30)[names.changes].result(30)
     assert [problem.topic for problem in check(client, database)] == [names.changes]
     create(client, database)
@@ -87,7 +92,7 @@ def test_topics_with_other_settings_are_refused(client: Client, database: str) -
 
 def test_a_topic_that_somebody_made_with_defaults_is_refused(client: Client, database: str) -> None:
     name = TopicNames(database).transactions
-    admin = AdminClient(client)
+    admin = administration(client)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     with pytest.raises(TopicsError, match=r"message\.timestamp\.type: CreateTime"):
         create(client, database)
@@ -138,7 +143,7 @@ def test_each_wrong_setting_is_named_with_its_fix(
 
 def test_shards_and_feedback_partitions_must_agree(client: Client, database: str) -> None:
     names = create(client, database, shards=2)
-    admin = AdminClient(client)
+    admin = administration(client)
     admin.create_partitions([NewPartitions(names.feedback, 3)])[names.feedback].result(30)
     (problem,) = check(client, database, shards=2)
     assert problem.topic == names.feedback

@@ -143,6 +143,7 @@ def test_what_lies_in_a_new_partition_waits_beyond_the_time_it_joins_at() -> Non
     sequencer = settled(2)
     sequencer.set_partitions(3)
     sequencer.observe(2, 1)
+    assert sequencer.watermark_ms == -1, "it has not joined"
     first = markers(sequencer, 5_000)
     assert sequencer.waits, "it was lifted to the time of the first markers"
     assert markers(sequencer, 5_020).marker > first.marker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.oracle import LogRecord, order, released, replay
@@ -104,6 +104,7 @@ ENTRIES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.integers(1, 3), st.data())
 def test_what_is_released_never_changes_when_the_log_grows(
     partitions: list[list[int | tuple[int, int, int]]], initial: int, data: st.DataObject

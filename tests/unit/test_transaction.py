@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -154,7 +155,7 @@ def with_depth(depth: int) -> bytes:
     return put("[" * (depth - 3) + "]" * (depth - 3))
 
 
-N_AND_ONE_OVER = {
+N_AND_ONE_OVER: dict[str, tuple[Callable[[int], bytes], int, str]] = {
     "id": (lambda n: as_bytes({"id": "x" * n}), limits.ID_BYTES_MAX, "invalid-id"),
     "id in bytes": (
         lambda n: json.dumps({"id": "é" * 60 + "x" * (n - 120)}, ensure_ascii=False).encode(),
@@ -281,7 +282,7 @@ def test_markers() -> None:
     assert code_of(too_long) == "transaction-too-large"
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(TRANSACTIONS)
 def test_valid_transactions_are_accepted(transaction: dict[str, Any]) -> None:
     raw = as_bytes(transaction)
@@ -302,7 +303,7 @@ ANYTHING = st.one_of(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=1500, deadline=None)
 @given(ANYTHING)
 def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
     found = decode(raw)
@@ -316,7 +317,7 @@ def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
         assert decode_marker(raw) is None
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(st.one_of(mutated(), JSON))
 def test_what_has_no_fault_is_accepted(record: Any) -> None:
     """The other way round: the typed decoder refuses nothing in which no fault can be named."""
