@@ -23,9 +23,10 @@ from streamydb.key_processor.idwindow import ENTRY
 __all__ = ["FileIdTables", "LmdbValues", "shard_folder"]
 
 _MAP_BYTES = 1 << 38
-_POSITION = b"\0position"
+_POSITION = b"position"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_ENVIRONMENTS: dict[str, tuple[int, lmdb.Environment]] = {}
+_Open = tuple[lmdb.Environment, Any, Any]
+_ENVIRONMENTS: dict[str, tuple[int, _Open]] = {}
 """Open LMDB environments of this process by path, with the inode: LMDB allows one per process."""
 
 
@@ -41,11 +42,11 @@ class LmdbValues:
 
     def __init__(self, folder: Path) -> None:
         """Open or create the file in ``folder``."""
-        self._env = _environment(folder)
+        self._env, self._values, self._about = _environment(folder)
 
     def position(self) -> tuple[int, str]:
         """(applied plans, digest) committed with the data; (0, "") when new."""
-        with self._env.begin() as txn:
+        with self._env.begin(self._about) as txn:
             data = txn.get(_POSITION)
         if data is None:
             return 0, ""
@@ -54,28 +55,28 @@ class LmdbValues:
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The encoded values of keys, None where absent."""
-        with self._env.begin(buffers=False) as txn:
+        with self._env.begin(self._values) as txn:
             get = txn.get
-            return [get(b"k" + key) for key in keys]
+            return [get(key) for key in keys]
 
     def apply(
         self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
     ) -> None:
         """Apply writes and move to ``position`` in one LMDB transaction."""
-        items = sorted((b"k" + key, value) for key, value in puts)
-        with self._env.begin(write=True) as txn:
-            txn.cursor().putmulti(items)
+        with self._env.begin(self._values, write=True) as txn:
+            txn.cursor().putmulti(puts)
             for key in deletes:
-                txn.delete(b"k" + key)
-            txn.put(_POSITION, f"{position[0]} {position[1]}".encode())
+                txn.delete(key)
+            txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
 
     def clear(self) -> None:
         """Remove everything."""
         with self._env.begin(write=True) as txn:
-            txn.drop(self._env.open_db(txn=txn), delete=False)
+            txn.drop(self._values, delete=False)
+            txn.drop(self._about, delete=False)
 
 
-def _environment(folder: Path) -> lmdb.Environment:
+def _environment(folder: Path) -> _Open:
     """The open environment of ``folder``; opened again when somebody removed the file."""
     name, data = str(folder / "values"), folder / "values" / "data.mdb"
     inode = data.stat().st_ino if data.exists() else 0
@@ -83,14 +84,16 @@ def _environment(folder: Path) -> lmdb.Environment:
     if known is not None:
         if known[0] == inode:
             return known[1]
-        known[1].close()
+        known[1][0].close()
     folder.joinpath("values").mkdir(parents=True, exist_ok=True)
     env = lmdb.open(
-        name, map_size=_MAP_BYTES, sync=False, metasync=False, readahead=False, max_readers=512
+        name, map_size=_MAP_BYTES, sync=False, metasync=False, readahead=False, max_readers=512,
+        max_dbs=2,
     )
     env.reader_check()
-    _ENVIRONMENTS[name] = (data.stat().st_ino, env)
-    return env
+    opened = env, env.open_db(b"values"), env.open_db(b"about")
+    _ENVIRONMENTS[name] = (data.stat().st_ino, opened)
+    return opened
 
 
 class FileIdTables:
