@@ -1,14 +1,16 @@
 """Columns: variable-length byte strings, tables of columns, and their binary form.
 
-Everything between the stages of the query travels as blocks: a msgpack header that names the arrays,
+Everything between the stages of the query travels as blocks: a msgpack header that names the
+arrays,
 followed by the raw arrays. Nothing in a block is executable, so a block read from Kafka is safe to
 decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -104,7 +106,7 @@ class Ragged:
         """All elements as a list of bytes."""
         raw = self.data.tobytes()
         bounds = self.offsets.tolist()
-        return [raw[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [raw[a:b] for a, b in pairwise(bounds)]
 
     def lengths(self) -> Offsets:
         """The length of every element in bytes; shape (n,)."""
@@ -204,7 +206,7 @@ def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> byt
     for array in arrays.values():
         pad = -at % _ALIGN
         parts.append(b"\0" * pad)
-        parts.append(memoryview(np.ascontiguousarray(array)).cast("B") if len(array) else b"")
+        parts.append(np.ascontiguousarray(array).view(np.uint8).data if len(array) else b"")
         at += pad + array.nbytes
     return b"".join(parts)
 
@@ -235,8 +237,3 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
 
 _HEADER = tuple[dict[str, Any], list[tuple[str, str, int]]]
 
-
-def merge_tables(tables: Iterable[Table]) -> Table | None:
-    """Concatenate the non-empty tables, or None when there is none."""
-    parts = [t for t in tables if len(t)]
-    return Table.concat(parts) if parts else None

@@ -1,4 +1,5 @@
-"""What a shard grants to an executing partition: its transactions' payloads and its keys' values."""
+"""What a shard grants to an executing partition: its transactions' payloads and its keys' values.
+"""
 
 from __future__ import annotations
 

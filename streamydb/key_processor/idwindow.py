@@ -1,8 +1,12 @@
-"""At-most-once: which transaction ids were used in the last ``window`` transactions, and how they ended.
+"""At-most-once: which transaction ids were used in the last ``window`` transactions, and how they
+ended.
 
-The home shard of an id remembers it for a window counted in seq. The truth are blobs of (id hash, payload hash, seq,
-source) appended per plan; ids are looked up in open-addressing tables, one per generation of ``window`` seqs, which
-are a cache beside the values: entries beyond the state's seq are ignored, missing ones are inserted again.
+The home shard of an id remembers it for a window counted in seq. The truth are blobs of (id hash,
+payload hash, seq,
+source) appended per plan; ids are looked up in open-addressing tables, one per generation of
+``window`` seqs, which
+are a cache beside the values: entries beyond the state's seq are ignored, missing ones are inserted
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.jit import kernel
 from streamydb.key_processor.blobs import BlobStore
 
-__all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState"]
+__all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState", "Run"]
 
 ENTRY = np.dtype([("id0", "<u8"), ("id1", "<u8"), ("seq", "<i8")])
 _FIRST_CAPACITY = 1024
@@ -27,7 +31,9 @@ _EMPTY: dict[str, Array] = {}
 
 
 class IdTables(Protocol):
-    """Where the tables of the generations live. Row 0 is the header: seq = complete up to, id0 = count."""
+    """Where the tables of the generations live. Row 0 is the header: seq = complete up to, id0 =
+    count.
+    """
 
     def get(self, generation: int) -> npt.NDArray[Any] | None:
         """The table of a generation, writable in place; None when there is none."""
@@ -61,7 +67,7 @@ class IdWindowState(msgspec.Struct):
 def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
     capacity = len(table) - 1
     for i in range(len(rows)):
-        at = np.int64(rows[i].id0 & np.uint64(capacity - 1)) + 1
+        at: Any = np.int64(rows[i].id0 & np.uint64(capacity - 1)) + 1
         while table[at].seq != 0 and not (
             table[at].id0 == rows[i].id0 and table[at].id1 == rows[i].id1
         ):
@@ -72,12 +78,14 @@ def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
 
 
 @kernel
-def _probe(table: npt.NDArray[Any], id0: Array, id1: Array, out: npt.NDArray[np.int64], upto: int) -> None:
+def _probe(
+    table: npt.NDArray[Any], id0: Array, id1: Array, out: npt.NDArray[np.int64], upto: int
+) -> None:
     capacity = len(table) - 1
     for i in range(len(id0)):
         if id0[i] == 0 and id1[i] == 0:
             continue
-        at = np.int64(id0[i] & np.uint64(capacity - 1)) + 1
+        at: Any = np.int64(id0[i] & np.uint64(capacity - 1)) + 1
         while table[at].seq != 0:
             if table[at].id0 == id0[i] and table[at].id1 == id1[i]:
                 if table[at].seq <= upto and table[at].seq > out[i]:
@@ -97,7 +105,8 @@ class IdWindow:
         self._loaded: dict[str, Table] = {}
 
     def last_use(self, id0: Array, id1: Array, upto: int) -> npt.NDArray[np.int64]:
-        """The seq at which each id was last used, at most ``upto``, 0 when not in the window; (n,)."""
+        """The seq at which each id was last used, at most ``upto``, 0 when not in the window; (n,).
+        """
         out = np.zeros(len(id0), np.int64)
         generation = upto // self.state.window
         for g in (generation - 1, generation):
@@ -106,7 +115,9 @@ class IdWindow:
         return out
 
     def remember(self, used: Table, seq: int) -> None:
-        """Add ids in seq order (columns id0, id1, payload, seq, ts, part, off); ``seq`` is the last released."""
+        """Add ids in seq order (columns id0, id1, payload, seq, ts, part, off); ``seq`` is the last
+        released.
+        """
         self._expire(seq)
         if not len(used):
             return
@@ -117,7 +128,9 @@ class IdWindow:
         self._append(self.state.ids, "ids", used)
 
     def conclude(self, verdicts: Table) -> None:
-        """Add finished results (column seq, text result) of transactions that are not plain commits."""
+        """Add finished results (column seq, text result) of transactions that are not plain
+        commits.
+        """
         if len(verdicts):
             order = np.argsort(verdicts.cols["seq"], kind="stable")
             self._append(self.state.verdicts, "verdicts", verdicts.take(order))
@@ -126,7 +139,7 @@ class IdWindow:
         """What was noted when the id was used at ``seq``: payload, ts, part, off."""
         found = self._find(self.state.ids, seq)
         if found is None:
-            raise InvariantViolation(f"transaction {seq} is in the table of ids but not in the state")
+            raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")
         table, row = found
         return {name: int(col[row]) for name, col in table.cols.items()}
 

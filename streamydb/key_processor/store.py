@@ -1,7 +1,9 @@
 """Local files of a shard: values in LMDB, tables of ids as memory-mapped arrays.
 
-Both are caches of the state and are never synced to disk; the folder carries the machine's boot id, so that
-after a power loss they begin anew instead of being half there. A process that dies leaves them whole.
+Both are caches of the state and are never synced to disk; the folder carries the machine's boot id,
+so that
+after a power loss they begin anew instead of being half there. A process that dies leaves them
+whole.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy.typing as npt
 
 from streamydb.key_processor.idwindow import ENTRY
 
-__all__ = ["FileIdTables", "LmdbValues", "shard_folder"]
+__all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
 
 _MAP_BYTES = 1 << 38
 _POSITION = b"position"

@@ -1,7 +1,9 @@
 """The values of one shard: blobs of writes in the state, materialised in a local key-value file.
 
-The blobs are the truth; the file is a cache that may be missing, behind, or one plan ahead (when a batch is
-retried). It carries the position it stands at, a count of applied plans and a digest chained over the blobs, and
+The blobs are the truth; the file is a cache that may be missing, behind, or one plan ahead (when a
+batch is
+retried). It carries the position it stands at, a count of applied plans and a digest chained over
+the blobs, and
 is only trusted when that is on the state's own history.
 """
 
@@ -9,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, Table, pack, unpack
+from streamydb.columns import Array, Bytes, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import hash_ragged
 from streamydb.jit import kernel
@@ -60,7 +62,7 @@ class ValuesState(msgspec.Struct):
 
 def empty_writes() -> Table:
     """A table of no writes: columns tag, number, version; texts key, text."""
-    cols = {
+    cols: dict[str, Array] = {
         "tag": np.empty(0, np.uint8),
         "number": np.empty(0, np.int64),
         "version": np.empty(0, np.int64),
@@ -96,13 +98,15 @@ class ShardValues:
         self._merge()
 
     def read(self, keys: Ragged) -> Table:
-        """Current values of keys: columns tag, number, version; text in canonical JSON where opaque."""
+        """Current values of keys: columns tag, number, version; text in canonical JSON where
+        opaque.
+        """
         if self._store.position() != (self.state.applied, self.state.digest):
             self._catch_up()
         found = self._store.load(keys.tolist())
         encoded = Ragged.of([value or b"" for value in found])
         tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
-        cols = {"tag": tags, "number": numbers, "version": versions}
+        cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
         return Table(cols, {"text": Ragged(data, bounds)})
 
     def everything(self) -> Table:
@@ -181,7 +185,9 @@ def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:
 
 
 def _nearly_sorted(writes: Table) -> Table:
-    """Writes by the eight bytes of their keys after the common prefix: what a B-tree likes to be given."""
+    """Writes by the eight bytes of their keys after the common prefix: what a B-tree likes to be
+    given.
+    """
     keys = writes.texts["key"]
     return writes.take(np.argsort(_prefixes(keys.data, keys.offsets)))
 
@@ -213,7 +219,7 @@ def _little_endian(data: Bytes, at: int) -> int:
     value = np.uint64(0)
     for j in range(8):
         value |= np.uint64(data[at + j]) << np.uint64(8 * j)
-    return np.int64(value)
+    return np.int64(value)  # type: ignore[return-value]
 
 
 @kernel

@@ -1,4 +1,5 @@
-"""`python -m streamydb.pipeline`: run the pipeline from the command line or under `spark-submit`."""
+"""`python -m streamydb.pipeline`: run the pipeline from the command line or under `spark-submit`.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
     try:
         return run(parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted))
     except (StreamyError, ValueError) as error:
-        print(f"streamydb pipeline: {error}", file=sys.stderr)
+        sys.stderr.write(f"streamydb pipeline: {error}\n")
         return 2
 
 

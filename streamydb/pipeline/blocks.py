@@ -1,8 +1,9 @@
 """The blocks that travel between the stages, and where each goes.
 
-parse -> shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan wrote), ``token`` (that
-some other shard's feedback has come). shard -> executing partition: ``grant``, ``resolved``. Executing partition ->
-Kafka: records; ``feedback`` goes out as a record and comes back as a block.
+parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
+wrote), ``token`` (that some other shard's feedback has come). Shard to executing partition:
+``grant``, ``resolved``. Executing partition to Kafka: records; ``feedback`` goes out as a record
+and comes back as a block.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ import numpy as np
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
 
-__all__ = ["FORMAT", "feedback_block", "grant_block", "records_block", "resolved_block", "token_block"]
+__all__ = [
+    "FORMAT",
+    "empty_verdicts",
+    "feedback_block",
+    "grant_block",
+    "open_block",
+    "records_block",
+    "resolved_block",
+    "token_block",
+]
 
 FORMAT: Final = 1
 """Version of every block and state blob; another one is refused."""

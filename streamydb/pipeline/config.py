@@ -24,8 +24,10 @@ _RECORD: Final = "streamydb.json"
 class PipelineConfig:
     """One run of the pipeline.
 
-    ``checkpoint``: the folder (local path or Hadoop URI of a shared file system) of the query's state. ``local``: the
-    folder of the executors' caches. ``read_partitions``: tasks that read the log when there are several shards.
+    ``checkpoint``: the folder (local path or Hadoop URI of a shared file system) of the query's
+    state. ``local``: the
+    folder of the executors' caches. ``read_partitions``: tasks that read the log when there are
+    several shards.
     """
 
     settings: Settings
@@ -40,7 +42,8 @@ def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> Sh
     """The fixed configuration of the database, as this checkpoint began it; new: begun now.
 
     Raises:
-        ConfigurationError: the checkpoint was begun with other settings, by a newer release, or is damaged.
+        ConfigurationError: the checkpoint was begun with other settings, by a newer release, or is
+        damaged.
 
     """
     path = checkpoint / _RECORD

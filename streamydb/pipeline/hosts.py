@@ -1,6 +1,7 @@
 """Spark hosts of the pure stages: what runs in Python workers.
 
-Each function takes and gives Arrow batches; each class is what Spark asks for. No decision is made here.
+Each function takes and gives Arrow batches; each class is what Spark asks for. No decision is made
+here.
 """
 
 from __future__ import annotations
@@ -23,10 +24,20 @@ from streamydb.topics.names import TopicNames
 from streamydb.txn_processor import outputs as o
 
 __all__ = [
-    "BLOCK_SCHEMA", "INPUT_SCHEMA", "RECORD_SCHEMA", "Executor", "Explode", "Parser", "ShardProcessor",
+    "BLOCK_SCHEMA",
+    "INPUT_SCHEMA",
+    "RECORD_SCHEMA",
+    "Executor",
+    "Explode",
+    "Parser",
+    "ShardProcessor",
+    "SparkBlobs",
+    "arrow_records",
 ]
 
-INPUT_SCHEMA: Final = "feedback BOOLEAN, partition INT, offset BIGINT, append_ms BIGINT, value BINARY"
+INPUT_SCHEMA: Final = (
+    "feedback BOOLEAN, partition INT, offset BIGINT, append_ms BIGINT, value BINARY"
+)
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
@@ -34,7 +45,12 @@ _BLOCKS = pa.schema(
     [("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary())]
 )
 _RECORDS = pa.schema(
-    [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32())]
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+    ]
 )
 _PART_BYTES: Final = 8 << 20
 
@@ -62,8 +78,10 @@ class Parser:
         if fed.all():
             return
         log = batch.filter(pa.array(~fed)) if fed.any() else batch
-        columns = [log.column(i).to_numpy() for i in (1, 2, 3)]
-        yield from parse_transactions(*columns, log.column(4).to_pylist(), self._config.shards)
+        partitions, offsets, append_ms = (log.column(i).to_numpy() for i in (1, 2, 3))
+        values = log.column(4).to_pylist()
+        shards = self._config.shards
+        yield from parse_transactions(partitions, offsets, append_ms, values, shards)
 
 
 def _blocks(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:
@@ -147,7 +165,8 @@ class ShardProcessor(StatefulProcessor):
 
 
 class Executor:
-    """mapInArrow: grants to records (one shard), or to blocks of records for the formatting tasks."""
+    """mapInArrow: grants to records (one shard), or to blocks of records for the formatting tasks.
+    """
 
     def __init__(self, config: ShardConfig, changes_partitions: int) -> None:
         """Execute for ``config``; resolved records go to every one of ``changes_partitions``."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prometheus_client import start_http_server
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
@@ -20,10 +20,10 @@ from streamydb.pipeline.config import PipelineConfig, recorded_config
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.session import session
+from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
 from streamydb.topics import check, describe
 from streamydb.topics.names import TopicNames
-from streamydb.pipeline.warmup import warm_up
 
 __all__ = ["default_local", "run"]
 
@@ -73,7 +73,8 @@ def _lease(checkpoint: Path) -> Iterator[None]:
 def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) -> int:
     settings = config.settings
     client = settings.client_config()
-    problems = [p for p in check(client, settings.database, shards=settings.shards) if p.severity == "error"]
+    found = check(client, settings.database, shards=settings.shards)
+    problems = [problem for problem in found if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
     topics = describe(client, settings.database)

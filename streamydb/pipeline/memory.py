@@ -1,4 +1,6 @@
-"""In-memory stand-ins for a shard's stores: for the simulator, for tests, and to warm up the kernels."""
+"""In-memory stand-ins for a shard's stores: for the simulator, for tests, and to warm up the
+kernels.
+"""
 
 from __future__ import annotations
 

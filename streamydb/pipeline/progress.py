@@ -1,4 +1,6 @@
-"""What the pipeline tells of itself: a log line and a status file after each batch, metrics on request."""
+"""What the pipeline tells of itself: a log line and a status file after each batch, metrics on
+request.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ class ProgressListener(StreamingQueryListener):
             _durations(progress),
         )
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
         """Nothing to do."""
         self._status.update(lag=0, input_per_s=0.0)
 

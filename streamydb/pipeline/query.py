@@ -1,10 +1,11 @@
 """The query: reads like the picture in docs/architecture.md.
 
     transactions ─┐
-                  ├─► parse ─► sorter + key processor (one stateful operator, a shard each) ─► execute ─► Kafka
-    feedback ─────┘
+                  ├─► parse ─► sorter + key processor ─► execute ─► Kafka
+    feedback ─────┘            (the stateful operator)
 
-With one shard there is no shuffle: the whole micro-batch is one task. With several there are three, routed
+With one shard there is no shuffle: the whole micro-batch is one task. With several there are three,
+routed
 by tokens: to the shards, to the executing partitions, and to the tasks that hand records to Kafka.
 """
 
@@ -14,7 +15,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig

@@ -1,14 +1,18 @@
 """One shard: the sorter and the key processor in one step per micro-batch.
 
-The step is a pure function of the shard's state and the blocks of the batch (records, feedback, tokens): it
-applies the feedback of the plan in flight, orders and releases records, plans them when no plan is in flight,
-and grants. Everything it must remember is in the blob store, under ``meta`` and the names that meta lists.
+The step is a pure function of the shard's state and the blocks of the batch (records, feedback,
+tokens): it
+applies the feedback of the plan in flight, orders and releases records, plans them when no plan is
+in flight,
+and grants. Everything it must remember is in the blob store, under ``meta`` and the names that meta
+lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +34,7 @@ from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
 
-__all__ = ["Shard", "ShardConfig"]
+__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -73,7 +77,8 @@ class Meta(msgspec.Struct):
 
 @dataclass(slots=True, frozen=True)
 class Emitted:
-    """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved."""
+    """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
+    """
 
     proc: int
     block: bytes
@@ -129,7 +134,7 @@ class Shard:
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
 
     def _collect(
-        self, header: dict[str, int], block: bytes, feedback: list[tuple[int, int, bytes]]
+        self, header: dict[str, Any], block: bytes, feedback: list[tuple[int, int, bytes]]
     ) -> None:
         """Note a feedback block or token of the plan in flight; an older one is a repetition."""
         meta = self._meta

@@ -1,9 +1,13 @@
 """The KeyedEventTimeSorter: one total order, released by watermark, as a pure function of the log.
 
-A record's *effective time* is the running maximum, along its partition, of append times and marker numbers.
-Records are ordered by (effective time, partition, offset) and released when their effective time is below the
-*watermark*: the minimum over partitions of the last effective time. A partition that is added later joins at the
-effective time of the markers that name it, so its records can never sort before what has been released.
+A record's *effective time* is the running maximum, along its partition, of append times and marker
+numbers.
+Records are ordered by (effective time, partition, offset) and released when their effective time is
+below the
+*watermark*: the minimum over partitions of the last effective time. A partition that is added later
+joins at the
+effective time of the markers that name it, so its records can never sort before what has been
+released.
 With one partition its offsets are the order, and nothing is ever held back.
 """
 
@@ -21,7 +25,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.txn_processor import program as p
 
-__all__ = ["KeyedEventTimeSorter", "SorterState"]
+__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState"]
 
 _NEVER: Final = -1
 _FOREVER: Final = 2**62
@@ -31,8 +35,10 @@ _HELD_CHUNK_RECORDS: Final = 4096
 class PartitionState(msgspec.Struct, gc=False):
     """What is known of one partition.
 
-    ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next offset.
-    ``named``: (partitions named, effective time) of the markers that named more partitions than any before.
+    ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
+    offset.
+    ``named``: (partitions named, effective time) of the markers that named more partitions than any
+    before.
     """
 
     effective: int = _NEVER
@@ -43,7 +49,8 @@ class PartitionState(msgspec.Struct, gc=False):
 class HeldChunk(msgspec.Struct, gc=False):
     """Up to 4096 held records of one partition, in a blob; the first ``start`` have been released.
 
-    ``time`` and ``offset`` are those of the record at ``start``; ``last`` is the time of the last record.
+    ``time`` and ``offset`` are those of the record at ``start``; ``last`` is the time of the last
+    record.
     """
 
     blob: str
@@ -97,7 +104,7 @@ class KeyedEventTimeSorter:
             records = records.take(np.argsort(offsets, kind="stable"))
             offsets = records.cols["off"]
         if int(offsets[0]) < state.position or np.any(offsets[1:] <= offsets[:-1]):
-            what = f"partition {partition}: offset {offsets[0]} read again, expected {state.position}"
+            what = f"partition {partition}, offset {offsets[0]}, expected {state.position}"
             raise InvariantViolation(f"a record of the log was read twice ({what})")
         is_marker = records.cols["kind"] == p.MARKER
         times = records.cols["append"].copy()
@@ -130,7 +137,9 @@ class KeyedEventTimeSorter:
         return max([self.state.initial_partitions, *named])
 
     def _joins(self) -> tuple[list[int | None], list[int]]:
-        """Per known partition: when it joined (None: not decided), and what caps the watermark till then."""
+        """Per known partition: when it joined (None: not decided), and what caps the watermark till
+        then.
+        """
         joins: list[int | None] = [_NEVER] * self.state.initial_partitions
         caps: list[int] = []
         for q in range(self.state.initial_partitions, self._known()):
@@ -173,7 +182,9 @@ class KeyedEventTimeSorter:
         return covered
 
     def release(self, limit: int) -> Table | None:
-        """The next records of the total order, at most ``limit``, with their effective times as ``ts``."""
+        """The next records of the total order, at most ``limit``, with their effective times as
+        ``ts``.
+        """
         watermark = self.watermark()
         joins, _ = self._joins()
         if watermark == _FOREVER and not self.state.held:
@@ -196,7 +207,8 @@ class KeyedEventTimeSorter:
         return merged.take(chosen) if len(chosen) else None
 
     def _advance(self, chunk: HeldChunk, table: Table, count: int) -> None:
-        """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released."""
+        """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.
+        """
         chunk.start += count
         if chunk.start == chunk.count:
             if self._unsaved.pop(chunk.blob, None) is None:

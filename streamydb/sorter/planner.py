@@ -1,8 +1,11 @@
 """The planner: which transactions of a plan conflict, and who runs them.
 
-Transactions that touch a common key that somebody in the plan writes form one *conflict group* (a connected
-component), and so do transactions with one id. A group runs serially on one partition; groups run in
-parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware 2018) and Q-Store
+Transactions that touch a common key that somebody in the plan writes form one *conflict group* (a
+connected
+component), and so do transactions with one id. A group runs serially on one partition; groups run
+in
+parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware 2018) and
+Q-Store
 (EDBT 2020). Everything here is a pure function of the released records, so every shard plans alike.
 """
 
@@ -27,7 +30,8 @@ class Plan:
     """A plan over n transactions with k keys in all and s distinct keys (slots).
 
     ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
-    ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict groups;
+    ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict
+    groups;
     ``largest``: transactions in the largest.
     """
 
@@ -107,7 +111,8 @@ def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
 
 
 def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
-    """For each valid transaction the position of the one before it with the same id, or -1; (n,)."""
+    """For each valid transaction the position of the one before it with the same id, or -1; (n,).
+    """
     return _earlier(id0, id1, valid)
 
 

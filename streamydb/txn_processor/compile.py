@@ -1,7 +1,10 @@
-"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel runs.
+"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel
+runs.
 
-Input: one batch of log records (partition, offset, append time in ms, value). Output: one table whose rows
-are the records, with three children: the keys of each record (for every shard), the home part (payload and
+Input: one batch of log records (partition, offset, append time in ms, value). Output: one table
+whose rows
+are the records, with three children: the keys of each record (for every shard), the home part
+(payload and
 steps, for the home shard of its id) and the marker, if it is one.
 """
 
@@ -32,7 +35,7 @@ _REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
 
 
 @kernel
-def _parse_int(data: Bytes, start: int, end: int) -> tuple[bool, int]:
+def _parse_int(data: Bytes, start: int, end: int) -> tuple[Any, Any]:
     """Read a canonical integer; False when the text is not one that fits in 64 bits."""
     at = start
     negative = data[at] == 45
@@ -105,7 +108,8 @@ class _Builder:
             self.operands += operands
 
     def adds(self, txn: r.Transaction) -> bool:
-        """Add a transaction that only adds integers, the commonest kind; False when it is not one."""
+        """Add a transaction that only adds integers, the commonest kind; False when it is not one.
+        """
         steps = []
         for index, update in enumerate(txn.updates):
             if type(update) is not r.Add:
@@ -224,7 +228,7 @@ def _updates(
             if any(type(number) is not int for number in operand):
                 return False
             steps.append(_PACK(*operand, key, i, p.ADD, flags, 0, 0, 0))
-        elif type(update) in (r.Max, r.Min) and type(update.value) is int:
+        elif isinstance(update, r.Max | r.Min) and type(update.value) is int:
             op = p.MAX if type(update) is r.Max else p.MIN
             steps.append(_step(key, op, i, update.value))
         else:
@@ -254,7 +258,7 @@ def compile_records(
                 builder.transaction(item, raw or b"")
         elif type(item) is r.Marker:
             builder.marker(row, item)
-        else:
+        elif isinstance(item, r.Rejection):
             builder.rejection(item, raw)
     return _table(builder, partitions, offsets, append_ms, values)
 

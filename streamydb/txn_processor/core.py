@@ -1,6 +1,7 @@
 """The TransactionProcessor: executes one transaction on the values that were granted to it.
 
-Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who reads the
+Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who
+reads the
 values, who applies the writes and who formats the records is somebody else's business. This is the
 executor of `grouping=single` and of the transactions that the kernel leaves to Python.
 """
@@ -30,7 +31,9 @@ Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
 
 Failed = dict[str, Any]
-"""An entry of ``failed``: check, index, key, value, version, and truncated when the value is left out."""
+"""An entry of ``failed``: check, index, key, value, version, and truncated when the value is left
+out.
+"""
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,8 +1,11 @@
 """Execute the part of a plan that one partition was given, and say what came of it.
 
-Input: grant blocks, one from every shard (see `key_processor.grants`): the transactions from their home
-shards, the values from the shards that own the keys. Output: the outcome, from which the records and the
-feedback are made. Transactions run serially in seq order against *slots*, one for each key of the plan.
+Input: grant blocks, one from every shard (see `key_processor.grants`): the transactions from their
+home
+shards, the values from the shards that own the keys. Output: the outcome, from which the records
+and the
+feedback are made. Transactions run serially in seq order against *slots*, one for each key of the
+plan.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes
 
-__all__ = ["NOT_A_DUPLICATE", "PLAN_DUPLICATE", "REUSED", "WINDOW_DUPLICATE", "Outcome", "execute_grants"]
+__all__ = [
+    "NOT_A_DUPLICATE",
+    "PLAN_DUPLICATE",
+    "REUSED",
+    "WINDOW_DUPLICATE",
+    "Outcome",
+    "decompile",
+    "execute_grants",
+]
 
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
 
@@ -36,7 +47,8 @@ _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 class Outcome:
     """What a partition's transactions did, in seq order.
 
-    Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished result record
+    Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
+    result record
     where it is not a plain commit.
     """
 
@@ -160,7 +172,8 @@ def _prepare(parts: Sequence[tuple[int, Table, Table]]) -> tuple[_Run, npt.NDArr
     slots["tag"], slots["number"] = granted.cols["tag"], granted.cols["number"]
     slots["version"], slots["ref"] = granted.cols["version"], np.arange(len(granted))
     run = _Run(
-        txns, slots, granted.texts["key"], _local_slots(granted.cols["slot"], key_table.cols["slot"]),
+        txns, slots, granted.texts["key"],
+        _local_slots(granted.cols["slot"], key_table.cols["slot"]),
         starts_of(key_counts), steps, starts_of(step_counts), Ragged.concat([texts, operands]),
         len(texts), np.zeros(len(txns), np.uint8),
         np.zeros(n_writes, p.WRITE), np.zeros(n_reads, p.SEEN),
@@ -189,7 +202,8 @@ def _routes(txns: Table) -> npt.NDArray[np.uint8]:
 
 
 def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
-    """Finished results of records that are not executed, except copies of an original in the plan."""
+    """Finished results of records that are not executed, except copies of an original in the plan.
+    """
     cols = run.txns.cols
     for i in np.flatnonzero(route == _NOTHING).tolist():
         if cols["duplicate"][i] == WINDOW_DUPLICATE:

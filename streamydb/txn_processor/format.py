@@ -1,6 +1,8 @@
-"""Format results and changes as JSON, column-wise: the bytes on the wire, a few hundred ns a record.
+"""Format results and changes as JSON, column-wise: the bytes on the wire, a few hundred ns a
+record.
 
-The kernels write the same bytes that `streamydb.records` would encode; a test holds them against each
+The kernels write the same bytes that `streamydb.records` would encode; a test holds them against
+each
 other.
 """
 
@@ -179,9 +181,13 @@ def format_results(
 
     Args:
         ids: the ids as JSON strings, (n,).
-        seqs, ts, parts, offs: shape (n,), int64.
+        seqs: shape (n,), int64.
+        ts: effective times in ms, (n,).
+        parts: partitions of the log, (n,).
+        offs: offsets in it, (n,).
         special: the finished record where it is not a plain commit, else empty, (n,).
-        reads: SEEN records in order of transaction; ``read_counts``: how many each has, (n,).
+        reads: SEEN records in order of transaction.
+        read_counts: how many each transaction has, (n,).
         json_keys: the slots' keys as JSON strings.
         pool: the texts that reads refer to.
 
@@ -224,8 +230,8 @@ def _change(
 
 @kernel
 def _changes(
-    chosen: Ints, writes: Records, ordinals: Ints, ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints,
-    parts: Ints, offs: Ints, data: Bytes, offsets: Ints, pieces: Bytes, cuts: Ints,
+    chosen: Ints, writes: Records, ordinals: Ints, ids: Bytes, id_offsets: Ints, seqs: Ints,
+    ts: Ints, parts: Ints, offs: Ints, data: Bytes, offsets: Ints, pieces: Bytes, cuts: Ints,
 ) -> tuple[Bytes, Ints, Ints]:
     rows, size = 0, 0
     for i in chosen:

@@ -1,8 +1,12 @@
-"""The serial executor of a plan: compiled transactions against slots, in seq order, as machine code.
+"""The serial executor of a plan: compiled transactions against slots, in seq order, as machine
+code.
 
-It executes until it meets a transaction that it cannot (a payload that did not compile, or a value that
-is neither absent nor an integer where arithmetic is asked) and returns its position; the caller runs that
-one in Python against the same slots and calls again. A transaction has no effect before all its checks
+It executes until it meets a transaction that it cannot (a payload that did not compile, or a value
+that
+is neither absent nor an integer where arithmetic is asked) and returns its position; the caller
+runs that
+one in Python against the same slots and calls again. A transaction has no effect before all its
+checks
 and updates have passed, so stopping at it is always clean.
 """
 
@@ -105,7 +109,8 @@ def _update(step: Any, operand: int, slot: Any, out: Any) -> int:
 def _note(seen: Records, at: int, txn: int, slot_id: int, slot: Any, kind: int, index: int) -> None:
     entry = seen[at]
     entry.txn, entry.slot, entry.kind, entry.index = txn, slot_id, kind, index
-    entry.version, entry.number, entry.ref, entry.tag = slot.version, slot.number, slot.ref, slot.tag
+    entry.version, entry.tag = slot.version, slot.tag
+    entry.number, entry.ref = slot.number, slot.ref
 
 
 @kernel
@@ -131,7 +136,7 @@ def _check(
             if counts[2] - begun < FAILED_ENTRIES_MAX:
                 _note(fails, counts[2], txn, slot_id, slots[slot_id], kind, step.index)
                 counts[2] += 1
-    return counts[2] - begun
+    return counts[2] - begun  # type: ignore[no-any-return]
 
 
 @kernel
@@ -160,10 +165,12 @@ def _updates(
 @kernel
 def _reads(
     txn: int, first: int, last: int, base: int, steps: Records, key_slot: Ints, slots: Records,
-    scratch: Records, scratch_at: Ints, reads: Records, counts: Ints, key_offsets: Ints, offsets: Ints,
-    id_bytes: int,
+    scratch: Records, scratch_at: Ints, reads: Records, counts: Ints, key_offsets: Ints,
+    offsets: Ints, id_bytes: int,
 ) -> int:
-    """Note what the transaction reads, after its own updates; -1 when Python must measure the result."""
+    """Note what the transaction reads, after its own updates; -1 when Python must measure the
+    result.
+    """
     begun = counts[1]
     bound = _RESULT_FIXED_BYTES + 6 * id_bytes
     for s in range(first, last):
@@ -230,7 +237,8 @@ def execute_steps(
             continue
         first, last, base = step_starts[txn], step_starts[txn + 1], key_starts[txn]
         failed = _check(
-            txn, first, last, base, steps, key_slot, slots, fails, counts, data, offsets, operand_base
+            txn, first, last, base, steps, key_slot, slots, fails, counts, data, offsets,
+            operand_base,
         )
         if failed < 0:
             return txn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,7 +20,15 @@ from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, O
 from streamydb.txn_processor.format import format_changes, format_results, json_strings
 from streamydb.txn_processor.result import as_duplicate
 
-__all__ = ["CHANGES", "DEAD_LETTERS", "FEEDBACK", "RESULTS", "Records", "feedback_chunks", "records_of"]
+__all__ = [
+    "CHANGES",
+    "DEAD_LETTERS",
+    "FEEDBACK",
+    "RESULTS",
+    "Records",
+    "feedback_chunks",
+    "records_of",
+]
 
 RESULTS: Final = 0
 CHANGES: Final = 1
@@ -34,7 +42,8 @@ Ints = npt.NDArray[np.int64]
 class Records:
     """Output records of one topic: keys (an empty one is null), values (an empty one is null).
 
-    ``spread``: which formatting task writes them. ``partition``: the Kafka partition, or -1 for the key's.
+    ``spread``: which formatting task writes them. ``partition``: the Kafka partition, or -1 for the
+    key's.
     """
 
     topic: int
@@ -95,7 +104,7 @@ def _results(outcome: Outcome, c: _Positions, spreads: int) -> Iterator[Records]
 
 
 def _ragged_at(texts: dict[int, bytes], n: int) -> Ragged:
-    """n texts, empty but for those given by position."""
+    """N texts, empty but for those given by position."""
     order = sorted(texts)
     lengths = np.zeros(n, np.int64)
     lengths[order] = [len(texts[i]) for i in order]
@@ -163,12 +172,13 @@ def _dead_letter(outcome: Outcome, i: int) -> bytes:
 
 
 def feedback_chunks(outcome: Outcome, shards: int) -> Iterator[tuple[int, int, int, Table, Table]]:
-    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each below the block limit.
+    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each below the block
+    limit.
 
     Call after :func:`records_of` has been consumed: verdicts are the results that were formatted.
     """
     writes, owners = _final_writes(outcome)
-    verdicts, homes = _verdicts(outcome, shards)
+    verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
         own = writes.take(np.flatnonzero(owners == shard))
         told = verdicts.take(np.flatnonzero(homes == shard))
@@ -219,8 +229,9 @@ def _final_writes(outcome: Outcome) -> tuple[Table, Ints]:
     return table, outcome.slot_home[dirty]
 
 
-def _verdicts(outcome: Outcome, shards: int) -> tuple[Table, Ints]:
-    """The results that a home shard cannot make up: of executed transactions that aborted or read."""
+def _verdicts(outcome: Outcome) -> tuple[Table, Ints]:
+    """The results that a home shard cannot make up: of executed transactions that aborted or read.
+    """
     txns = outcome.txns
     special = np.zeros(len(txns), np.bool_)
     special[list(outcome.special)] = True

@@ -1,8 +1,11 @@
 """The instruction set into which a transaction is compiled.
 
-A transaction becomes a run of steps: its comparisons, its reads and its updates, in payload order, each on
-one of the transaction's keys. Steps hold integers and one operand text, so that a whole plan is a few
-columns and one kernel executes it. What does not fit (procedures, floats, lists) stays a payload, and the
+A transaction becomes a run of steps: its comparisons, its reads and its updates, in payload order,
+each on
+one of the transaction's keys. Steps hold integers and one operand text, so that a whole plan is a
+few
+columns and one kernel executes it. What does not fit (procedures, floats, lists) stays a payload,
+and the
 generic executor runs it against the same slots.
 """
 
@@ -64,7 +67,8 @@ HAS_OPERAND: Final = 1
 HAS_LOW: Final = 2
 HAS_HIGH: Final = 4
 
-# Outcomes of an executed transaction: 0 committed, else an index into ABORT_CODES (the kernel's first).
+# Outcomes of an executed transaction: 0 committed, else an index into ABORT_CODES (the kernel's
+# first).
 COMMITTED: Final = 0
 ABORT_CODES: Final = (
     "",
@@ -97,7 +101,15 @@ STEP_FORMAT: Final = "<qqqiiBBBBi"
 
 # A value: what a key holds, or held before a write. `ref` points into the pool of texts.
 SLOT: Final = np.dtype(
-    [("version", "<i8"), ("number", "<i8"), ("ref", "<i8"), ("tag", "u1"), ("dirty", "u1"), ("pad", "<i2"), ("spare", "<i4")]
+    [
+        ("version", "<i8"),
+        ("number", "<i8"),
+        ("ref", "<i8"),
+        ("tag", "u1"),
+        ("dirty", "u1"),
+        ("pad", "<i2"),
+        ("spare", "<i4"),
+    ]
 )
 # A write in order: the value before and after.
 WRITE: Final = np.dtype(
@@ -114,7 +126,8 @@ WRITE: Final = np.dtype(
         ("spare", "<i4"),
     ]
 )
-# A value that was seen: by a read, or by a comparison or an update that failed (kind 0, 1, 2 = assert,
+# A value that was seen: by a read, or by a comparison or an update that failed (kind 0, 1, 2 =
+# assert,
 # check, update; index = its position in the payload).
 SEEN: Final = np.dtype(
     [
