@@ -86,7 +86,8 @@ class Place:
         return processes.find(self.folder, PIPELINE)
 
     def status(self) -> PipelineStatus:
-        """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced."""
+        """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced.
+        """
         try:
             status = msgspec.json.decode(self.status_file.read_bytes(), type=PipelineStatus)
         except (FileNotFoundError, msgspec.MsgspecError):

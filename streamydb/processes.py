@@ -1,7 +1,8 @@
 """Background processes of one machine: start, find again, stop exactly those, read their logs.
 
 A process is started in a session (and so a process group) of its own, with its output in
-`<folder>/logs/<name>.log`. `<folder>/run/<name>.json` records its id *and* its creation time, so that
+`<folder>/logs/<name>.log`. `<folder>/run/<name>.json` records its id *and* its creation time, so
+that
 an id which the system has given to another process since is never mistaken for ours, nor signalled.
 """
 

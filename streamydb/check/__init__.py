@@ -1,7 +1,8 @@
 """Proof that a database is what its log says: a serial replay, compared byte for byte.
 
 `run` reads Kafka; `logorder`, `expected`, `compare` and `report` are pure. In: the topics of a
-database, live or stopped. Out: a `Report` with counts, and the first differences in full. The replay
+database, live or stopped. Out: a `Report` with counts, and the first differences in full. The
+replay
 is `streamydb.oracle`, which shares no execution code with the engine.
 """
 

@@ -1,7 +1,8 @@
 """Checks a database over Kafka: replay its log serially, then compare everything it has written.
 
 The log's end is taken once, at the start; outputs of later transactions are counted, not judged.
-While outputs are missing the check goes on reading until its time is up: a live pipeline catches up.
+While outputs are missing the check goes on reading until its time is up: a live pipeline catches
+up.
 """
 
 from __future__ import annotations
@@ -316,7 +317,8 @@ def _expected_records(
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Millions of live objects and no cycles: the collector would only walk them again and again."""
+    """Millions of live objects and no cycles: the collector would only walk them again and again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

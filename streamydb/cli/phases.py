@@ -1,6 +1,7 @@
 """Progress of a command that goes through phases: a spinner with the elapsed time, one line each.
 
-All of it goes to standard error. Where that is no terminal, each phase is one plain line at its end.
+All of it goes to standard error. Where that is no terminal, each phase is one plain line at its
+end.
 """
 
 from __future__ import annotations

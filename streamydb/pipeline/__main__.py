@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from streamydb.errors import StreamyError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import ID_WINDOW_DEFAULT, PLAN_RECORDS_MAX
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.main import default_local, run
@@ -42,6 +42,9 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
+    add(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; repeatable"
+    )
     add("--log-level", default="INFO")
     given = parser.parse_args(arguments)
     logging.basicConfig(
@@ -54,9 +57,18 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     )
     local = given.local or default_local(settings.home)
     master = None if submitted else given.master
+    spark_conf = dict(_setting(text) for text in given.conf)
     return PipelineConfig(
-        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit
+        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
+        spark_conf,
     )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise ConfigurationError(f"--conf {text!r} is not of the form spark.name=value")
+    return name, value
 
 
 def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:

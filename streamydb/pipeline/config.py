@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +25,8 @@ _RECORD: Final = "streamydb.json"
 class PipelineConfig:
     """One run of the pipeline.
 
-    ``checkpoint``: the folder (local path or Hadoop URI of a shared file system) of the query's
-    state. ``local``: the
-    folder of the executors' caches. ``read_partitions``: tasks that read the log when there are
-    several shards.
+    ``checkpoint``: the folder of the query's state. ``local``: the folder of the executors'
+    caches. ``spark_conf``: Spark settings on top of ours.
     """
 
     settings: Settings
@@ -36,6 +35,7 @@ class PipelineConfig:
     local: Path
     status_file: Path | None = None
     plan_limit: int = PLAN_RECORDS_MAX
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
 
 def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> ShardConfig:

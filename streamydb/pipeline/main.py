@@ -84,7 +84,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     remove_other_incarnations(config.local, database.database, database.incarnation)
     log.info("compiling kernels (cached after the first time)")
     warm_up()
-    spark = session(f"streamydb {settings.database}", config.master)
+    spark = session(f"streamydb {settings.database}", config.master, dict(config.spark_conf))
     metrics = Metrics()
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)

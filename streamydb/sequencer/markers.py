@@ -233,7 +233,11 @@ class _Session:
         self._tail = None
 
     def _assign(self) -> None:
-        """Have the consumer read every partition from where we are."""
+        """Have the consumer read every partition from where we are.
+
+        It looks the topic up first: one that it does not know yet it would read a second later.
+        """
+        self._consumer.list_topics(self._topic, timeout=_REQUEST_S)
         places = [TopicPartition(self._topic, number, at) for number, at in self._next.items()]
         self._consumer.assign(places)
 

@@ -1,0 +1,34 @@
+"""The command line `streamydb`: one file for each group of commands, imported as they are needed.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from streamydb.cli.about import limits, version
+from streamydb.cli.check import check
+from streamydb.cli.common import Commands
+from streamydb.cli.create import create
+from streamydb.cli.doctor import doctor
+from streamydb.cli.mounted import PASSED_ON, bench, demo, sim
+from streamydb.cli.services import pipeline, sequencer
+from streamydb.cli.status import status
+from streamydb.cli.txn import txn
+from streamydb.cli.up import down, up
+from streamydb.cli.watch import watch
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="streamydb",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A strictly serializable, deterministic key-value database made of streaming jobs.",
+)
+for _command in (up, down, status, create, pipeline, sequencer, txn, watch, doctor, check):
+    app.command()(_command)
+for _command in (bench, sim, demo):
+    app.command(context_settings=PASSED_ON)(_command)
+for _command in (limits, version):
+    app.command()(_command)

@@ -1,0 +1,172 @@
+"""`streamydb doctor`: look at everything a database needs, and say the fix for what is wrong."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import typer
+
+from streamydb.cli.about import installed
+from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json
+from streamydb.cli.target import Target, find_target
+
+PYTHON_MIN = (3, 11)
+SKEW_MS_MAX = 2_000
+STALE_S_MAX = 60.0
+_PACKAGES = ("pyspark", "pandas", "pyarrow", "numpy", "numba", "protobuf", "grpcio", "lmdb")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at; ``fix`` is what to do when it is not ok."""
+
+    name: str
+    level: Literal["ok", "warn", "fail"]
+    what: str
+    fix: str = ""
+
+
+def doctor(
+    database: Database = None, home: Home = None, bootstrap: Bootstrap = None, json: Json = False
+) -> None:
+    """Check Java, Python, jars, broker, topics, pipeline and clocks; exit code 3 if one fails."""
+    target = find_target(database, home, bootstrap)
+    findings = list(examine(target))
+    if json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        for finding in findings:
+            _show(finding)
+    if any(finding.level == "fail" for finding in findings):
+        raise typer.Exit(EXIT_NO)
+
+
+def examine(target: Target) -> Iterator[Finding]:
+    """Look at everything, the most basic first; what depends on a failed one is left out."""
+    yield _python()
+    yield from _packages()
+    yield _guarded("java", _java)
+    yield _guarded("jars", lambda: _jars(target))
+    broker = _guarded("broker", lambda: _broker(target))
+    yield broker
+    if broker.level == "fail":
+        return
+    yield from _topics(target)
+    yield _guarded("clock", lambda: _clock(target))
+    yield _pipeline(target)
+
+
+def _guarded(name: str, look: Callable[[], Finding]) -> Finding:
+    """The finding, or a failed one with the error's own words."""
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 - a doctor does not die of what it finds
+        return Finding(name, "fail", f"{type(error).__name__}: {error}", "see the message")
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Finding("python", "fail", version, "install Python 3.11 or newer")
+    return Finding("python", "ok", version)
+
+
+def _packages() -> Iterator[Finding]:
+    for package in _PACKAGES:
+        version = installed(package)
+        if version is None:
+            fix = f"pip install {package} (or run `make venv`)"
+            yield Finding(package, "fail", "is not installed", fix)
+        elif package == "pandas" and not version.startswith("2."):
+            yield Finding(package, "fail", version, "pip install 'pandas>=2.2,<3'")
+        else:
+            yield Finding(package, "ok", version)
+
+
+def _java() -> Finding:
+    from streamydb.javahome import find_java
+
+    java = find_java()
+    return Finding("java", "ok", f"version {java.version} at {java.path}")
+
+
+def _jars(target: Target) -> Finding:
+    from streamydb import jars
+
+    confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
+    missing = [conf for conf in confs if jars.cached(conf, target.settings.cache) is None]
+    if missing:
+        what = f"{', '.join(missing)} not fetched yet"
+        return Finding("jars", "warn", what, "`streamydb up` or `make jars` fetches them")
+    return Finding("jars", "ok", f"in {target.settings.cache}")
+
+
+def _broker(target: Target) -> Finding:
+    from streamydb.broker import answers
+
+    if answers(target.bootstrap):
+        return Finding("broker", "ok", f"answers at {target.bootstrap}")
+    fix = "`streamydb up` starts the embedded one; --bootstrap names another"
+    return Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
+
+
+def _topics(target: Target) -> Iterator[Finding]:
+    from streamydb.errors import StreamyError
+    from streamydb.topics import check
+
+    try:
+        problems = check(target.connection, target.database, shards=target.settings.shards)
+    except StreamyError as error:
+        yield Finding("topics", "fail", str(error), "`streamydb create` makes them")
+        return
+    for problem in problems:
+        level: Literal["warn", "fail"] = "fail" if problem.severity == "error" else "warn"
+        yield Finding(f"topic {problem.topic}", level, problem.what, problem.fix)
+    if not problems:
+        yield Finding("topics", "ok", f"all of {target.database} as they must be")
+
+
+def _clock(target: Target) -> Finding:
+    """The broker's clock against ours, by the append time of the youngest transaction."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    from streamydb.topics import TopicNames, describe
+
+    name = TopicNames(target.database).transactions
+    partitions = describe(target.connection, target.database)[name].partitions
+    asked = {TopicPartition(name, q): OffsetSpec.max_timestamp() for q in range(partitions)}
+    admin = AdminClient(dict(target.connection))
+    futures = admin.list_offsets(asked)
+    newest = max(future.result(10).timestamp for future in futures.values())
+    ahead = newest - time.time_ns() // 1_000_000
+    if ahead > SKEW_MS_MAX:
+        what = f"a broker's clock was {ahead} ms ahead of this machine's"
+        return Finding("clock", "warn", what, "synchronise the clocks (NTP); order is not affected")
+    return Finding("clock", "ok", "no append time lies in the future")
+
+
+def _pipeline(target: Target) -> Finding:
+    from streamydb.place import age_s
+
+    status = target.place.status()
+    if status.state == "running":
+        age = age_s(status.updated_ms)
+        behind = status.lag or 0
+        if behind and age is not None and age > STALE_S_MAX:
+            what = f"{behind} records behind and silent for {age:.0f} s"
+            return Finding("pipeline", "fail", what, "read its log; `streamydb down`, then `up`")
+        return Finding("pipeline", "ok", f"running, seq {status.seq or 0}, {behind} behind")
+    fix = "`streamydb up` starts it; its log has the reason"
+    level: Literal["warn", "fail"] = "fail" if status.state == "failed" else "warn"
+    return Finding("pipeline", level, f"{status.state} {status.error or ''}".strip(), fix)
+
+
+def _show(finding: Finding) -> None:
+    colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.level]
+    mark = typer.style(f"{finding.level:<4}", fg=colour, bold=finding.level != "ok")
+    typer.echo(f"{mark}  {finding.name}: {finding.what}")
+    if finding.fix:
+        typer.echo(f"      fix: {finding.fix}")

@@ -1,0 +1,47 @@
+"""`streamydb pipeline` and `sequencer`: the long-running parts in the foreground."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, say
+from streamydb.cli.target import find_target
+
+
+def pipeline(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    master: Annotated[
+        str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
+    ] = "local[*]",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            help="An option of `python -m streamydb.pipeline`, such as --option=--max-offsets=50000.",
+        ),
+    ] = None,
+) -> None:
+    """Run the pipeline of a database in the foreground, until Ctrl-C."""
+    from streamydb.cli.launch import pipeline_command
+
+    target = find_target(database, home, bootstrap)
+    command = pipeline_command(target, master, option or ())
+    os.environ["STREAMYDB_HOME"] = str(target.settings.home)
+    os.execv(command[0], command)  # noqa: S606 - our own interpreter and module
+
+
+def sequencer(database: Database = None, home: Home = None, bootstrap: Bootstrap = None) -> None:
+    """Write epoch markers in the foreground, until Ctrl-C; several at once are harmless.
+
+    The pipeline runs one itself. With one partition there is nothing to do.
+    """
+    from streamydb.sequencer.kafka import run
+
+    code = run(find_target(database, home, bootstrap).settings, say)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,171 @@
+"""`streamydb txn`: run one transaction from arguments, or many from a file or standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_NO,
+    EXIT_USAGE,
+    Bootstrap,
+    Database,
+    Failure,
+    Home,
+    Json,
+    print_raw,
+    say,
+    stderr,
+)
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamydb.records import Result
+
+Texts = list[str] | None
+
+
+def txn(  # noqa: PLR0913 - one argument for each option
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),
+    ] = None,
+    put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None,
+    add: Annotated[
+        Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")
+    ] = None,
+    maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None,
+    minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None,
+    append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None,
+    next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None,
+    delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None,
+    read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None,
+    assert_: Annotated[
+        Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
+    ] = None,
+    check: Annotated[
+        Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
+    ] = 60.0,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Run transactions and show their results.
+
+    Updates are made in this order: put, add, max, min, append, next-id, delete. All checks see the
+    state before; reads show the state after.
+    """
+    from streamydb.cli import parts
+
+    target = find_target(database, home, bootstrap)
+    try:
+        given = parts.transaction_of(
+            puts=put or (), adds=add or (), maxes=maximum or (), mins=minimum or (),
+            appends=append or (), next_ids=next_id or (), deletes=delete or (), reads=read or (),
+            asserts=assert_ or (), checks=check or (),
+        )
+    except parts.PartError as error:
+        raise Failure(str(error), EXIT_USAGE) from None
+    if file is not None:
+        if given or id_ is not None:
+            raise Failure("give either a file or options, not both", EXIT_USAGE)
+        committed = _many(target, file, timeout, json=json)
+    elif not given:
+        raise Failure("nothing to do: give --put, --add, --read ..., or a file", EXIT_USAGE)
+    else:
+        committed = _one(target, given if id_ is None else {"id": id_, **given}, timeout, json=json)
+    if strict and not committed:
+        raise typer.Exit(EXIT_NO)
+
+
+def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
+    """Run one transaction; whether it committed."""
+    from streamydb.cli.calls import call
+
+    result = call(target, transaction, timeout_s)
+    _show(result, json=json)
+    return result.status == "committed"
+
+
+def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
+    """Run a transaction a line; whether all committed."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from streamydb.cli.calls import call_many
+
+    counts = {"committed": 0, "aborted": 0, "rejected": 0}
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        bar = progress.add_task("transactions", total=0)
+
+        def appended() -> None:
+            progress.update(bar, total=(progress.tasks[0].total or 0) + 1)
+
+        for result in call_many(target, _lines(file), timeout_s, appended):
+            counts[result.status] += 1
+            progress.advance(bar)
+            if json or result.status != "committed":
+                _show(result, json=json)
+    say(", ".join(f"{count:,} {status}" for status, count in counts.items()))
+    return counts["aborted"] == counts["rejected"] == 0
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """The transactions of a file, a JSON object a line; one without an id gets one."""
+    import msgspec
+
+    from streamydb.cli.calls import with_id
+
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise Failure(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from None
+    with stream:
+        for number, line in enumerate(stream, 1):
+            text = line.strip()
+            if not text:
+                continue
+            try:
+                found = msgspec.json.decode(text)
+            except msgspec.DecodeError as error:
+                raise Failure(f"{file}, line {number}: not JSON ({error})", EXIT_USAGE) from None
+            if not isinstance(found, dict):
+                raise Failure(f"{file}, line {number}: not a JSON object", EXIT_USAGE)
+            yield text if "id" in found else msgspec.json.encode(with_id(found))
+
+
+def _show(result: Result, *, json: bool) -> None:
+    """One result, as JSON or for people."""
+    import msgspec
+
+    from streamydb.records import encode_result
+
+    if json:
+        print_raw(encode_result(result))
+        return
+    colour = {"committed": "green", "aborted": "yellow", "rejected": "red"}[result.status]
+    head = typer.style(result.status, fg=colour, bold=True)
+    code = f" {result.code}" if result.code else ""
+    typer.echo(f"{head}{code}  seq {result.seq}  id {result.id}")
+    for key, value in result.reads.items():
+        typer.echo(f"  {key} = {bytes(value).decode()}")
+    for failed in result.failed:
+        typer.echo(f"  {failed.check} {failed.index} on {failed.key}: value is "
+                   f"{bytes(failed.value).decode()}, version {failed.version}")
+    if result.duplicate is not msgspec.UNSET:
+        typer.echo(f"  the id was used before; this copy is seq {result.duplicate.seq}")
