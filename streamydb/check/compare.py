@@ -200,7 +200,8 @@ class Comparison:
         last = self._last.get(key)
         if last is not None:
             if last.partition != partition:
-                message = f"is in partition {partition}, earlier ones of the key in {last.partition}"
+                earlier = last.partition
+                message = f"is in partition {partition}, earlier ones of the key in {earlier}"
                 self._violate("partition", output, seq, message)
             elif last.seq > seq:
                 self._violate("order", output, seq, f"comes after the key's change of {last.seq}")

@@ -166,7 +166,8 @@ def _replay(options: Options, log: _Log, report: Report) -> tuple[Oracle, Expect
         for ts_ms, partition, offset, value in batch:
             outputs = oracle.apply(value, partition, offset, ts_ms)
             _expect(expected, partition, offset, outputs)
-        options.progress(Step("replaying the log", expected.transactions + log.order.markers, total))
+        done = expected.transactions + log.order.markers
+        options.progress(Step("replaying the log", done, total))
     report.transactions = expected.transactions
     report.markers = log.order.markers
     report.held_back = log.order.held_back

@@ -99,7 +99,8 @@ def show(report: Report) -> None:
                 out.print(f"    {name:<8} {escape(value)}", soft_wrap=True)
     if not report.caught_up and not report.ok:
         out.print("The pipeline has not caught up in time: is it running? (`streamydb status`)")
-    verdict = "[green]✓ equal to the serial replay[/green]" if report.ok else "[red]✗ DIFFERENT[/red]"
+    equal, different = "[green]✓ equal to the serial replay[/green]", "[red]✗ DIFFERENT[/red]"
+    verdict = equal if report.ok else different
     out.print(verdict)
 
 

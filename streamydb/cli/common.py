@@ -136,7 +136,8 @@ def read_settings(**given: object) -> Settings:
     from streamydb.settings import Settings
 
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        known = {name: value for name, value in given.items() if value is not None}
+        return Settings(**known)  # type: ignore[arg-type]
     except ValidationError as error:
         raise Failure(_settings_message(error, given), EXIT_USAGE) from None
 

@@ -22,7 +22,7 @@ def pipeline(
         list[str] | None,
         typer.Option(
             "--option",
-            help="An option of `python -m streamydb.pipeline`, such as --option=--max-offsets=50000.",
+            help="An option of `python -m streamydb.pipeline`: --option=--max-offsets=50000.",
         ),
     ] = None,
 ) -> None:

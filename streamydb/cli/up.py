@@ -38,7 +38,7 @@ def up(
     grouping: Grouping = None,
     master: Master = "local[*]",
     port: Annotated[
-        int | None, typer.Option("--port", help="Port of the embedded broker [default: a free one].")
+        int | None, typer.Option("--port", help="Port of the embedded broker [default: free].")
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")

@@ -43,7 +43,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
     add(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; repeatable"
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
     )
     add("--log-level", default="INFO")
     given = parser.parse_args(arguments)
