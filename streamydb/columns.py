@@ -92,7 +92,7 @@ class Ragged:
         if not parts:
             return cls.empty()
         data = np.concatenate([p.data[p.offsets[0] : p.offsets[-1]] for p in parts])
-        return cls(data, starts_of(np.concatenate([np.diff(p.offsets) for p in parts])))
+        return cls(data, starts_of(np.concatenate([p.lengths() for p in parts])))
 
     def __len__(self) -> int:
         """The number of strings."""
@@ -110,7 +110,7 @@ class Ragged:
 
     def lengths(self) -> Offsets:
         """The length of every element in bytes; shape (n,)."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     def take(self, index: Array) -> Ragged:
         """The elements at ``index``, in that order."""
@@ -182,19 +182,20 @@ class Table:
     @classmethod
     def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Table:
         """The table whose arrays were flattened under ``prefix``."""
-        table = cls()
+        tables: dict[str, Table] = {"": cls()}
         for path, array in arrays.items():
-            if not path.startswith(prefix) or "." in path[len(prefix) :]:
+            if not path.startswith(prefix):
                 continue
-            name = path[len(prefix) :]
-            if name.endswith("$"):
+            parent, _, name = path[len(prefix) :].rpartition(".")
+            table = tables.setdefault(parent, cls())
+            if name[-1] == "$":
                 table.texts[name[:-1]] = Ragged(array, arrays[path[:-1] + "#"])
-            elif name.endswith("*"):
-                child = cls.unflatten(arrays, f"{prefix}{name[:-1]}.")
-                table.children[name[:-1]] = (array, child)
-            elif not name.endswith("#"):
+            elif name[-1] == "*":
+                below = f"{parent}.{name[:-1]}" if parent else name[:-1]
+                table.children[name[:-1]] = (array, tables.setdefault(below, cls()))
+            elif name[-1] != "#":
                 table.cols[name] = array
-        return table
+        return tables[""]
 
 
 def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> bytes:

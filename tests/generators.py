@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -72,7 +73,7 @@ TRANSACTIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 @st.composite
 def mutated(draw: st.DrawFn) -> Any:
     """A valid transaction with one place in it replaced, added or removed."""
-    transaction = draw(TRANSACTIONS)
+    transaction = copy.deepcopy(draw(TRANSACTIONS))  # sampled lists are shared
     path: Any = transaction
     while True:
         places = list(path) if isinstance(path, dict) else list(range(len(path)))

@@ -65,10 +65,9 @@ def txn(  # noqa: PLR0913 - one argument for each option
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Run transactions and show their results.
+    """Run transactions and show their results: checks see the state before, reads that after.
 
-    Updates are made in this order: put, add, max, min, append, next-id, delete. All checks see the
-    state before; reads show the state after.
+    Updates are made in this order: put, add, max, min, append, next-id, delete.
     """
     from streamydb.cli import parts
 

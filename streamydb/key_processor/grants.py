@@ -119,9 +119,8 @@ class Granter:
             self._resolve(suspects, cols, last, home.texts["id"], found)
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
         names = ("id0", "id1", "payload", "seq", "ts", "part", "off")
-        self.ids.remember(
-            Table({name: cols[name][used] for name in names}), int(released.cols["seq"][-1])
-        )
+        remembered = Table({name: cols[name][used] for name in names})
+        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]))
         return found
 
     def _resolve(

@@ -114,18 +114,21 @@ class IdWindow:
                 _probe(self._table(g, upto), id0, id1, out, upto)
         return out
 
-    def remember(self, used: Table, seq: int) -> None:
-        """Add ids in seq order (columns id0, id1, payload, seq, ts, part, off); ``seq`` is the last
-        released.
+    def remember(self, used: Table, first: int, last: int) -> None:
+        """Add the ids that the plan of transactions ``first`` to ``last`` uses, in seq order.
+
+        Columns: id0, id1, payload, seq, ts, part, off. What has left the window is dropped only
+        afterwards, and tables only two generations later: a table must never look complete while
+        it lacks what the state of a repeated batch still remembers.
         """
-        self._expire(seq)
-        if not len(used):
-            return
-        generations = used.cols["seq"] // self.state.window
-        for g in np.unique(generations).tolist():
-            table = self._table(g, int(used.cols["seq"][0]) - 1)
-            self._add(g, table, _entries(used.take(np.flatnonzero(generations == g))))
-        self._append(self.state.ids, "ids", used)
+        if len(used):
+            generations = used.cols["seq"] // self.state.window
+            for g in np.unique(generations).tolist():
+                table = self._table(g, first - 1)
+                self._add(g, table, _entries(used.take(np.flatnonzero(generations == g))))
+            self._append(self.state.ids, "ids", used)
+        self._expire(last)
+        self._tables.drop_before((first - 1) // self.state.window - 2)
 
     def conclude(self, verdicts: Table) -> None:
         """Add finished results (column seq, text result) of transactions that are not plain
@@ -222,7 +225,6 @@ class IdWindow:
         for runs in (self.state.ids, self.state.verdicts):
             while runs and runs[0].last <= oldest:
                 self._blobs.delete(runs.pop(0).name)
-        self._tables.drop_before(seq // self.state.window - 2)
 
 
 def _entries(rows: Table) -> npt.NDArray[Any]:

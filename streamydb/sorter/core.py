@@ -188,7 +188,7 @@ class KeyedEventTimeSorter:
         watermark = self.watermark()
         joins, _ = self._joins()
         if watermark == _FOREVER and not self.state.held:
-            ready = _in_one(self._fresh)
+            ready = _alone(self._fresh)
             if ready is not None and len(ready) <= limit:
                 self._fresh = []
                 return ready
@@ -272,9 +272,9 @@ class KeyedEventTimeSorter:
         return rest
 
 
-def _in_one(fresh: list[Table]) -> Table | None:
-    """The batch's records of the one partition, in offset order."""
-    if not fresh:
+def _alone(fresh: list[Table]) -> Table | None:
+    """The batch's records when all are of partition 0, in offset order."""
+    if not fresh or any(table.cols["part"][0] != 0 for table in fresh):
         return None
     return Table.concat(fresh)
 

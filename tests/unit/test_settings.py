@@ -29,7 +29,9 @@ def password_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_defaults_come_without_any_environment() -> None:
+def test_defaults_come_without_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "CACHE"):
+        monkeypatch.delenv(f"STREAMYDB_{name}", raising=False)
     settings = Settings()
     assert (settings.database, settings.shards, settings.partitions) == ("bank", 1, 1)
     assert settings.grouping == "planner"

@@ -1,0 +1,184 @@
+"""The simulated pipeline: the real pure classes, and everything around them that can go wrong.
+
+A micro-batch is what Spark makes of it: offsets are logged; each shard takes its step on a copy of its state;
+partitions execute; records are written; the batch is committed. A crash anywhere loses the copies and
+begins the same batch again; what was written stays written, and local caches stay, vanish, or are old ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.sim.log import SimulatedLog
+from streamydb.txn_processor import outputs as o
+
+__all__ = ["Cluster", "Written"]
+
+
+class _Crash(Exception):  # noqa: N818 - what the simulation throws at itself
+    """The driver dies here."""
+
+
+@dataclass(slots=True, frozen=True)
+class Written:
+    """A record in an output topic; ``batch`` wrote it."""
+
+    topic: int
+    key: bytes | None
+    value: bytes | None
+    batch: int
+
+
+@dataclass(slots=True)
+class _Node:
+    """One shard: its durable state and its local caches."""
+
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    values: MemoryValues = field(default_factory=MemoryValues)
+    tables: MemoryIdTables = field(default_factory=MemoryIdTables)
+    older: tuple[MemoryValues, MemoryIdTables] | None = None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What a micro-batch reads: per partition of the log, and per partition of the feedback."""
+
+    number: int
+    log: dict[int, tuple[int, int]]
+    feedback: dict[int, tuple[int, int]]
+
+
+class Cluster:
+    """Runs micro-batches over a log until it is told to stop."""
+
+    def __init__(
+        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float
+    ) -> None:
+        """Begin with empty shards; a step fails with probability ``crashes``."""
+        self.config = config
+        self.log = log
+        self.random = rng
+        self.crashes = crashes
+        self.plan_limit = rng.choice([5, 40, 100_000])
+        self.nodes = [_Node() for _ in range(config.shards)]
+        self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
+        self.written: list[Written] = []
+        self.read_log: dict[int, int] = {}
+        self._read_feedback = dict.fromkeys(range(config.shards), 0)
+        self._batches = 0
+
+    def behind(self) -> bool:
+        """Whether log or feedback has not been read."""
+        unread = any(
+            self.read_log.get(q, 0) < len(records) for q, records in self.log.partitions.items()
+        )
+        fed = any(self._read_feedback[s] < len(self.feedback[s]) for s in self._read_feedback)
+        return unread or fed
+
+    def batch(self, *, all_of_it: bool = False) -> None:
+        """One micro-batch, crashed and repeated as often as chance has it."""
+        batch = self._choose(all_of_it)
+        if not any(a < b for a, b in [*batch.log.values(), *batch.feedback.values()]):
+            return
+        self._batches += 1
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                copies = [MemoryBlobs(node.blobs.blobs) for node in self.nodes]
+                self._attempt(batch, copies, calm=all_of_it or attempts > 3)
+                break
+            except _Crash:
+                self._lose_caches()
+        for node, blobs in zip(self.nodes, copies, strict=True):
+            node.blobs = blobs
+        self.read_log.update({q: end for q, (_, end) in batch.log.items()})
+        self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+
+    def _choose(self, all_of_it: bool) -> _Batch:
+        rng = self.random
+        log, feedback = {}, {}
+        for q, records in self.log.partitions.items():
+            start = self.read_log.get(q, 0)
+            end = len(records)
+            if not all_of_it and rng.random() < 0.6:
+                end = rng.randint(start, end)
+            log[q] = (start, end)
+        for s, blocks in enumerate(self.feedback):
+            start, end = self._read_feedback[s], len(blocks)
+            if not all_of_it and rng.random() < 0.15:
+                end = rng.randint(start, end)
+            feedback[s] = (start, end)
+        return _Batch(self._batches, log, feedback)
+
+    def _attempt(self, batch: _Batch, copies: list[MemoryBlobs], *, calm: bool) -> None:
+        rng = self.random
+        inputs = self._parse(batch)
+        granted: list[list[bytes]] = [[] for _ in self.nodes]
+        for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
+            node = self.nodes[number]
+            shard = Shard(
+                self.config, number, copies[number], node.values, node.tables, self.plan_limit
+            )
+            for emitted in shard.step(inputs[number]):
+                granted[emitted.proc].append(emitted.block)
+            self._maybe_crash(calm)
+        for blocks in rng.sample(granted, len(granted)):
+            rng.shuffle(blocks)
+            for records in execute(blocks, self.config, self.config.shards, 2):
+                self._write(records, batch.number)
+                self._maybe_crash(calm)
+        self._maybe_crash(calm)
+
+    def _parse(self, batch: _Batch) -> list[list[bytes]]:
+        inputs: list[list[bytes]] = [[] for _ in self.nodes]
+        for routed in self._routed(batch):
+            inputs[routed.shard].append(routed.block)
+        for blocks in inputs:
+            if self.random.random() < 0.5:
+                blocks.reverse() if self.config.partitions > 1 else None
+        return inputs
+
+    def _routed(self, batch: _Batch) -> Iterator[object]:
+        for q, (start, end) in batch.log.items():
+            records = self.log.partitions[q][start:end]
+            if records:
+                yield from parse_transactions(
+                    np.full(len(records), q, np.int32),
+                    np.array([r.offset for r in records], np.int64),
+                    np.array([r.append_ms for r in records], np.int64),
+                    [r.value for r in records],
+                    self.config.shards,
+                )
+        for s, (start, end) in batch.feedback.items():
+            yield from parse_feedback(self.feedback[s][start:end], self.config)
+
+    def _write(self, records: o.Records, batch: int) -> None:
+        if records.topic == o.FEEDBACK:
+            self.feedback[records.partition] += records.values.tolist()
+            return
+        for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True):
+            self.written.append(Written(records.topic, key or None, value or None, batch))
+
+    def _maybe_crash(self, calm: bool) -> None:
+        if not calm and self.random.random() < self.crashes:
+            raise _Crash
+
+    def _lose_caches(self) -> None:
+        """Local files after a crash: as they were, gone, or from an older time."""
+        for node in self.nodes:
+            draw = self.random.random()
+            if draw < 0.2:
+                node.values, node.tables = MemoryValues(), MemoryIdTables()
+            elif draw < 0.3 and node.older is not None:
+                node.values, node.tables = copy.deepcopy(node.older)
+            if self.random.random() < 0.3:
+                node.older = copy.deepcopy((node.values, node.tables))

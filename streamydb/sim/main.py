@@ -1,0 +1,102 @@
+"""`streamydb sim`: run seeds in parallel, show progress, report failing seeds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from streamydb.pipeline.warmup import warm_up
+from streamydb.sim.mutations import MUTATIONS, mutated
+from streamydb.sim.run import Outcome, run_seed
+
+__all__ = ["app", "run_seeds"]
+
+app = typer.Typer(add_completion=False)
+_CHUNK = 10
+
+
+def _run_chunk(seeds: list[int], records: int, mutation: str | None) -> list[Outcome]:
+    if mutation is None:
+        return [run_seed(seed, records) for seed in seeds]
+    with mutated(mutation):
+        return [run_seed(seed, records) for seed in seeds]
+
+
+def run_seeds(
+    first: int, count: int, *, records: int = 300, jobs: int | None = None,
+    mutation: str | None = None,
+) -> Iterator[Outcome]:
+    """Run seeds ``first`` to ``first + count - 1`` in ``jobs`` processes; outcomes in seed order."""
+    warm_up()
+    seeds = list(range(first, first + count))
+    chunks = [seeds[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
+    jobs = min(jobs or os.cpu_count() or 1, len(chunks))
+    if jobs <= 1:
+        for chunk in chunks:
+            yield from _run_chunk(chunk, records, mutation)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = [pool.submit(_run_chunk, chunk, records, mutation) for chunk in chunks]
+        for future in futures:
+            yield from future.result()
+
+
+@app.command()
+def sim(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 100,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
+    records: Annotated[int, typer.Option("--records", min=1, help="Records a seed, about.")] = 300,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes; 0: one a core.")] = 0,
+    mutation: Annotated[
+        str | None, typer.Option("--mutation", help=f"Break the engine: {', '.join(MUTATIONS)}.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Attack the pure classes: crashes, lost caches, late feedback, skewed clocks, odd records.
+
+    Every seed is compared with the serial oracle byte for byte. Exit code 3 if one diverges.
+    """
+    if mutation is not None and mutation not in MUTATIONS:
+        raise typer.BadParameter(f"{mutation} is none of {', '.join(MUTATIONS)}")
+    console = Console(stderr=True, highlight=False)
+    begun = time.monotonic()
+    failed: list[Outcome] = []
+    transactions = repeated = 0
+    columns = TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("seeds", total=seeds)
+        for outcome in run_seeds(first, seeds, records=records, jobs=jobs or None, mutation=mutation):
+            progress.advance(bar)
+            transactions += outcome.transactions
+            repeated += outcome.repeated
+            if outcome.problems:
+                failed.append(outcome)
+                _tell(console.print, outcome)
+    seconds = time.monotonic() - begun
+    if json:
+        summary = {
+            "seeds": seeds, "first": first, "failed": [o.seed for o in failed],
+            "transactions": transactions, "repeated": repeated, "seconds": round(seconds, 1),
+        }
+        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+    else:
+        what = f"{seeds} seeds, {transactions:,} transactions, {repeated:,} outputs written again"
+        console.print(f"{what}, {len(failed)} failed, {seconds:.1f} s")
+    if failed:
+        raise typer.Exit(3)
+
+
+def _tell(say: Callable[[str], None], outcome: Outcome) -> None:
+    say(f"seed {outcome.seed} ({outcome.config}):")
+    for problem in outcome.problems:
+        say(f"  {problem}")
+    say(f"  alone: streamydb sim --seeds 1 --first {outcome.seed}")

@@ -1,0 +1,113 @@
+"""Break the real classes on purpose: each mutation must be caught, or the simulator proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+
+from streamydb.key_processor import idwindow, values
+from streamydb.pipeline import shard
+from streamydb.sorter import core as sorter
+from streamydb.sorter import planner
+
+__all__ = ["MUTATIONS", "mutated"]
+
+
+def _plan_on_incomplete_feedback() -> Any:
+    """Lock: keys are free as soon as any feedback has come."""
+    return mock.patch.object(
+        shard.Shard, "_is_complete", lambda self, _: bool(self._meta.tokens)
+    )
+
+
+def _plan_while_open() -> Any:
+    """Lock: the next plan is made though the last one is in flight."""
+
+    def complete(self: Any, fresh: Any) -> Iterator[Any]:
+        if self._meta.open is not None and not self._is_complete(self._meta.open):
+            self._meta.open, self._meta.tokens, self._meta.feedback = None, {}, []
+            return
+        yield from original(self, fresh)
+
+    original = shard.Shard._complete
+    return mock.patch.object(shard.Shard, "_complete", complete)
+
+
+def _release_at_the_watermark() -> Any:
+    """Sorter: what lies at the watermark is released, too."""
+    original = sorter.KeyedEventTimeSorter.watermark
+    return mock.patch.object(
+        sorter.KeyedEventTimeSorter, "watermark", lambda self: original(self) + 1
+    )
+
+
+def _order_by_offset() -> Any:
+    """Sorter: partitions are merged by offset instead of by effective time."""
+
+    def first(table: Any, watermark: int, limit: int) -> Any:
+        order = np.lexsort((table.cols["part"], table.cols["off"]))
+        return order[table.cols["ts"][order] < watermark][:limit]
+
+    return mock.patch.object(sorter, "_first_in_order", first)
+
+
+def _ignore_read_write_conflicts() -> Any:
+    """Planner: transactions are spread without looking at their keys."""
+    original = planner.plan_transactions
+
+    def plan(released: Any, earlier: Any, procs: int) -> Any:
+        found = original(released, earlier, procs)
+        found.proc = np.arange(len(found.proc)) % procs
+        return found
+
+    return mock.patch.object(shard, "plan_transactions", plan)
+
+
+def _forget_ids_of_the_plan() -> Any:
+    """Dedupe: two records with one id in one plan both execute."""
+    return mock.patch.object(
+        shard, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
+    )
+
+
+def _forget_the_window() -> Any:
+    """Dedupe: ids of earlier plans are forgotten."""
+    return mock.patch.object(
+        idwindow.IdWindow, "last_use", lambda _self, id0, _id1, _upto: np.zeros(len(id0), np.int64)
+    )
+
+
+def _believe_the_cache() -> Any:
+    """Recovery: the local file is believed wherever it stands."""
+
+    def apply(self: Any, position: Any, _puts: Any = None) -> None:
+        self._store.at = position
+
+    def catch_up(self: Any) -> None:
+        apply(self, (self.state.applied, self.state.digest))
+
+    return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
+
+
+MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
+    "lock-incomplete": _plan_on_incomplete_feedback,
+    "lock-open": _plan_while_open,
+    "sorter-watermark": _release_at_the_watermark,
+    "sorter-offsets": _order_by_offset,
+    "planner-conflicts": _ignore_read_write_conflicts,
+    "dedupe-plan": _forget_ids_of_the_plan,
+    "dedupe-window": _forget_the_window,
+    "cache": _believe_the_cache,
+}
+"""Mutations by name."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Run the body with the mutation ``name`` in place."""
+    with MUTATIONS[name]():
+        yield

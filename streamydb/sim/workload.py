@@ -1,0 +1,107 @@
+"""What clients write in a simulation: transactions of every kind, and records that are none."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Workload"]
+
+_HOSTILE: Final = (
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'{"id":5}',
+    b'{"id":"x","updates":[{"op":"fly","key":"a"}]}',
+    b'{"id":"x","updates":[{"op":"put","key":"a","value":NaN}]}',
+    b'{"id":"x","updates":[{"op":"put","key":"a","value":99999999999999999999}]}',
+    b'{"id":"x","updates":[{"op":"put","key":"a","value":null}]}',
+    b'{"id":"x","reads":["\\ud800"]}',
+    b'{"id":"x","unknown":1}',
+    b'{"id":"x","updates":[{"op":"delete","key":"a"},{"op":"delete","key":"a"}]}',
+    b'{"id":"x","call":{"procedure":"p","args":{},"keys":[]}}',
+    b'{"id":"x","reads":["' + b"k" * 500 + b'"]}',
+    b"[" * 80 + b"]" * 80,
+    b'{"marker":1}',
+)
+_VALUES: Final[tuple[Any, ...]] = (
+    0, 1, 5, -3, 10, 2.5, 1.0, -0.0, "a", "é\"\\\n", "", True, False, [], [1], {"x": None}, 2**63 - 1,
+)
+
+
+@dataclass
+class Workload:
+    """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again."""
+
+    random: random.Random
+    keys: list[str]
+    reuse: float
+    hostile: float
+    simple: float
+    count: int = 0
+    last: bytes | None = None
+
+    def record(self) -> bytes | None:
+        """The next record's value."""
+        draw = self.random.random()
+        if draw < self.hostile:
+            return self.random.choice([*_HOSTILE, None])
+        if draw < self.hostile + self.reuse / 3 and self.last is not None:
+            return self.last
+        self.last = json.dumps(self._transaction(), ensure_ascii=False).encode()
+        return self.last
+
+    def _transaction(self) -> dict[str, Any]:
+        rng = self.random
+        self.count += 1
+        number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
+        found: dict[str, Any] = {"id": f"t{number}"}
+        if rng.random() < self.simple:
+            a, b = rng.choice(self.keys), rng.choice(self.keys)
+            found["updates"] = [{"op": "add", "key": a, "by": -1, "min": -4}]
+            if a != b:
+                found["updates"].append({"op": "add", "key": b, "by": 1})
+            return found
+        if rng.random() < 0.25:
+            chosen = rng.sample(self.keys, min(2, len(self.keys)))
+            found["asserts"] = {key: rng.choice([None, *_VALUES]) for key in chosen}
+        if rng.random() < 0.35:
+            found["checks"] = [self._check() for _ in range(rng.randint(1, 2))]
+        if rng.random() < 0.4:
+            found["reads"] = [rng.choice(self.keys) for _ in range(rng.randint(0, 3))]
+        chosen = rng.sample(self.keys, rng.randint(0, min(3, len(self.keys))))
+        found["updates"] = [self._update(key) for key in chosen]
+        return found
+
+    def _check(self) -> dict[str, Any]:
+        rng = self.random
+        check: dict[str, Any] = {"key": rng.choice(self.keys)}
+        for name in rng.sample(["version", "exists", "eq", "ne", "lt", "le", "gt", "ge"], 1 + rng.randrange(2)):
+            if name == "version":
+                check[name] = rng.choice([0, rng.randrange(60)])
+            elif name == "exists":
+                check[name] = rng.random() < 0.5
+            elif name in ("eq", "ne"):
+                check[name] = rng.choice([None, *_VALUES])
+            else:
+                check[name] = rng.choice([0, 1, 5, 2.5, "a"])
+        return check
+
+    def _update(self, key: str) -> dict[str, Any]:
+        rng = self.random
+        op = rng.choice(["put", "delete", "add", "add", "max", "min", "append", "next_id", "put"])
+        update: dict[str, Any] = {"op": op, "key": key}
+        if op in ("put", "append"):
+            update["value"] = rng.choice(_VALUES)
+        elif op == "add":
+            update["by"] = rng.choice([1, -1, 5, 0.5, 2**62])
+            if rng.random() < 0.5:
+                update["min"] = rng.choice([0, -2, 0.5])
+            if rng.random() < 0.2:
+                update["max"] = 7
+        elif op in ("max", "min"):
+            update["value"] = rng.choice([0, 3, 2.5, -1])
+        return update
