@@ -16,7 +16,7 @@ from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
-_MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka"}
+_MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
 
 
 def pytest_configure(config: pytest.Config) -> None:

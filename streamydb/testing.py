@@ -1,0 +1,224 @@
+"""Test a streamy-db for real: a database with its own broker and pipeline that may be killed at will.
+
+with Database(tmp_path) as db:
+    db.load(transactions)
+    db.kill_pipeline()
+    db.start_pipeline()
+    db.assert_serial()
+
+Everything runs in processes of its own, and everything started is ended with the context.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from confluent_kafka import Producer
+
+from streamydb.broker import EmbeddedBroker
+from streamydb.check import Options, check
+from streamydb.check.report import Report
+from streamydb.errors import StreamyError
+from streamydb.place import PipelineStatus, Place
+from streamydb.settings import Settings
+from streamydb.topics import TopicNames, create
+
+__all__ = ["Database", "TestingError", "wait_for"]
+
+_POLL_S = 0.05
+
+
+class TestingError(StreamyError):
+    """Something did not happen in time, or a process ended that should not have."""
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
+    """Wait until ``condition`` holds.
+
+    Raises:
+        TestingError: it did not within ``timeout_s`` seconds.
+
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TestingError(f"{what} did not happen within {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+class Database:
+    """A database in ``folder`` on a broker of its own.
+
+    Args:
+        folder: where everything of it lies.
+        shards: slices of the keys.
+        partitions: partitions of the log.
+        options: more arguments of `python -m streamydb.pipeline`.
+        master: Spark's master.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        shards: int = 1,
+        partitions: int = 1,
+        options: Sequence[str] = (),
+        master: str = "local[2]",
+    ) -> None:
+        """Nothing is started yet."""
+        self.folder = folder
+        self.name = "bank"
+        self.shards = shards
+        self.partitions = partitions
+        self.options = list(options)
+        self.master = master
+        self.broker = EmbeddedBroker(folder / "home", heap_mb=512)
+        self.place = Place(folder / "home", self.name)
+        self.log_file = folder / "pipeline.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the broker, create the topics, start the pipeline."""
+        self.broker.start()
+        create(
+            {"bootstrap.servers": self.broker.bootstrap}, self.name,
+            partitions=self.partitions, shards=self.shards,
+        )
+        self.start_pipeline()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End everything."""
+        self.kill_pipeline()
+        self.broker.kill()
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of clients of this database."""
+        return Settings(
+            database=self.name, bootstrap=self.broker.bootstrap, home=self.folder / "home",
+            shards=self.shards, partitions=self.partitions,
+        )
+
+    def command(self, extra: Iterable[str] = ()) -> list[str]:
+        """The pipeline's command line."""
+        return [
+            sys.executable, "-m", "streamydb.pipeline", "--database", self.name,
+            "--bootstrap", self.broker.bootstrap, "--checkpoint", str(self.place.checkpoint),
+            "--status-file", str(self.place.status_file), "--shards", str(self.shards),
+            "--master", self.master, "--local", str(self.folder / "local"), *self.options, *extra,
+        ]
+
+    def start_pipeline(self, extra: Iterable[str] = ()) -> None:
+        """Start the pipeline and wait until its query runs."""
+        self.place.status_file.unlink(missing_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(extra), stdout=log, stderr=log, start_new_session=True
+            )
+        wait_for(lambda: self._ended() or self.status().state == "running", "the start")
+        if self._ended():
+            raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
+
+    def _ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def status(self) -> PipelineStatus:
+        """What the pipeline says of itself."""
+        return self.place.status()
+
+    def processes(self) -> list[psutil.Process]:
+        """The pipeline's process and all below it: the JVM and the Python workers."""
+        if self._process is None:
+            return []
+        try:
+            root = psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def kill_pipeline(self) -> None:
+        """SIGKILL the driver, its JVM and all workers."""
+        for process in self.processes():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        if self._process is not None:
+            self._process.wait()
+        self._process = None
+
+    def stop_pipeline(self) -> int:
+        """Ask the pipeline to stop; its exit code."""
+        if self._process is None:
+            raise TestingError("no pipeline runs")
+        os.kill(self._process.pid, signal.SIGTERM)
+        return self._process.wait(120)
+
+    def kill_workers(self) -> int:
+        """SIGKILL the Python workers that run the stages; how many."""
+        killed = 0
+        for process in self.processes()[1:]:
+            try:
+                if "pyspark.daemon" in process.cmdline() and not process.children():
+                    process.kill()
+                    killed += 1
+            except psutil.NoSuchProcess:
+                continue
+        return killed
+
+    def delete_local_files(self) -> None:
+        """Delete the executors' caches under them."""
+        shutil.rmtree(self.folder / "local", ignore_errors=True)
+
+    def load(
+        self, values: Iterable[bytes | None | Mapping[str, Any]], partition: int | None = None
+    ) -> int:
+        """Append records as they are, valid or not; how many."""
+        config = {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True}
+        producer = Producer({**config, "linger.ms": 2})
+        topic, count = TopicNames(self.name).transactions, 0
+        for value in values:
+            data = json.dumps(value).encode() if isinstance(value, Mapping) else value
+            where = {} if partition is None else {"partition": partition}
+            producer.produce(topic, data, **where)
+            producer.poll(0)
+            count += 1
+        if producer.flush(120):
+            raise TestingError("the broker did not take all records")
+        return count
+
+    def assert_serial(self, timeout_s: float = 180.0) -> Report:
+        """Wait until everything is executed; compare it with a serial replay of the log.
+
+        Raises:
+            AssertionError: something is missing, extra or different.
+
+        """
+        report = check(
+            Options(
+                connection={"bootstrap.servers": self.broker.bootstrap}, database=self.name,
+                initial_partitions=self.partitions, timeout_s=timeout_s,
+            )
+        )
+        if not report.ok:
+            raise AssertionError(f"not serial: {report}")
+        return report

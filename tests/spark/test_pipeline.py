@@ -1,0 +1,116 @@
+"""The whole pipeline on a real broker and a real Spark: it runs, it resumes, it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.bank import transfers
+
+from streamydb.testing import Database, wait_for
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def refusal(database: Database, *extra: str) -> str:
+    """Start the pipeline where it must not start; what it says."""
+    done = subprocess.run(
+        database.command(extra), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
+    with Database(tmp_path) as db:
+        db.load(transfers(300))
+        assert db.assert_serial().ok
+        wait_for(lambda: (db.status().resolved or 0) > 0, "a resolved seq")
+        assert "another pipeline runs on the checkpoint" in refusal(db)
+        assert db.stop_pipeline() == 0
+        assert db.status().state == "stopped"
+        db.load(transfers(200, seed=2))
+        assert "records id_window=1048576" in refusal(db, "--id-window", "5")
+        record = db.place.checkpoint / "streamydb.json"
+        kept = record.read_bytes()
+        record.unlink()
+        assert f"{record} is missing" in refusal(db)
+        record.write_bytes(kept[: len(kept) // 2])
+        assert "cannot be read" in refusal(db)
+        record.write_bytes(kept)
+        db.start_pipeline()
+        report = db.assert_serial()
+        assert report.transactions > 500
+        assert "batch " in db.log_file.read_text()
+
+
+def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
+    with Database(tmp_path, shards=2, partitions=3) as db:
+        for seed in range(3):
+            db.load(transfers(150, seed=seed), partition=seed)
+        db.load(transfers(100, seed=9))
+        assert db.assert_serial().transactions > 500
+
+
+def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
+
+    db = Database(tmp_path)
+    db.broker.start()
+    try:
+        from streamydb.topics import create
+
+        config = {"bootstrap.servers": db.broker.bootstrap}
+        create(config, db.name)
+        entry = ConfigEntry(
+            "message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(
+            ResourceType.TOPIC, "bank.transactions", incremental_configs=[entry]
+        )
+        admin = AdminClient(config)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+        said = refusal(db)
+        assert "CreateTime" in said
+        assert "message.timestamp.type=LogAppendTime" in said
+    finally:
+        db.broker.kill()
+
+
+def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+    """`up`, `txn`, `status`, `check`, `down`, as a user types them."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "streamydb.cli", *arguments]
+        home = ["--home", str(tmp_path / "home")]
+        return subprocess.run(
+            [*command, *home], capture_output=True, text=True, timeout=200, check=False
+        )
+
+    try:
+        begun = run("up", "--json", "--master", "local[2]")
+        assert begun.returncode == 0, begun.stderr
+        assert json.loads(begun.stdout)["first_result"]["status"] == "committed"
+        done = run("txn", "--put", 'greeting="hi"', "--add", "visits=1", "--read", "visits", "--json")
+        assert json.loads(done.stdout)["reads"] == {"visits": 1}, done.stderr
+        refused = run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
+        assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")
+        assert run("status").returncode == 0
+        checked = run("check", "--json")
+        assert (checked.returncode, json.loads(checked.stdout)["ok"]) == (0, True), checked.stderr
+        examined = run("doctor")
+        assert examined.returncode == 0, examined.stdout
+    finally:
+        ended = run("down")
+    assert ended.returncode == 0
+    assert run("status").returncode == 3
