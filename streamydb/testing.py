@@ -193,13 +193,12 @@ class Database:
         self, values: Iterable[bytes | None | Mapping[str, Any]], partition: int | None = None
     ) -> int:
         """Append records as they are, valid or not; how many."""
-        config = {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True}
-        producer = Producer({**config, "linger.ms": 2})
+        config = {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": "true"}
+        producer = Producer({**config, "linger.ms": "2"})
         topic, count = TopicNames(self.name).transactions, 0
         for value in values:
             data = json.dumps(value).encode() if isinstance(value, Mapping) else value
-            where = {} if partition is None else {"partition": partition}
-            producer.produce(topic, data, **where)
+            producer.produce(topic, data, partition=-1 if partition is None else partition)
             producer.poll(0)
             count += 1
         if producer.flush(120):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from streamydb.cli.about import limits, version
@@ -26,9 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
-for _command in (up, down, status, create, pipeline, sequencer, txn, watch, doctor, check):
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    up, down, status, create, pipeline, sequencer, txn, watch, doctor, check, limits, version,
+)
+for _command in _COMMANDS:
     app.command()(_command)
-for _command in (bench, sim, demo):
-    app.command(context_settings=PASSED_ON)(_command)
-for _command in (limits, version):
-    app.command()(_command)
+for _program in (bench, sim, demo):
+    app.command(context_settings=PASSED_ON)(_program)

@@ -137,7 +137,8 @@ def _clock(target: Target) -> Finding:
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions
-    asked = {TopicPartition(name, q): OffsetSpec.max_timestamp() for q in range(partitions)}
+    newest_record = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
     admin = AdminClient(dict(target.connection))
     futures = admin.list_offsets(asked)
     newest = max(future.result(10).timestamp for future in futures.values())

@@ -50,6 +50,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     logging.basicConfig(
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = Settings(
         database=given.database, bootstrap=given.bootstrap, shards=given.shards,
         grouping=given.grouping, id_window=given.id_window,

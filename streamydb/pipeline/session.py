@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from pyspark.sql import SparkSession
@@ -11,7 +12,19 @@ from streamydb.jars import resolve
 from streamydb.javahome import find_java
 from streamydb.shipped import spark_defaults
 
-__all__ = ["session"]
+__all__ = ["session", "with_retries"]
+
+_LOCAL = re.compile(r"local(?:\[([^\],]+)\])?")
+_TASK_FAILURES_MAX = 4
+
+
+def with_retries(master: str) -> str:
+    """The master with retries of failed tasks, which a plain `local[N]` does not have.
+
+    Without them a Python worker that dies would end the query.
+    """
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
 
 
 def session(name: str, master: str | None, extra: dict[str, str] | None = None) -> SparkSession:
@@ -29,7 +42,7 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     if master is not None:
         os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
         jars = ":".join(str(path) for path in resolve("pipeline"))
-        builder = builder.master(master)
+        builder = builder.master(with_retries(master))
         for key, value in spark_defaults().items():
             builder = builder.config(key, value)
         builder = builder.config("spark.driver.extraClassPath", jars)

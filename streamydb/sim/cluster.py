@@ -16,7 +16,7 @@ import numpy as np
 
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
-from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
 
@@ -147,7 +147,7 @@ class Cluster:
                 blocks.reverse() if self.config.partitions > 1 else None
         return inputs
 
-    def _routed(self, batch: _Batch) -> Iterator[object]:
+    def _routed(self, batch: _Batch) -> Iterator[Routed]:
         for q, (start, end) in batch.log.items():
             records = self.log.partitions[q][start:end]
             if records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,7 +18,7 @@ from streamydb.txn_processor import outputs as o
 
 __all__ = ["Divergence", "Outcome", "run_seed"]
 
-_TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
+_TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 _SETTLING_BATCHES_MAX = 400
 
 
