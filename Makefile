@@ -36,12 +36,12 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 
 .PHONY: test
 test: venv jars ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	$(PYTEST) -n auto -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist loadfile -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
 test-unit: venv ## Run the tests that need neither Spark nor Kafka
-	$(PYTEST) -n auto -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long fault tests: kill -9 of everything, under load

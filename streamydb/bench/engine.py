@@ -21,6 +21,7 @@ from streamydb.bench.errors import BenchError
 from streamydb.bench.memory import MemorySampler
 from streamydb.bench.waiting import Ends, wait_until
 from streamydb.broker import EmbeddedBroker
+from streamydb.cli.phases import Phases
 from streamydb.place import PipelineStatus
 from streamydb.topics import TopicNames, create
 
@@ -137,6 +138,15 @@ class Engine:
         found = _BATCH.findall(self.log.read_bytes()) if self.log.exists() else []
         return [Batch(*(int(number) for number in row)) for row in found]
 
+    def cpu_s(self) -> float:
+        """Processor time that the pipeline's processes have used, in seconds."""
+        total = 0.0
+        for process in self.processes():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
     def state_mb(self) -> float:
         """Disk space of the checkpoint and of the value files, in MB."""
         folders = (self.folder / "checkpoint", self.folder / "local")
@@ -176,7 +186,9 @@ class Engine:
 
 
 @contextmanager
-def fresh_engine(options: EngineOptions, parent: Path | None = None) -> Iterator[Engine]:
+def fresh_engine(
+    options: EngineOptions, parent: Path | None, phases: Phases
+) -> Iterator[Engine]:
     """Run a broker and a pipeline in a new folder (under `parent`); both end with the block.
 
     Raises:
@@ -185,10 +197,14 @@ def fresh_engine(options: EngineOptions, parent: Path | None = None) -> Iterator
     """
     folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=parent))
     try:
-        with EmbeddedBroker(folder / "home") as broker:
+        broker = EmbeddedBroker(folder / "home")
+        with phases.phase("Starting a Kafka broker"):
+            broker.start()
+        with broker:
             engine = Engine(options, folder, broker.bootstrap)
             try:
-                engine.start()
+                with phases.phase("Starting the pipeline"):
+                    engine.start()
                 yield engine
             finally:
                 engine.stop()

@@ -46,8 +46,8 @@ class Ledger:
     changes: int = 0
     accounts: int = 0
     total: int = 0
-    least: int = 0
-    """The least balance that any account ever had."""
+    least: int | None = None
+    """The least balance that any account ever had; None without any change."""
     unreadable: list[str] = field(default_factory=list)
     """Some of the changes that are no change of a balance."""
 
@@ -58,7 +58,7 @@ class Ledger:
             found.append(f"{self.accounts:,} accounts instead of {accounts:,}")
         if self.total != total:
             found.append(f"the balances add up to {self.total:,} instead of {total:,}")
-        if self.least < 0:
+        if self.least is not None and self.least < 0:
             found.append(f"a balance was {self.least:,} once; none may be below 0")
         return found
 
@@ -120,7 +120,7 @@ def read_changes(
     prefix = key_prefix.encode()
     last: dict[bytes, bytes] = {}
     ledger = Ledger()
-    read, least = 0, 0
+    read = 0
     for records in _batches(connection, topic, starts):
         ours = [(k, v) for k, v in records if k is not None and k.startswith(prefix)]
         read += len(records)
@@ -131,11 +131,12 @@ def read_changes(
             ledger.unreadable += [t[:200].decode(errors="replace") for t in odd[:_EXAMPLES]]
             continue
         if found:
-            least = min(least, int(np.array(found, np.int64).min()))
+            least = int(np.array(found).astype(np.int64).min())
+            ledger.least = least if ledger.least is None else min(ledger.least, least)
         last.update(zip((key for key, _ in ours), found, strict=True))
         ledger.changes += len(ours)
         note(read)
-    ledger.accounts, ledger.least = len(last), least
+    ledger.accounts = len(last)
     ledger.total = sum(int(balance) for balance in last.values())
     ledger.unreadable = ledger.unreadable[:_EXAMPLES]
     return ledger

@@ -9,17 +9,20 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from streamydb.bench.appending import Appender
 from streamydb.bench.engine import Batch, Engine
+from streamydb.bench.errors import BenchError
 from streamydb.bench.waiting import wait_until
 from streamydb.bench.workload import Workload
 
 __all__ = ["Rate", "backlog", "drain", "median_rate"]
 
 _STALL_S_MAX: Final = 180.0
+_TOLD_S_MAX: Final = 10.0
 Note = Callable[[str], object]
 
 
@@ -55,7 +58,17 @@ def backlog(
         engine.resume()
     drain(engine, appender, note)
     seconds = time.monotonic() - begun
-    return Rate(count, seconds, tuple(engine.batches()[before:]))
+    return Rate(count, seconds, _batches(engine, before, count))
+
+
+def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:
+    """The micro-batches of a backlog; Spark tells of a batch somewhat after its results."""
+    with suppress(BenchError):
+        wait_until(
+            lambda: sum(batch.records for batch in engine.batches()[before:]) >= count,
+            "the pipeline told of its batches", _TOLD_S_MAX, poll_s=0.1,
+        )
+    return tuple(engine.batches()[before:])
 
 
 def drain(engine: Engine, appender: Appender, note: Note) -> None:

@@ -67,7 +67,7 @@ class Cluster:
         self.log = log
         self.random = rng
         self.crashes = crashes
-        self.plan_limit = rng.choice([5, 40, 100_000])
+        self.plan_limit = rng.choice([10, 60, 100_000])
         self.nodes = [_Node() for _ in range(config.shards)]
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[Written] = []

@@ -24,6 +24,7 @@ __all__ = [
     "INT",
     "MARKER",
     "OPAQUE",
+    "RAW_STEP",
     "REJECTED",
     "SEEN",
     "SIMPLE",
@@ -98,6 +99,8 @@ STEP: Final = np.dtype(
     ]
 )
 STEP_FORMAT: Final = "<qqqiiBBBBi"
+RAW_STEP: Final = np.dtype(f"V{STEP.itemsize}")
+"""A step as tables and blocks carry it: bytes that `.view(STEP)` gives a meaning."""
 
 # A value: what a key holds, or held before a write. `ref` points into the pool of texts.
 SLOT: Final = np.dtype(
