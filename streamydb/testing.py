@@ -1,4 +1,4 @@
-"""Test a streamy-db for real: a database with its own broker and pipeline that may be killed at will.
+"""Test a streamy-db for real: a database whose broker and pipeline may be killed at will.
 
 with Database(tmp_path) as db:
     db.load(transactions)

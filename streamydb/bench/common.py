@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from streamydb import __version__
 from streamydb.bench import workload as w
@@ -23,6 +23,8 @@ from streamydb.bench.throughput import Rate, backlog, drain, median_rate
 from streamydb.cli.phases import Phases
 
 __all__ = ["CommonOptions", "Run", "rate_facts", "running"]
+
+_SETTLE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ class Run:
     def idle_cpu(self, seconds: float = 10.0) -> float:
         """Processor time of the idle pipeline, in percent of one core."""
         with self.phases.phase("Idle") as phase:
+            time.sleep(_SETTLE_S)
             before = self.engine.cpu_s()
             time.sleep(seconds)
             percent = round(100 * (self.engine.cpu_s() - before) / seconds, 1)
@@ -145,8 +148,7 @@ class Run:
             self.engine.stop()
 
     def copy_limit(self, first: int, changes_each: float) -> CopyLimit | None:
-        """Measure the copy limit over the backlog that begins at `first`; the pipeline is stopped.
-        """
+        """Measure the copy limit over the backlog from `first`; the pipeline is stopped."""
         if not self.options.copy_limit:
             return None
         with self.phases.phase("Copy limit") as phase:

@@ -1,6 +1,6 @@
 """The copy limit: what a stateless Spark job does with the same topic and as many output records.
 
-`python -m streamydb.bench.copy_limit` is a process of its own with a session made as the pipeline's.
+`python -m streamydb.bench.copy_limit` is a process of its own, its session made as the pipeline's.
 For each transaction it writes one record of a result's size and as many of a change's size as the
 transactions caused on average, made in the JVM by Spark SQL, with the pipeline's source and sink
 options. It does the same range of the log several times: the first is warm-up, and so is the batch
@@ -14,6 +14,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,8 @@ def rate_of(progresses: list[dict[str, Any]], first: int) -> float:
     measured = [p for p in progresses if p["rows"] and p["start"] >= first] or progresses
     begun = min(p["begun_ms"] for p in measured)
     ended = max(p["begun_ms"] + p["ms"] for p in measured)
-    return 1000 * sum(p["rows"] for p in measured) / max(1, ended - begun)
+    rows: int = sum(p["rows"] for p in measured)
+    return 1000 * rows / max(1, int(ended - begun))
 
 
 def _copy(spark: SparkSession, task: CopyTask, checkpoint: Path) -> list[dict[str, Any]]:
@@ -132,8 +134,6 @@ def _offset(offsets: Any) -> int:
 
 
 def _epoch_ms(timestamp: str) -> int:
-    from datetime import datetime
-
     return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 

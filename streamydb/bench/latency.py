@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.bench.appending import Appender
 from streamydb.bench.engine import Engine
-from streamydb.bench.waiting import wait_until
+from streamydb.bench.waiting import Ends, wait_until
 from streamydb.bench.workload import Workload
 
 __all__ = ["Arrivals", "open_loop", "summary"]
@@ -39,15 +39,22 @@ class Arrivals:
         at: per transaction, its arrival by the monotonic clock in seconds, NaN before it.
     """
 
-    def __init__(self, engine: Engine, first: int, count: int, id_prefix: bytes = b"t") -> None:
+    def __init__(
+        self,
+        connection: Mapping[str, str],
+        results: Ends,
+        first: int,
+        count: int,
+        id_prefix: bytes = b"t",
+    ) -> None:
         """Wait for the results of the ids `<id_prefix><first>` and the `count` - 1 after it."""
         settings = {
             "group.id": "streamydb-bench", "enable.auto.commit": False,
             "fetch.wait.max.ms": 5, "log_level": 0,
         }  # fmt: skip
-        self._consumer = Consumer({**engine.connection, **settings})
-        topic = engine.results.topic
-        ends = engine.results.ends().items()
+        self._consumer = Consumer({**connection, **settings})
+        topic = results.topic
+        ends = results.ends().items()
         self._consumer.assign([TopicPartition(topic, number, end) for number, end in ends])
         self._first, self._prefix = first, id_prefix
         self.at: Floats = np.full(count, np.nan)
@@ -55,7 +62,7 @@ class Arrivals:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
 
-    def __enter__(self) -> Arrivals:
+    def __enter__(self) -> Self:
         """Begin to read."""
         self._thread.start()
         return self
@@ -104,7 +111,7 @@ def open_loop(
     warm, count = int(rate * warm_up_s), int(rate * (warm_up_s + seconds))
     appender = Appender(engine.connection, engine.names.transactions, prompt=True)
     payloads = workload.payloads(first, count)
-    with Arrivals(engine, first, count) as arrivals:
+    with Arrivals(engine.connection, engine.results, first, count) as arrivals:
         begun = time.monotonic() + 0.1
         sent = 0
         while sent < count:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,6 +13,7 @@ from rich.console import Console
 
 from streamydb.bench import bank as bank_runs
 from streamydb.bench import others
+from streamydb.bench.ending import ending_in_order
 from streamydb.bench.report import show
 from streamydb.bench.workload import DISTRIBUTIONS
 from streamydb.cli.phases import Phases
@@ -88,6 +87,7 @@ def _sizes(text: str) -> list[int]:
 
 @app.command()
 def bank(
+    *,
     shards: Shards = 1,
     transactions: Transactions = 600_000,
     warm_up_transactions: WarmUp = None,
@@ -118,7 +118,7 @@ def bank(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Transfers between two accounts: throughput, latency, memory, and the proof of the balances."""
+    """Transfers between two accounts: throughput, latency, memory, proof of the balances."""
     options = bank_runs.BankOptions(
         shards=shards, transactions=transactions, repetitions=repetitions, accounts=accounts,
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
@@ -127,18 +127,19 @@ def bank(
     )  # fmt: skip
     if keys_series is not None:
         sizes = _sizes(keys_series)
-        _run(lambda phases: bank_runs.keys_series(options, sizes, phases), output, json)
+        _run(lambda phases: bank_runs.keys_series(options, sizes, phases), output, json=json)
     elif sustain is not None:
         _run(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
-            output, json,
+            output, json=json,
         )  # fmt: skip
     else:
-        _run(lambda phases: bank_runs.bank(options, phases), output, json)
+        _run(lambda phases: bank_runs.bank(options, phases), output, json=json)
 
 
 @app.command()
 def ycsb(
+    *,
     shards: Shards = 1,
     transactions: Transactions = 300_000,
     warm_up_transactions: WarmUp = None,
@@ -174,11 +175,12 @@ def ycsb(
         max_offsets=max_offsets, latency_rate=rate, latency_s=seconds, copy_limit=copy_limit,
         seed=seed, parent=folder,
     )  # fmt: skip
-    _run(lambda phases: others.ycsb(options, phases), output, json)
+    _run(lambda phases: others.ycsb(options, phases), output, json=json)
 
 
 @app.command()
 def latency(
+    *,
     shards: Shards = 1,
     rate: Rate = 500.0,
     warm_up: Annotated[
@@ -207,11 +209,12 @@ def latency(
         distributions=distributions(distribution), transactions=transactions, repetitions=1,
         plan_limit=plan, max_offsets=max_offsets, copy_limit=copy_limit, seed=seed, parent=folder,
     )  # fmt: skip
-    _run(lambda phases: others.latency(options, phases), output, json)
+    _run(lambda phases: others.latency(options, phases), output, json=json)
 
 
 @app.command()
 def soak(
+    *,
     shards: Shards = 1,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 1800.0,
     load: Annotated[float, typer.Option("--load", min=0.01, help="Times the capacity.")] = 0.5,
@@ -221,16 +224,18 @@ def soak(
 ) -> None:
     """Half the capacity for 30 minutes: the first minute against the last (bank --sustain)."""
     options = bank_runs.BankOptions(shards=shards, accounts=accounts, distributions=("uniform",))
-    _run(lambda phases: bank_runs.sustained(options, seconds, load, phases), output, json)
+    _run(lambda phases: bank_runs.sustained(options, seconds, load, phases), output, json=json)
 
 
-def _run(measure: Callable[[Phases], dict[str, Any]], output: Path | None, json: bool) -> None:  # noqa: FBT001
-    """Measure, then print; SIGTERM ends everything that was started, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
+def _run(
+    measure: Callable[[Phases], dict[str, Any]],
+    output: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Measure, then print."""
+    with ending_in_order():
         answer = measure(Phases())
-    finally:
-        signal.signal(signal.SIGTERM, before)
     raw = msgspec.json.encode(answer)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +245,3 @@ def _run(measure: Callable[[Phases], dict[str, Any]], output: Path | None, json:
         sys.stdout.flush()
     else:
         show(answer, Console(highlight=False))
-
-
-def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)

@@ -18,7 +18,9 @@ from streamydb.reading import TopicReader
 
 __all__ = ["Ledger", "Verdicts", "read_changes", "read_results"]
 
-_CHANGE: Final = re.compile(rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),', re.M)
+_CHANGE: Final = re.compile(
+    rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),', re.MULTILINE
+)
 _EXAMPLES: Final = 5
 
 
@@ -86,7 +88,7 @@ def read_results(
         ReadingError: Kafka does not answer.
     """
     pattern = re.compile(
-        rb'^\{"id":"' + re.escape(id_prefix.encode()) + rb'(\d+)",.*?"status":"(\w+)"', re.M
+        rb'^\{"id":"' + re.escape(id_prefix.encode()) + rb'(\d+)",.*?"status":"(\w+)"', re.MULTILINE
     )
     seen = np.zeros(expected, np.bool_)
     statuses: Counter[bytes] = Counter()

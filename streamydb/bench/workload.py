@@ -66,7 +66,8 @@ class Zipf:
         """Draw `count` key numbers."""
         at = self._rng.random(count) * self._cumulated[-1]
         ranks = np.searchsorted(self._cumulated, at, side="right")
-        return self._scatter[np.minimum(ranks, len(self._scatter) - 1)]
+        numbers: Ints = self._scatter[np.minimum(ranks, len(self._scatter) - 1)]
+        return numbers
 
 
 class Bank:
@@ -160,8 +161,7 @@ class Ycsb:
         return [self._payload(number, keys, read) for number, keys, read in rows]
 
     def _different(self, count: int) -> Ints:
-        """Keys of `count` transactions, (count, operations); a key drawn again moves to the next.
-        """
+        """Keys of transactions, (count, operations); a key drawn again moves to the next."""
         drawn = self._zipf.draw(count * self._operations).reshape(count, self._operations)
         for column in range(1, self._operations):
             while True:

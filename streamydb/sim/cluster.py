@@ -1,8 +1,9 @@
 """The simulated pipeline: the real pure classes, and everything around them that can go wrong.
 
-A micro-batch is what Spark makes of it: offsets are logged; each shard takes its step on a copy of its state;
-partitions execute; records are written; the batch is committed. A crash anywhere loses the copies and
-begins the same batch again; what was written stays written, and local caches stay, vanish, or are old ones.
+A micro-batch is what Spark makes of it: offsets are logged; each shard takes its step on a copy of
+its state; partitions execute; records are written; the batch is committed. A crash anywhere loses
+the copies and begins the same batch again; what was written stays written, and local caches stay,
+vanish, or are old ones.
 """
 
 from __future__ import annotations

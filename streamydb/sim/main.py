@@ -18,7 +18,7 @@ from streamydb.pipeline.warmup import warm_up
 from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.sim.run import Outcome, run_seed
 
-__all__ = ["app", "run_seeds"]
+__all__ = ["app", "run_seeds", "sim"]
 
 app = typer.Typer(add_completion=False)
 _CHUNK = 10
@@ -35,7 +35,7 @@ def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
     mutation: str | None = None,
 ) -> Iterator[Outcome]:
-    """Run seeds ``first`` to ``first + count - 1`` in ``jobs`` processes; outcomes in seed order."""
+    """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order."""
     warm_up()
     seeds = list(range(first, first + count))
     chunks = [seeds[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
@@ -59,7 +59,9 @@ def sim(
     mutation: Annotated[
         str | None, typer.Option("--mutation", help=f"Break the engine: {', '.join(MUTATIONS)}.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
 ) -> None:
     """Attack the pure classes: crashes, lost caches, late feedback, skewed clocks, odd records.
 
@@ -74,7 +76,10 @@ def sim(
     columns = TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("seeds", total=seeds)
-        for outcome in run_seeds(first, seeds, records=records, jobs=jobs or None, mutation=mutation):
+        outcomes = run_seeds(
+            first, seeds, records=records, jobs=jobs or None, mutation=mutation
+        )
+        for outcome in outcomes:
             progress.advance(bar)
             transactions += outcome.transactions
             repeated += outcome.repeated

@@ -1,4 +1,4 @@
-"""Break the real classes on purpose: each mutation must be caught, or the simulator proves nothing."""
+"""Break the real classes on purpose: each mutation must be caught, or the rest proves nothing."""
 
 from __future__ import annotations
 

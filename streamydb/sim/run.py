@@ -18,7 +18,11 @@ from streamydb.txn_processor import outputs as o
 
 __all__ = ["Divergence", "Outcome", "run_seed"]
 
-_TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
+_TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {
+    o.RESULTS: "results",
+    o.CHANGES: "changes",
+    o.DEAD_LETTERS: "deadletters",
+}
 _SETTLING_BATCHES_MAX = 400
 
 
@@ -43,7 +47,7 @@ def run_seed(seed: int, records: int = 300) -> Outcome:
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
     config = ShardConfig(
-        "sim", f"seed-{seed}", rng.choice([1, 1, 2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 8]),
+        "sim", f"seed-{seed}", rng.choice([1, 1, 1, 2, 2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 8]),
         rng.choice([3, 20, 100, 10_000]),
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
@@ -70,7 +74,7 @@ def _drive(
     """Write the records in bursts with batches in between, then let everything settle."""
     grows = rng.random() < 0.2
     while records > 0:
-        burst = min(records, rng.choice([1, 5, 20, 60]))
+        burst = min(records, rng.choice([1, 10, 40, 90]))
         records -= burst
         for _ in range(burst):
             log.append(workload.record())
@@ -173,7 +177,7 @@ def _ordered_changes(written: list[Written]) -> None:
 
 
 def _never_early(written: list[Written], last: int) -> None:
-    """A resolved record comes after every output up to its seq, and at last everything is resolved."""
+    """A resolved record comes after every output up to its seq; at last everything is resolved."""
     firsts: dict[int, int] = {}
     resolved: list[tuple[int, int]] = []
     seen = set()

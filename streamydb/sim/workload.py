@@ -27,8 +27,10 @@ _HOSTILE: Final = (
     b"[" * 80 + b"]" * 80,
     b'{"marker":1}',
 )
+_COMPARATORS: Final = ["version", "exists", "eq", "ne", "lt", "le", "gt", "ge"]
 _VALUES: Final[tuple[Any, ...]] = (
-    0, 1, 5, -3, 10, 2.5, 1.0, -0.0, "a", "é\"\\\n", "", True, False, [], [1], {"x": None}, 2**63 - 1,
+    0, 1, 5, -3, 10, 2.5, 1.0, -0.0, "a", "é\"\\\n", "", True, False, [], [1], {"x": None},
+    2**63 - 1,
 )
 
 
@@ -79,7 +81,7 @@ class Workload:
     def _check(self) -> dict[str, Any]:
         rng = self.random
         check: dict[str, Any] = {"key": rng.choice(self.keys)}
-        for name in rng.sample(["version", "exists", "eq", "ne", "lt", "le", "gt", "ge"], 1 + rng.randrange(2)):
+        for name in rng.sample(_COMPARATORS, 1 + rng.randrange(2)):
             if name == "version":
                 check[name] = rng.choice([0, rng.randrange(60)])
             elif name == "exists":

@@ -23,7 +23,8 @@ from streamydb.testing import Database, wait_for
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
 HOSTILE = [
-    b"", None, b"{", b"\xff\xfe", b"null", b"[]", b'{"id":"n","updates":[{"op":"put","key":"a","value":NaN}]}',
+    b"", None, b"{", b"\xff\xfe", b"null", b"[]",
+    b'{"id":"n","updates":[{"op":"put","key":"a","value":NaN}]}',
     b'{"id":"h","updates":[{"op":"put","key":"a","value":99999999999999999999}]}',
     b'{"id":"s","reads":["\\ud800"]}', b"[" * 70 + b"]" * 70, b'{"id":"u","unknown":1}',
     b'{"id":"c","call":{"procedure":"p","args":{},"keys":[]}}', b'{"marker":-1}',
@@ -32,8 +33,8 @@ HOSTILE = [
     json.dumps({"id": "many", "reads": [f"k{i}" for i in range(10_000)]}).encode(),
     json.dumps({"id": "too-many", "reads": [f"k{i}" for i in range(10_001)]}).encode(),
     json.dumps({"id": "empty", "asserts": {}, "updates": []}).encode(),
-    json.dumps({"id": "big", "updates": [{"op": "put", "key": "b", "value": "v" * 262_142}]}).encode(),
-    json.dumps({"id": "big2", "updates": [{"op": "put", "key": "b", "value": "v" * 262_143}]}).encode(),
+    b'{"id":"big","updates":[{"op":"put","key":"b","value":"' + b"v" * 262_142 + b'"}]}',
+    b'{"id":"big2","updates":[{"op":"put","key":"b","value":"' + b"v" * 262_143 + b'"}]}',
 ]
 
 

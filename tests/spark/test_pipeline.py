@@ -101,7 +101,8 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
         begun = run("up", "--json", "--master", "local[2]")
         assert begun.returncode == 0, begun.stderr
         assert json.loads(begun.stdout)["first_result"]["status"] == "committed"
-        done = run("txn", "--put", 'greeting="hi"', "--add", "visits=1", "--read", "visits", "--json")
+        wish = ("--put", 'greeting="hi"', "--add", "visits=1", "--read", "visits")
+        done = run("txn", *wish, "--json")
         assert json.loads(done.stdout)["reads"] == {"visits": 1}, done.stderr
         refused = run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
         assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")

@@ -1,0 +1,107 @@
+"""The benchmarks and the demo at tiny sizes: the answer's form and the proof, never speed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+_TIMEOUT_S: Final = 280
+_SMALL: Final = (
+    "--transactions", "3000", "--warm-up-transactions", "2000", "--repetitions", "1",
+    "--max-offsets", "2000", "--accounts", "500",
+)  # fmt: skip
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "streamydb.cli", *arguments, "--folder", str(folder)]
+
+
+def answer_of(command: list[str]) -> dict[str, Any]:
+    """Run a command; its standard output must be one JSON object and nothing else."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1, done.stdout
+    answer = json.loads(lines[0])
+    assert isinstance(answer, dict)
+    return answer
+
+
+def assert_nothing_left(folder: Path) -> None:
+    """No file in the folder, and no process that was started with a path in it."""
+    assert list(folder.iterdir()) == []
+    left = [
+        process.info["pid"]
+        for process in psutil.process_iter(["pid", "cmdline"])
+        if process.pid != psutil.Process().pid
+        and any(str(folder) in part for part in process.info["cmdline"] or ())
+    ]
+    assert left == []
+
+
+def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path) -> None:
+    options = (*_SMALL, "--seconds", "2", "--rate", "200", "--shards", "2", "--json")
+    answer = answer_of(command(tmp_path, "bench", "bank", *options))
+    assert set(answer["distributions"]) == {"uniform", "zipf", "hotpair"}
+    for name in (
+        "txn_per_s", "copy_limit_txn_per_s", "ratio_to_copy_limit", "peak_rss_mb",
+        "zipf_to_uniform", "hotpair_to_uniform",
+    ):  # fmt: skip
+        assert answer[name] > 0, name
+    assert 0 < answer["latency_ms"]["p50"] <= answer["latency_ms"]["p99"]
+    assert answer["latency_ms"]["count"] == 400
+    assert (answer["shards"], answer["transactions"], answer["aborted"]) == (2, 3000, 0)
+    proof = answer["proof"]
+    assert proof["results"] == proof["committed"] == 10 + 2000 + 3 * 3000 + 400
+    assert proof["balances"] == proof["expected"]
+    assert proof["accounts"] == 500
+    assert proof["changes"] == 500 + 2 * (proof["committed"] - 10)
+    assert_nothing_left(tmp_path)
+
+
+def test_a_sustained_load_reports_intervals_and_drains(tmp_path: Path) -> None:
+    options = (*_SMALL, "--distribution", "zipf", "--no-copy-limit", "--json")
+    long = ("--sustain", "6", "--load", "1.5", "--interval", "2")
+    answer = answer_of(command(tmp_path, "bench", "bank", *options, *long))
+    sustained = answer["sustained"]
+    assert len(sustained["intervals"]) >= 3
+    assert sustained["drain"]["transactions"] == sustained["intervals"][-1]["backlog"]
+    assert sustained["first_minute"]["done_per_s"] > 0
+    assert answer["proof"]["balances"] == answer["proof"]["expected"]
+    assert answer["copy_limit_txn_per_s"] is None
+    assert_nothing_left(tmp_path)
+
+
+def test_the_demo_proves_that_no_money_was_lost(tmp_path: Path) -> None:
+    home = str(tmp_path / "nothing-runs-here")
+    options = ("--quick", "--accounts", "300", "--rate", "300", "--home", home, "--json")
+    arguments = [sys.executable, "-m", "streamydb.cli", "demo", "bank", *options]
+    answer = answer_of(arguments)
+    assert answer["proved"], answer["problems"]
+    assert answer["own_database"]
+    assert answer["money_before"] == answer["money_after"] == answer["accounts"] * 1000
+    assert answer["committed"] + answer["aborted"] == answer["results"] == answer["transactions"]
+    assert answer["least_balance_ever"] >= 0
+
+
+def test_a_run_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = command(tmp_path, "bench", "latency", "--json")
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if "Starting the pipeline" in line:
+                break
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(timeout=_TIMEOUT_S) == 128 + signal.SIGTERM
+    assert_nothing_left(tmp_path)
