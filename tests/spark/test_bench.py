@@ -85,7 +85,7 @@ def test_a_sustained_load_reports_intervals_and_drains(tmp_path: Path) -> None:
 
 def test_the_demo_proves_that_no_money_was_lost(tmp_path: Path) -> None:
     home = str(tmp_path / "nothing-runs-here")
-    options = ("--quick", "--accounts", "300", "--rate", "300", "--home", home, "--json")
+    options = ("--quick", "--rate", "300", "--home", home, "--json")
     arguments = [sys.executable, "-m", "streamydb.cli", "demo", "bank", *options]
     answer = answer_of(arguments)
     assert answer["proved"], answer["problems"]

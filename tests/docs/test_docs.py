@@ -1,0 +1,69 @@
+"""The documentation is true: links resolve; commands and options exist and are documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from streamydb.cli import app
+from streamydb.pipeline.__main__ import parse
+from streamydb.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]) + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+PASSED_ON = {"bench", "sim", "demo"}
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z]+)((?: [^`|\n]*)?)")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_resolve(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    for command, rest in CALL.findall(page.read_text("utf-8")):
+        if command not in COMMANDS:
+            assert command in {"is", "pipeline"}, f"{name(page)}: no command {command}"
+            continue
+        if command in PASSED_ON:
+            continue
+        known = {o for param in COMMANDS[command].params for o in param.opts}
+        for option in re.findall(r"(--[a-z][a-z-]*)", rest):
+            assert option in known, f"{name(page)}: streamydb {command} has no {option}"
+
+
+def test_every_command_and_setting_is_documented() -> None:
+    text = (ROOT / "docs/operations.md").read_text("utf-8")
+    assert [c for c in COMMANDS if f"`streamydb {c}`" not in text] == []
+    settings = [f"STREAMYDB_{field.upper()}" for field in Settings.model_fields]
+    assert [variable for variable in settings if variable not in text] == []
+
+
+def test_the_spark_submit_example_is_what_the_job_takes() -> None:
+    text = (ROOT / "docs/operations.md").read_text("utf-8")
+    found = re.search(r"jobs/pipeline\.py ([^\n]+)", text)
+    assert found is not None
+    config = parse(found[1].split(), submitted=True)
+    assert (config.settings.database, config.settings.shards) == ("bank", 4)
+    assert config.master is None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_targets_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"`make ([a-z-]+)`", page.read_text("utf-8")):
+        assert f"\n{target}:" in makefile, f"{name(page)}: no target {target}"
