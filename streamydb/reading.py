@@ -129,10 +129,10 @@ class TopicReader:
             error = message.error()
             if error is None:
                 records.append(message)
-                positions[message.partition()] = message.offset() + 1
+                positions[_known(message.partition())] = _known(message.offset()) + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                number = message.partition()
-                positions[number] = max(positions[number], message.offset())
+                number = _known(message.partition())
+                positions[number] = max(positions[number], _known(message.offset()))
             elif not error.retriable() and error.fatal():
                 raise self._unreachable(error)
         return records
@@ -176,3 +176,10 @@ class TopicReader:
             f"the Kafka broker at {self._bootstrap} did not answer about {self.topic}: {error}; "
             "start it (`streamydb up`) or name another one with --bootstrap"
         )
+
+
+def _known(number: int | None) -> int:
+    """A partition or offset, which a message that was read always has."""
+    if number is None:
+        raise ReadingError("Kafka gave a message without a partition or an offset")
+    return number

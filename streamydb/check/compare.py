@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
     kind: str
     seq: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not the method of tuples
 
 
 class _Source(msgspec.Struct, gc=False):

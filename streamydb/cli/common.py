@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from typer import Context
 
     from streamydb.settings import Settings
 
@@ -64,7 +63,7 @@ class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an excep
 class Commands(TyperGroup):
     """The command group: turns the package's own errors into messages and exit codes."""
 
-    def invoke(self, ctx: Context) -> Any:  # noqa: ANN401 - as the base class has it
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as the base class has it
         """Run the command; errors of this package and of Kafka end as one message, no traceback."""
         try:
             return super().invoke(ctx)

@@ -50,6 +50,7 @@ def test_latency_of_a_curve_runs_from_the_due_time() -> None:
     assert p50 == pytest.approx(550.0)
     assert p99 is not None
     assert p50 is not None
+    assert p99 > p50
     assert late_ms(curve, 10, 10, rate=10.0) == (None, None)
 
 
