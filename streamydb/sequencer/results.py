@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -165,8 +166,7 @@ class ResultReader:
             places = []
             for number in sorted(topic.partitions):
                 place = TopicPartition(self._topic, number)
-                ends = self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
-                places.append(TopicPartition(self._topic, number, ends[1] if ends else 0))
+                places.append(TopicPartition(self._topic, number, self._end(place)))
             self._consumer.assign(places)
         except KafkaException as error:
             self._consumer.close()
@@ -175,6 +175,19 @@ class ResultReader:
                 "(`streamydb create`) and does Kafka run (`streamydb up`)?"
             )
             raise StreamyError(msg) from error
+
+    def _end(self, place: TopicPartition) -> int:
+        """The end of a partition; a leader that is just changing is asked again."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                ends = self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
+            else:
+                return ends[1] if ends else 0
 
     def _run(self) -> None:
         """Follow the topic until closed."""

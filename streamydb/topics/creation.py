@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
 
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 from streamydb.topics.admin import (
+    LATEST,
     TIMEOUT_S,
     TopicDescription,
     TopicsError,
@@ -18,6 +19,7 @@ from streamydb.topics.admin import (
     connect,
     count_partitions,
     describe_topics,
+    list_offsets,
     wait_until,
 )
 from streamydb.topics.names import TopicNames
@@ -218,18 +220,31 @@ def _create_missing(admin: AdminClient, missing: list[_Plan]) -> None:
 
 
 def _await_metadata(admin: AdminClient, plans: list[_Plan]) -> None:
-    """Wait until every partition of every topic has a leader."""
+    """Wait until every partition of every topic has a leader that answers.
+
+    A broker that was just made a leader refuses requests for a moment (NOT_LEADER_FOR_PARTITION).
+    """
 
     def ready() -> bool:
         topics = cluster(admin).topics
-        return all(
+        led = all(
             plan.name in topics
             and count_partitions(topics[plan.name]) >= 1
             and all(part.leader >= 0 for part in topics[plan.name].partitions.values())
             for plan in plans
         )
+        return led and all(_leads(admin, plan.name, topics[plan.name]) for plan in plans)
 
     wait_until(ready, "the topics' partitions to have leaders")
+
+
+def _leads(admin: AdminClient, name: str, topic: TopicMetadata) -> bool:
+    """Whether the leaders of a topic's partitions answer a request."""
+    try:
+        list_offsets(admin, name, topic.partitions, LATEST)
+    except TopicsError:
+        return False
+    return True
 
 
 def _missing(name: str, database: str) -> str:

@@ -70,6 +70,7 @@ def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path) ->
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.long
 def test_a_sustained_load_reports_intervals_and_drains(tmp_path: Path) -> None:
     options = (*_SMALL, "--distribution", "zipf", "--no-copy-limit", "--json")
     long = ("--sustain", "6", "--load", "1.5", "--interval", "2")
@@ -95,6 +96,7 @@ def test_the_demo_proves_that_no_money_was_lost(tmp_path: Path) -> None:
     assert answer["least_balance_ever"] >= 0
 
 
+@pytest.mark.long
 def test_a_run_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = command(tmp_path, "bench", "latency", "--json")
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as run:
