@@ -21,6 +21,7 @@ DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
 PLAN_RECORDS_MAX: Final = 400_000
 LOCK_QUEUE_MAX: Final = 100_000
+IN_FLIGHT_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024
 SHARDS_MAX: Final = 64
 FEEDBACK_BLOCK_BYTES_MAX: Final = 800_000
@@ -44,7 +45,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
     "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
     "PLAN_RECORDS_MAX": "records released into one plan",
-    "LOCK_QUEUE_MAX": "transactions that wait for one key",
+    "LOCK_QUEUE_MAX": "places in a shard's lock queues at which nothing more is released",
+    "IN_FLIGHT_MAX": "transactions released and not resolved (grouping=single)",
     "PARTITIONS_MAX": "partitions of the transactions topic",
     "SHARDS_MAX": "shards of a database",
     "FEEDBACK_BLOCK_BYTES_MAX": "bytes of one feedback block",

@@ -115,11 +115,11 @@ class IdWindow:
         return out
 
     def remember(self, used: Table, first: int, last: int) -> None:
-        """Add the ids that the plan of transactions ``first`` to ``last`` uses, in seq order.
+        """Add the ids that transactions from ``first`` on use, in seq order.
 
-        Columns: id0, id1, payload, seq, ts, part, off. What has left the window is dropped only
-        afterwards, and tables only two generations later: a table must never look complete while
-        it lacks what the state of a repeated batch still remembers.
+        Columns: id0, id1, payload, seq, ts, part, off. What has left the window of ``last`` is
+        dropped only afterwards, and tables only two generations later: a table must never look
+        complete while it lacks what the state of a repeated batch still remembers.
         """
         if len(used):
             generations = used.cols["seq"] // self.state.window
@@ -204,7 +204,10 @@ class IdWindow:
         return table
 
     def _append(self, runs: list[Run], kind: str, rows: Table) -> None:
-        """Append a blob, merged with its predecessors while they are small."""
+        """Append a blob, merged with its predecessors while they are small; rows in seq order.
+
+        Verdicts of single transactions come in any order, so their runs may overlap.
+        """
         merged = [rows]
         while runs and runs[-1].rows < 2 * sum(map(len, merged)):
             if runs[-1].rows + sum(map(len, merged)) > _RUN_ROWS_MAX:
@@ -213,6 +216,8 @@ class IdWindow:
             merged.insert(0, self._load(last.name))
             self._blobs.delete(last.name)
         table = Table.concat(merged)
+        if np.any(np.diff(table.cols["seq"]) < 0):
+            table = table.take(np.argsort(table.cols["seq"], kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1
         self._blobs.put(name, pack(table.flatten()))

@@ -3,17 +3,20 @@
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come). Shard to executing partition:
 ``grant``, ``resolved``. Executing partition to Kafka: records; ``feedback`` goes out as a record
-and comes back as a block.
+and comes back as a block. With `grouping=single` shards send ``single`` (payloads and grants), and
+the feedback is ``released``, of which other shards are told the ``parts``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
+from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 
 __all__ = [
     "FORMAT",
@@ -21,8 +24,11 @@ __all__ = [
     "feedback_block",
     "grant_block",
     "open_block",
+    "parts_block",
     "records_block",
+    "released_block",
     "resolved_block",
+    "single_block",
     "token_block",
 ]
 
@@ -62,6 +68,26 @@ def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
     names = ("incarnation", "shard", "plan", "proc", "chunk", "chunks")
     return pack({}, **{name: header[name] for name in names}, kind="token", format=FORMAT)
+
+
+def single_block(payloads: list[Payload], grants: list[Granted]) -> bytes:
+    """What a shard sends to an executing partition when transactions are not planned."""
+    lists = {"payloads": encode_list(payloads), "grants": encode_list(grants)}
+    return pack({}, **lists, kind="single", format=FORMAT)
+
+
+def released_block(
+    header: Mapping[str, int | str], rows: list[Released], parts: list[Part]
+) -> bytes:
+    """Feedback of single transactions to one shard; the header names incarnation and shard."""
+    lists = {"rows": encode_list(rows), "parts": encode_list(parts)}
+    return pack({}, **header, **lists, kind="released", format=FORMAT)
+
+
+def parts_block(header: Mapping[str, Any]) -> bytes:
+    """For the other shards: which transactions a ``released`` block finishes at its shard."""
+    names = ("incarnation", "shard", "parts")
+    return pack({}, **{name: header[name] for name in names}, kind="parts", format=FORMAT)
 
 
 def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:

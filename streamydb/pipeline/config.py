@@ -46,9 +46,6 @@ def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> Sh
         damaged.
 
     """
-    if settings.grouping != "planner":
-        what = f"grouping={settings.grouping} is not built yet"
-        raise ConfigurationError(f"{what}; start with grouping=planner")
     path = checkpoint / _RECORD
     given = ShardConfig(
         settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,

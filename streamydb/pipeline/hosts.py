@@ -19,6 +19,7 @@ from streamydb.columns import Ragged, Table, pack, unpack
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor import outputs as o
@@ -29,6 +30,7 @@ __all__ = [
     "RECORD_SCHEMA",
     "Executor",
     "Explode",
+    "GatherProcessor",
     "Parser",
     "ShardProcessor",
     "SparkBlobs",
@@ -80,8 +82,11 @@ class Parser:
         log = batch.filter(pa.array(~fed)) if fed.any() else batch
         partitions, offsets, append_ms = (log.column(i).to_numpy() for i in (1, 2, 3))
         values = log.column(4).to_pylist()
-        shards = self._config.shards
-        yield from parse_transactions(partitions, offsets, append_ms, values, shards)
+        config = self._config
+        yield from parse_transactions(
+            partitions, offsets, append_ms, values, config.shards,
+            whole=config.grouping == "single",
+        )
 
 
 def _blocks(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:
@@ -153,7 +158,8 @@ class ShardProcessor(StatefulProcessor):
         folder.mkdir(parents=True, exist_ok=True)
         blobs = SparkBlobs(self._state)
         values, tables = LmdbValues(folder), FileIdTables(folder)
-        shard = Shard(config, number, blobs, values, tables, self._limit)
+        kind = SingleShard if config.grouping == "single" else Shard
+        shard = kind(config, number, blobs, values, tables, self._limit)
         routes = tokens(config.shards)
         for emitted in shard.step(bytes(row.block) for row in rows):
             yield Row(
@@ -162,6 +168,32 @@ class ShardProcessor(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing to close: LMDB stays open for the next batch of this worker."""
+
+
+class GatherProcessor(StatefulProcessor):
+    """transformWithState of `grouping=single`: one executing partition; gives blocks of records."""
+
+    def __init__(self, config: ShardConfig, changes_partitions: int) -> None:
+        """Execute for ``config``; resolved records go to every one of ``changes_partitions``."""
+        self._config = config
+        self._changes_partitions = changes_partitions
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Get the state."""
+        self._state = handle.getMapState("blobs", "name STRING, part INT", "data BINARY")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
+    ) -> Iterator[Row]:
+        """Run one step; ``key`` is the partition's token."""
+        config = self._config
+        number = tokens(config.shards).index(key[0])
+        gatherer = Gatherer(config, number, SparkBlobs(self._state), self._changes_partitions)
+        for records in gatherer.step(bytes(row.block) for row in rows):
+            yield Row(token=key[0], dest=number, seq=0, block=_pack_records(records))
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 class Executor:

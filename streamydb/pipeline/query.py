@@ -7,6 +7,8 @@
 With one shard there is no shuffle: the whole micro-batch is one task. With several there are three,
 routed
 by tokens: to the shards, to the executing partitions, and to the tasks that hand records to Kafka.
+With `grouping=single` a second stateful operator takes the place of execute: it gathers over
+several micro-batches what was granted.
 """
 
 from __future__ import annotations
@@ -65,7 +67,13 @@ def build_query(
     grants = grants.observe(
         "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved")
     )
-    if shards == 1:
+    if database.grouping == "single":
+        gatherer = hosts.GatherProcessor(database, changes_partitions)
+        outputs = grants.groupBy("token").transformWithState(
+            gatherer, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
+        )
+        records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
+    elif shards == 1:
         records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
     else:
         outputs = grants.repartition(shards, "token").mapInArrow(

@@ -34,7 +34,7 @@ from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
 
-__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig"]
+__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig", "mismatch"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Shard:
         else:
             self._meta = msgspec.msgpack.decode(data, type=Meta)
             if self._meta.config != config:
-                raise ConfigurationError(_mismatch(self._meta.config, config))
+                raise ConfigurationError(mismatch(self._meta.config, config))
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
@@ -224,7 +224,8 @@ class Shard:
             yield Emitted(proc, block, meta.seq)
 
 
-def _mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+    """What to tell a user whose configuration is not that of the state."""
     differing = [
         f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
         for name in ShardConfig.__struct_fields__

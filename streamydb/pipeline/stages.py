@@ -9,9 +9,16 @@ import numpy as np
 
 from streamydb.columns import Array, Ragged, Table
 from streamydb.errors import RecordError
-from streamydb.pipeline.blocks import feedback_block, open_block, records_block, token_block
+from streamydb.pipeline.blocks import (
+    feedback_block,
+    open_block,
+    parts_block,
+    records_block,
+    token_block,
+)
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.execution import execute_grants
 
@@ -27,20 +34,33 @@ class Routed:
 
 
 def parse_transactions(
-    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None], shards: int
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None],
+    shards: int, *, whole: bool = False,
 ) -> Iterator[Routed]:
-    """Compile log records; keys and positions go to every shard, the payload to its home shard."""
+    """Compile log records; keys and positions go to every shard, the payload to its home shard.
+
+    ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
+    """
     table = compile_records(partitions, offsets, append_ms, values)
+    if whole:
+        home = table.children["home"][1]
+        raws = zip(table.cols["kind"].tolist(), values, home.texts["raw"].tolist(), strict=True)
+        home.texts["raw"] = Ragged.of(
+            [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
+        )
     if shards == 1:
         yield Routed(0, records_block(table))
         return
-    home = table.cols["id0"] % np.uint64(shards)
+    homes = table.cols["id0"] % np.uint64(shards)
     _, payloads = table.children["home"]
     for shard in range(shards):
-        mine = home == np.uint64(shard)
+        mine = homes == np.uint64(shard)
         child = (mine.astype(np.int64), payloads.take(np.flatnonzero(mine)))
         part = Table(table.cols, table.texts, {**table.children, "home": child})
         yield Routed(shard, records_block(part))
+
+
+_TOKENS = {"feedback": token_block, "released": parts_block}
 
 
 def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Iterator[Routed]:
@@ -50,9 +70,10 @@ def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Itera
             header, _ = open_block(value or b"")
         except RecordError:
             continue
-        if header.get("kind") != "feedback" or header.get("incarnation") != config.incarnation:
+        kind = header.get("kind")
+        if kind not in _TOKENS or header.get("incarnation") != config.incarnation:
             continue
-        token = token_block(header) if config.shards > 1 else b""
+        token = _TOKENS[kind](header) if config.shards > 1 else b""
         for shard in range(config.shards):
             yield Routed(shard, value if shard == header["shard"] and value else token)
 

@@ -184,9 +184,11 @@ class Sequencer:
             below = range(joining)
             if any(self._named(p) <= joining for p in below):
                 return
-            self._lift(joining, max(self._first_naming(p, joining) for p in below))
+            joins_at = max(self._first_naming(p, joining) for p in below)
+            self._lift(joining, joins_at)
             if self._last_transaction[joining] != _NOTHING:
-                self._transaction(joining)
+                latest = self._last_transaction[joining]
+                self._last_transaction[joining] = max(latest, joins_at)
             self._joined += 1
 
     def _first_naming(self, partition: int, joining: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
@@ -40,9 +41,10 @@ class Written:
 
 @dataclass(slots=True)
 class _Node:
-    """One shard: its durable state and its local caches."""
+    """One shard and executing partition: their durable states, and the shard's local caches."""
 
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    gathered: MemoryBlobs = field(default_factory=MemoryBlobs)
     values: MemoryValues = field(default_factory=MemoryValues)
     tables: MemoryIdTables = field(default_factory=MemoryIdTables)
     older: tuple[MemoryValues, MemoryIdTables] | None = None
@@ -65,6 +67,7 @@ class Cluster:
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``."""
         self.config = config
+        self.single = config.grouping == "single"
         self.log = log
         self.random = rng
         self.crashes = crashes
@@ -94,13 +97,16 @@ class Cluster:
         while True:
             attempts += 1
             try:
-                copies = [MemoryBlobs(node.blobs.blobs) for node in self.nodes]
+                copies = [
+                    (MemoryBlobs(node.blobs.blobs), MemoryBlobs(node.gathered.blobs))
+                    for node in self.nodes
+                ]
                 self._attempt(batch, copies, calm=all_of_it or attempts > 3)
                 break
             except _Crash:
                 self._lose_caches()
-        for node, blobs in zip(self.nodes, copies, strict=True):
-            node.blobs = blobs
+        for node, (blobs, gathered) in zip(self.nodes, copies, strict=True):
+            node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
 
@@ -120,24 +126,34 @@ class Cluster:
             feedback[s] = (start, end)
         return _Batch(self._batches, log, feedback)
 
-    def _attempt(self, batch: _Batch, copies: list[MemoryBlobs], *, calm: bool) -> None:
+    def _attempt(
+        self, batch: _Batch, copies: list[tuple[MemoryBlobs, MemoryBlobs]], *, calm: bool
+    ) -> None:
         rng = self.random
         inputs = self._parse(batch)
         granted: list[list[bytes]] = [[] for _ in self.nodes]
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
-            node = self.nodes[number]
-            shard = Shard(
-                self.config, number, copies[number], node.values, node.tables, self.plan_limit
-            )
+            node, blobs = self.nodes[number], copies[number][0]
+            kind = SingleShard if self.single else Shard
+            shard = kind(self.config, number, blobs, node.values, node.tables, self.plan_limit)
             for emitted in shard.step(inputs[number]):
                 granted[emitted.proc].append(emitted.block)
             self._maybe_crash(calm)
-        for blocks in rng.sample(granted, len(granted)):
+        for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
+            blocks = granted[number]
             rng.shuffle(blocks)
-            for records in execute(blocks, self.config, self.config.shards, 2):
+            for records in self._execute(number, blocks, copies[number][1]):
                 self._write(records, batch.number)
                 self._maybe_crash(calm)
         self._maybe_crash(calm)
+
+    def _execute(
+        self, number: int, blocks: list[bytes], gathered: MemoryBlobs
+    ) -> Iterator[o.Records]:
+        if not self.single:
+            yield from execute(blocks, self.config, self.config.shards, 2)
+        elif blocks:
+            yield from Gatherer(self.config, number, gathered, 2).step(blocks)
 
     def _parse(self, batch: _Batch) -> list[list[bytes]]:
         inputs: list[list[bytes]] = [[] for _ in self.nodes]
@@ -158,6 +174,7 @@ class Cluster:
                     np.array([r.append_ms for r in records], np.int64),
                     [r.value for r in records],
                     self.config.shards,
+                    whole=self.single,
                 )
         for s, (start, end) in batch.feedback.items():
             yield from parse_feedback(self.feedback[s][start:end], self.config)

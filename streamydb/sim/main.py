@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -18,34 +20,47 @@ from streamydb.pipeline.warmup import warm_up
 from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.sim.run import Outcome, run_seed
 
-__all__ = ["app", "run_seeds", "sim"]
+__all__ = ["Grouping", "app", "run_seeds", "sim"]
 
 app = typer.Typer(add_completion=False)
 _CHUNK = 10
 
 
-def _run_chunk(seeds: list[int], records: int, mutation: str | None) -> list[Outcome]:
-    if mutation is None:
-        return [run_seed(seed, records) for seed in seeds]
-    with mutated(mutation):
-        return [run_seed(seed, records) for seed in seeds]
+class Grouping(StrEnum):
+    """Which groupings the seeds run with."""
+
+    BOTH = "both"
+    PLANNER = "planner"
+    SINGLE = "single"
+
+
+def _run_chunk(
+    seeds: list[int], records: int, mutation: str | None, grouping: str | None
+) -> list[Outcome]:
+    with nullcontext() if mutation is None else mutated(mutation):
+        return [run_seed(seed, records, grouping) for seed in seeds]
 
 
 def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
-    mutation: str | None = None,
+    mutation: str | None = None, grouping: str | None = None,
 ) -> Iterator[Outcome]:
-    """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order."""
+    """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
+
+    ``grouping`` as in `run_seed`.
+    """
     warm_up()
     seeds = list(range(first, first + count))
     chunks = [seeds[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
     jobs = min(jobs or os.cpu_count() or 1, len(chunks))
     if jobs <= 1:
         for chunk in chunks:
-            yield from _run_chunk(chunk, records, mutation)
+            yield from _run_chunk(chunk, records, mutation, grouping)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_run_chunk, chunk, records, mutation) for chunk in chunks]
+        futures = [
+            pool.submit(_run_chunk, chunk, records, mutation, grouping) for chunk in chunks
+        ]
         for future in futures:
             yield from future.result()
 
@@ -59,6 +74,9 @@ def sim(
     mutation: Annotated[
         str | None, typer.Option("--mutation", help=f"Break the engine: {', '.join(MUTATIONS)}.")
     ] = None,
+    grouping: Annotated[
+        Grouping, typer.Option("--grouping", help="both: odd seeds single, even ones planner.")
+    ] = Grouping.BOTH,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
@@ -77,7 +95,8 @@ def sim(
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("seeds", total=seeds)
         outcomes = run_seeds(
-            first, seeds, records=records, jobs=jobs or None, mutation=mutation
+            first, seeds, records=records, jobs=jobs or None, mutation=mutation,
+            grouping=None if grouping is Grouping.BOTH else grouping.value,
         )
         for outcome in outcomes:
             progress.advance(bar)
@@ -104,4 +123,5 @@ def _tell(say: Callable[[str], None], outcome: Outcome) -> None:
     say(f"seed {outcome.seed} ({outcome.config}):")
     for problem in outcome.problems:
         say(f"  {problem}")
-    say(f"  alone: streamydb sim --seeds 1 --first {outcome.seed}")
+    alone = f"streamydb sim --seeds 1 --first {outcome.seed} --grouping {outcome.grouping}"
+    say(f"  alone: {alone}")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import numpy as np
 
-from streamydb.key_processor import idwindow, values
+from streamydb.key_processor import idwindow, locks, repeats, values
 from streamydb.pipeline import shard
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
 
-__all__ = ["MUTATIONS", "mutated"]
+__all__ = ["MUTATIONS", "Mutation", "mutated"]
 
 
 def _plan_on_incomplete_feedback() -> Any:
@@ -93,15 +93,62 @@ def _believe_the_cache() -> Any:
     return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
 
 
-MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
-    "lock-incomplete": _plan_on_incomplete_feedback,
-    "lock-open": _plan_while_open,
-    "sorter-watermark": _release_at_the_watermark,
-    "sorter-offsets": _order_by_offset,
-    "planner-conflicts": _ignore_read_write_conflicts,
-    "dedupe-plan": _forget_ids_of_the_plan,
-    "dedupe-window": _forget_the_window,
-    "cache": _believe_the_cache,
+def _grant_while_held() -> Any:
+    """Lock: a lock looks free while its holder is open."""
+    original = locks.LockTable.grant
+
+    def grant(self: Any) -> Any:
+        for name in self._touched:
+            self.state[name].holder = 0
+        return original(self)
+
+    return mock.patch.object(locks.LockTable, "grant", grant)
+
+
+def _readers_overtake() -> Any:
+    """Lock: readers do not wait for the writers ahead of them."""
+    original = locks.LockTable.enqueue
+
+    def enqueue(self: Any, name: bytes, seq: int, *, write: bool) -> None:
+        original(self, name, seq, write=write)
+        waiting = self.state[name].waiting
+        if not write:
+            waiting.insert(0, waiting.pop())
+
+    return mock.patch.object(locks.LockTable, "enqueue", enqueue)
+
+
+def _forget_repeats() -> Any:
+    """Dedupe: no transaction is taken for a repetition."""
+    original = repeats.Repeats.find
+
+    def find(self: Any, own: Any, before: int, resolved: int) -> Any:
+        original(self, own, before, resolved)
+        return repeats.FoundRepeats()
+
+    return mock.patch.object(repeats.Repeats, "find", find)
+
+
+class Mutation(NamedTuple):
+    """What is broken (its docstring says so), and in which groupings."""
+
+    patch: Callable[[], Any]
+    groupings: tuple[str, ...]
+
+
+_BOTH = ("planner", "single")
+MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
+    "lock-open": Mutation(_plan_while_open, ("planner",)),
+    "lock-held": Mutation(_grant_while_held, ("single",)),
+    "lock-readers": Mutation(_readers_overtake, ("single",)),
+    "sorter-watermark": Mutation(_release_at_the_watermark, _BOTH),
+    "sorter-offsets": Mutation(_order_by_offset, _BOTH),
+    "planner-conflicts": Mutation(_ignore_read_write_conflicts, ("planner",)),
+    "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
+    "dedupe-window": Mutation(_forget_the_window, _BOTH),
+    "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
+    "cache": Mutation(_believe_the_cache, _BOTH),
 }
 """Mutations by name."""
 
@@ -109,5 +156,5 @@ MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """Run the body with the mutation ``name`` in place."""
-    with MUTATIONS[name]():
+    with MUTATIONS[name].patch():
         yield

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Final, Literal
 
-import msgspec
-
-from streamydb.key_processor.values import ShardValues
-from streamydb.oracle import OutputRecord, replay
-from streamydb.pipeline.shard import Meta, ShardConfig
-from streamydb.sim.cluster import Cluster, Written
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.sim.cluster import Cluster
+from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.workload import Workload
-from streamydb.txn_processor import outputs as o
 
 __all__ = ["Divergence", "Outcome", "run_seed"]
 
-_TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {
-    o.RESULTS: "results",
-    o.CHANGES: "changes",
-    o.DEAD_LETTERS: "deadletters",
-}
 _SETTLING_BATCHES_MAX = 400
 
 
-class Divergence(AssertionError):
-    """The pipeline did something that no serial execution of the log does; says what."""
+def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outcome:
+    """Run one seed with about ``records`` records. The same seed always does the same.
 
-
-@dataclass(slots=True)
-class Outcome:
-    """What a seed did: how much, and what was wrong (empty when nothing was)."""
-
-    seed: int
-    transactions: int = 0
-    batches: int = 0
-    repeated: int = 0
-    config: str = ""
-    problems: list[str] = field(default_factory=list)
-
-
-def run_seed(seed: int, records: int = 300) -> Outcome:
-    """Run one seed with about ``records`` records. The same seed always does the same."""
+    ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
+    """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
     config = ShardConfig(
         "sim", f"seed-{seed}", rng.choice([1, 1, 1, 2, 2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 8]),
-        rng.choice([3, 20, 100, 10_000]),
+        rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     workload = Workload(
@@ -56,13 +32,15 @@ def run_seed(seed: int, records: int = 300) -> Outcome:
     )
     log = SimulatedLog(rng, config.partitions)
     cluster = Cluster(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    outcome.grouping = config.grouping
     outcome.config = (
-        f"shards={config.shards} partitions={config.partitions} window={config.id_window} "
+        f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
+        f"window={config.id_window} "
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={cluster.crashes}"
     )
     try:
         _drive(cluster, log, workload, rng, records)
-        _judge(cluster, log, outcome)
+        judge(cluster, log, outcome)
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
@@ -92,131 +70,3 @@ def _drive(
             return
         cluster.batch(all_of_it=True)
     raise Divergence("the pipeline does not come to rest")
-
-
-def _judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
-    config = cluster.config
-    expected = replay(
-        log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window,
-    )
-    outcome.transactions = expected.next_seq - 1
-    first = _first_writes(cluster.written, outcome)
-    _same_outputs(first, expected.outputs)
-    _ordered_changes(cluster.written)
-    _never_early(cluster.written, expected.next_seq - 1)
-    _same_values(cluster, expected.state)
-
-
-def _identity(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
-    """(topic, seq, index) of an output that is not a tombstone."""
-    found = msgspec.json.decode(value or b"{}")
-    if topic == "changes":
-        return topic, found["source"]["seq"], found["transaction"]["total_order"]
-    return topic, found.get("duplicate", found)["seq"], 0
-
-
-def _first_writes(
-    written: list[Written], outcome: Outcome
-) -> dict[tuple[str, int, int], OutputRecord]:
-    """Every output once; what was written again must be the same to the byte."""
-    first: dict[tuple[str, int, int], OutputRecord] = {}
-    identity = ("", 0, 0)
-    for record in written:
-        if record.value is not None and record.value.startswith(b'{"resolved"'):
-            continue
-        topic = _TOPICS[record.topic]
-        if record.value is None:
-            identity = ("tombstones", identity[1], identity[2])
-        else:
-            identity = _identity(topic, record.key, record.value)
-        output = OutputRecord(topic, record.key, record.value)
-        if identity in first:
-            outcome.repeated += 1
-            if first[identity] != output:
-                raise Divergence(f"written twice, differently: {first[identity]} and {output}")
-        first.setdefault(identity, output)
-    return first
-
-
-def _same_outputs(
-    first: dict[tuple[str, int, int], OutputRecord], expected: list[OutputRecord]
-) -> None:
-    wanted = {}
-    identity = ("", 0, 0)
-    for output in expected:
-        if output.value is None:
-            identity = ("tombstones", identity[1], identity[2])
-        else:
-            identity = _identity(output.topic, output.key, output.value)
-        wanted[identity] = output
-    for name, output in wanted.items():
-        if name not in first:
-            raise Divergence(f"missing: {output}")
-        if first[name] != output:
-            raise Divergence(f"different: {first[name]}, expected {output}")
-    for name, output in first.items():
-        if name not in wanted:
-            raise Divergence(f"extra: {output}")
-
-
-def _ordered_changes(written: list[Written]) -> None:
-    """The changes of a key appear for the first time in order of seq."""
-    newest: dict[bytes | None, int] = {}
-    seen: set[tuple[bytes | None, int]] = set()
-    for record in written:
-        if record.topic != o.CHANGES or record.value is None or record.key is None:
-            continue
-        seq = msgspec.json.decode(record.value)["source"]["seq"]
-        if (record.key, seq) in seen:
-            continue
-        seen.add((record.key, seq))
-        if seq < newest.get(record.key, 0):
-            raise Divergence(f"key {record.key!r}: seq {seq} after {newest[record.key]}")
-        newest[record.key] = seq
-
-
-def _never_early(written: list[Written], last: int) -> None:
-    """A resolved record comes after every output up to its seq; at last everything is resolved."""
-    firsts: dict[int, int] = {}
-    resolved: list[tuple[int, int]] = []
-    seen = set()
-    for record in written:
-        value = record.value or b""
-        if value.startswith(b'{"resolved"'):
-            resolved.append((record.batch, msgspec.json.decode(value)["resolved"]))
-        elif value and (record.topic, record.key, value) not in seen:
-            seen.add((record.topic, record.key, value))
-            seq = _identity(_TOPICS[record.topic], record.key, value)[1]
-            firsts[seq] = max(firsts.get(seq, -1), record.batch)
-    latest = [-1] * (last + 1)
-    for seq in range(1, last + 1):
-        latest[seq] = max(latest[seq - 1], firsts.get(seq, -1))
-    for batch, seq in resolved:
-        if latest[seq] >= batch:
-            raise Divergence(f"resolved {seq} was written before it was true (batch {batch})")
-    if last and max((seq for _, seq in resolved), default=0) != last:
-        raise Divergence(f"resolved up to {max(s for _, s in resolved or [(0, 0)])} of {last}")
-
-
-def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> None:
-    """What the shards hold is the oracle's state, in the blobs and in the local files."""
-    found: dict[str, tuple[bytes, int]] = {}
-    for node in cluster.nodes:
-        data = node.blobs.get("meta")
-        if data is None:
-            continue
-        meta = msgspec.msgpack.decode(data, type=Meta)
-        if meta.open is not None:
-            raise Divergence("a plan is still open after everything came to rest")
-        table = ShardValues(meta.values, node.blobs, node.values).everything()
-        for i in range(len(table)):
-            text = table.texts["text"][i]
-            number = b"%d" % table.cols["number"][i]
-            value = number if table.cols["tag"][i] == 1 else text
-            found[table.texts["key"][i].decode()] = value, int(table.cols["version"][i])
-    if found != expected:
-        keys = sorted({*found, *expected})
-        wrong = [k for k in keys if found.get(k) != expected.get(k)]
-        shown = [(k, found.get(k), expected.get(k)) for k in wrong[:3]]
-        raise Divergence(f"values differ (key, found, expected): {shown}")

@@ -7,13 +7,17 @@ import msgspec
 from streamydb.columns import Table
 from streamydb.txn_processor.core import Failed
 
-__all__ = ["as_duplicate", "plain_result", "result_bytes"]
+__all__ = ["Position", "as_duplicate", "copy_of", "encode", "plain_result", "result_bytes"]
+
+Position = tuple[int, int, int, int]
+"""Where a record lies: seq, effective time in ms, partition, offset."""
 
 
-def _encode(
-    id_: bytes, position: tuple[int, int, int, int], status: str, code: str | None,
+def encode(
+    id_: bytes, position: Position, status: str, code: str | None,
     failed: list[Failed], reads: dict[str, bytes | None],
 ) -> bytes:
+    """A result record: the only place that knows its fields in this package."""
     seq, ts, part, off = position
     shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads.items()}
     return msgspec.json.encode(
@@ -32,7 +36,7 @@ def _encode(
 
 def plain_result(id_: bytes, seq: int, ts: int, part: int, off: int) -> bytes:
     """The result of a transaction that committed and read nothing."""
-    return _encode(id_, (seq, ts, part, off), "committed", None, [], {})
+    return encode(id_, (seq, ts, part, off), "committed", None, [], {})
 
 
 def result_bytes(
@@ -48,13 +52,16 @@ def result_bytes(
         int(txns.cols["seq"][i]), int(txns.cols["ts"][i]),
         int(txns.cols["part"][i]), int(txns.cols["off"][i]),
     )
-    return _encode(txns.texts["id"][i], position, status, code, failed or [], reads or {})
+    return encode(txns.texts["id"][i], position, status, code, failed or [], reads or {})
 
 
 def as_duplicate(txns: Table, i: int, original: bytes) -> bytes:
     """The original's result with the position of its copy, transaction ``i``."""
     cols = txns.cols
-    copy = b',"duplicate":{"seq":%d,"ts_ms":%d,"partition":%d,"offset":%d}}' % (
-        cols["seq"][i], cols["ts"][i], cols["part"][i], cols["off"][i],
-    )
+    return copy_of(original, (cols["seq"][i], cols["ts"][i], cols["part"][i], cols["off"][i]))
+
+
+def copy_of(original: bytes, position: Position) -> bytes:
+    """The original's result with the position of its copy."""
+    copy = b',"duplicate":{"seq":%d,"ts_ms":%d,"partition":%d,"offset":%d}}' % position
     return original[:-1] + copy

@@ -10,24 +10,36 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from streamydb.hashing import shard_of
 from streamydb.oracle import replay
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.log import SimulatedLog
-from streamydb.sim.run import Outcome, _judge
+from streamydb.sim.judge import Outcome, judge
 from streamydb.txn_processor import outputs as o
 
 
-def _database(shards: int = 2) -> tuple[SimulatedLog, Cluster]:
+pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
+
+
+def _database(grouping: str, shards: int = 2) -> tuple[SimulatedLog, Cluster]:
     rng = random.Random(1)
     log = SimulatedLog(rng, 1)
-    cluster = Cluster(ShardConfig("sim", "anomaly", shards, 1, 1000), log, rng, crashes=0.0)
+    config = ShardConfig("sim", "anomaly", shards, 1, 1000, grouping)
+    cluster = Cluster(config, log, rng, crashes=0.0)
     cluster.plan_limit = 1000
     return log, cluster
 
 
 def _write(log: SimulatedLog, name: str, **parts: Any) -> None:
     log.append(json.dumps({"id": name, **parts}).encode())
+
+
+def _on(shard: int) -> str:
+    """A key that lives on this of two shards."""
+    return next(key for key in "abcdefgh" if shard_of(key.encode(), 2) == shard)
 
 
 def _put(values: Mapping[str, object]) -> list[dict[str, object]]:
@@ -44,25 +56,26 @@ def _settle(cluster: Cluster) -> None:
         cluster.batch(all_of_it=True)
 
 
-def test_blind_writes_whose_results_return_in_the_other_order_at_two_keys() -> None:
+def test_blind_writes_whose_results_return_in_the_other_order_at_two_keys(grouping: str) -> None:
     """Two writers of x and y; at y the feedback of the second is seen before that of the first."""
-    log, cluster = _database()
-    _write(log, "first", updates=_put({"x": 1, "y": 1}))
+    log, cluster = _database(grouping)
+    x, y = _on(0), _on(1)
+    _write(log, "first", updates=_put({x: 1, y: 1}))
     cluster.batch(all_of_it=True)
     late = cluster.feedback[1][:]
     cluster.feedback[1].clear()
-    _write(log, "second", updates=_put({"x": 2, "y": 2}))
+    _write(log, "second", updates=_put({x: 2, y: 2}))
     cluster.batch(all_of_it=True)
     assert "second" not in _results(cluster), "executed while the locks of the first are held"
     cluster.feedback[1] += late
     _settle(cluster)
-    _judge(cluster, log, Outcome(0))
+    judge(cluster, log, Outcome(0))
     state = replay(log.partitions, database="sim", initial_partitions=1).state
-    assert (state["x"], state["y"]) == ((b"2", 2), (b"2", 2))
+    assert (state[x], state[y]) == ((b"2", 2), (b"2", 2))
 
 
-def test_a_reader_never_sees_a_newer_and_then_an_older_value() -> None:
-    log, cluster = _database()
+def test_a_reader_never_sees_a_newer_and_then_an_older_value(grouping: str) -> None:
+    log, cluster = _database(grouping)
     for i in range(6):
         _write(log, f"w{i}", updates=_put({"x": i, "y": i}))
         _write(log, f"r{i}", reads=["x", "y"])
@@ -73,9 +86,9 @@ def test_a_reader_never_sees_a_newer_and_then_an_older_value() -> None:
     assert seen == [{"x": i, "y": i} for i in range(6)]
 
 
-def test_a_lock_does_not_look_free_while_its_holder_is_open() -> None:
+def test_a_lock_does_not_look_free_while_its_holder_is_open(grouping: str) -> None:
     """The reader comes in a batch of its own, before the writer's feedback has arrived."""
-    log, cluster = _database(shards=1)
+    log, cluster = _database(grouping, shards=1)
     _write(log, "writer", updates=_put({"x": "new"}))
     cluster.batch(all_of_it=True)
     late = cluster.feedback[0][:]
@@ -88,8 +101,8 @@ def test_a_lock_does_not_look_free_while_its_holder_is_open() -> None:
     assert _results(cluster)["reader"]["status"] == "committed"
 
 
-def test_repeated_feedback_changes_nothing() -> None:
-    log, cluster = _database()
+def test_repeated_feedback_changes_nothing(grouping: str) -> None:
+    log, cluster = _database(grouping)
     _write(log, "a", updates=_put({"x": 1}))
     cluster.batch(all_of_it=True)
     for blocks in cluster.feedback:
@@ -98,4 +111,4 @@ def test_repeated_feedback_changes_nothing() -> None:
     for blocks in cluster.feedback:
         blocks += blocks[:1]
     _settle(cluster)
-    _judge(cluster, log, Outcome(0))
+    judge(cluster, log, Outcome(0))

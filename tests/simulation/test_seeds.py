@@ -27,12 +27,19 @@ def test_seeds_agree_with_the_oracle(chunk: int) -> None:
     assert not failed, f"streamydb sim --seeds 1 --first {failed[0][0]}: {failed}"
 
 
-def test_a_seed_repeats_exactly() -> None:
-    assert run_seed(7) == run_seed(7)
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_a_seed_repeats_exactly(grouping: str) -> None:
+    outcome = run_seed(7, grouping=grouping)
+    assert outcome.transactions > 100
+    assert outcome == run_seed(7, grouping=grouping)
 
 
-@pytest.mark.parametrize("name", sorted(MUTATIONS))
-def test_mutations_are_caught(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "grouping"),
+    [(name, grouping) for name in sorted(MUTATIONS) for grouping in MUTATIONS[name].groupings],
+)
+def test_mutations_are_caught(name: str, grouping: str) -> None:
     with mutated(name):
-        caught = any(run_seed(seed).problems for seed in range(1, 1 + CAUGHT_WITHIN))
-    assert caught, f"{MUTATIONS[name].__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"
+        seeds = range(1, 1 + CAUGHT_WITHIN)
+        caught = any(run_seed(seed, grouping=grouping).problems for seed in seeds)
+    assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"

@@ -55,6 +55,19 @@ def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
         assert db.assert_serial().transactions > 500
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_single_transactions_with_lock_queues(tmp_path: Path, shards: int) -> None:
+    """`grouping=single`: locks are handed on from micro-batch to micro-batch, also over a kill."""
+    with Database(tmp_path, shards=shards, options=["--grouping", "single"]) as db:
+        db.load(transfers(150, accounts=60))
+        db.kill_pipeline()
+        db.start_pipeline()
+        db.load(transfers(50, accounts=60, seed=2))
+        assert db.assert_serial().transactions > 200
+        wait_for(lambda: db.status().resolved == db.status().seq, "everything resolved")
+        assert db.stop_pipeline() == 0
+
+
 def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
     from confluent_kafka.admin import (
         AdminClient,
@@ -69,8 +82,8 @@ def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
     try:
         from streamydb.topics import create
 
-        config = {"bootstrap.servers": db.broker.bootstrap}
-        create(config, db.name)
+        config: dict[str, str | int | float | bool] = {"bootstrap.servers": db.broker.bootstrap}
+        create({"bootstrap.servers": db.broker.bootstrap}, db.name)
         entry = ConfigEntry(
             "message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET
         )

@@ -27,7 +27,7 @@ def used(ids: list[int], seqs: list[int]) -> Table:
 
 def look(window: IdWindow, ids: list[int], upto: int) -> list[int]:
     id0 = np.array(ids, np.uint64)
-    return window.last_use(id0, id0 + np.uint64(7), upto).tolist()
+    return [int(seq) for seq in window.last_use(id0, id0 + np.uint64(7), upto)]
 
 
 def test_a_repeated_batch_finds_what_the_first_attempt_found() -> None:

@@ -150,6 +150,20 @@ def test_what_lies_in_a_new_partition_waits_beyond_the_time_it_joins_at() -> Non
     assert sequencer.next_marker(6_000) is None
 
 
+def test_who_joined_long_ago_waits_for_nothing_whatever_is_read_first() -> None:
+    """A restart that reads the later partition before the markers in the earlier one."""
+    sequencer = Sequencer(2, "s", 20)
+    old = Marker(marker=500, partitions=2, sequencer="o")
+    new = Marker(marker=900, partitions=2, sequencer="o")
+    sequencer.observe(1, 400)
+    for marker in (old, new):
+        sequencer.observe(1, marker.marker, marker)
+    for marker in (old, new):
+        sequencer.observe(0, marker.marker, marker)
+    assert not sequencer.waits
+    assert sequencer.next_marker(5_000) is None
+
+
 def test_partitions_never_go() -> None:
     with pytest.raises(ValueError, match="deleted and created again"):
         settled(3).set_partitions(2)

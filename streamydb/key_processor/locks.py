@@ -1,0 +1,90 @@
+"""The lock table of `grouping=single`: a queue per lock, in seq order.
+
+Conservative ordered locking as in Calvin (Thomson et al., SIGMOD 2012, section 3.2).
+
+A writer is granted when it is first in its queue, and holds the lock until its feedback has been
+applied. A reader is granted when no writer, granted or waiting, is ahead of it; it needs nothing
+afterwards, because it is sent a copy of the value. Locks are named by bytes: see
+`streamydb.txn_processor.messages.key_lock` and `id_lock`.
+
+Invariants: at most one writer holds a lock; every queue is in ascending seq order, so there is no
+deadlock; a release by anybody but the holder changes nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from streamydb.errors import InvariantViolation
+
+__all__ = ["Lock", "LockTable"]
+
+
+class Lock(msgspec.Struct, array_like=True):
+    """One lock: the seq of the writer that holds it (0: free), and who waits: (seq, writes)."""
+
+    holder: int = 0
+    waiting: list[tuple[int, bool]] = []
+
+
+class LockTable:
+    """The locks of one shard. ``state`` holds what is in use, is changed in place, and is saved."""
+
+    def __init__(self, state: dict[bytes, Lock]) -> None:
+        """Continue from ``state``."""
+        self.state = state
+        self._touched: set[bytes] = set()
+
+    def __len__(self) -> int:
+        """Holders and waiting together."""
+        return sum((lock.holder > 0) + len(lock.waiting) for lock in self.state.values())
+
+    def enqueue(self, name: bytes, seq: int, *, write: bool) -> None:
+        """Let transaction ``seq`` wait for a lock.
+
+        Raises:
+            InvariantViolation: a later transaction, or this one, is in the queue.
+
+        """
+        lock = self.state.setdefault(name, Lock())
+        last = lock.waiting[-1][0] if lock.waiting else lock.holder
+        if seq <= last:
+            raise InvariantViolation(f"transaction {seq} is enqueued for {name!r} after {last}")
+        lock.waiting.append((seq, write))
+        self._touched.add(name)
+
+    def release(self, name: bytes, seq: int) -> bool:
+        """Free a lock if transaction ``seq`` holds it; False when it has done so before.
+
+        Raises:
+            InvariantViolation: it has not been granted yet.
+
+        """
+        lock = self.state.get(name)
+        if lock is None:
+            return False
+        first = lock.waiting[0][0] if lock.waiting else seq + 1
+        if (lock.holder and seq > lock.holder) or (not lock.holder and seq >= first):
+            raise InvariantViolation(f"transaction {seq} releases {name!r} that it does not hold")
+        if seq != lock.holder:
+            return False
+        lock.holder = 0
+        self._touched.add(name)
+        return True
+
+    def grant(self) -> list[tuple[int, bytes]]:
+        """Grant what can be granted since the last call: (seq, lock), in that order."""
+        granted: list[tuple[int, bytes]] = []
+        for name in self._touched:
+            lock = self.state[name]
+            taken = 0
+            while not lock.holder and taken < len(lock.waiting):
+                seq, write = lock.waiting[taken]
+                taken += 1
+                granted.append((seq, name))
+                lock.holder = seq if write else 0
+            del lock.waiting[:taken]
+            if not lock.holder:
+                del self.state[name]
+        self._touched.clear()
+        return sorted(granted)

@@ -1,0 +1,116 @@
+"""The executing partition of `grouping=single`: gathers, executes, writes records and feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from streamydb.columns import Ragged
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
+from streamydb.pipeline.blocks import open_block, released_block
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.alone import Finished, execute_gathered
+from streamydb.txn_processor.gather import TransactionGatherer
+from streamydb.txn_processor.messages import Granted, Part, Payload, Released, decode_list
+
+__all__ = ["Gatherer"]
+
+_ROW_BYTES = 32
+
+
+class Gatherer:
+    """One executing partition within one micro-batch."""
+
+    def __init__(
+        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1
+    ) -> None:
+        """Continue from ``blobs``; resolved records go to each of ``changes_partitions``."""
+        self._config = config
+        self._proc = proc
+        self._blobs = blobs
+        self._changes_partitions = changes_partitions
+
+    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
+        """Execute what is complete now; yields records, feedback last."""
+        gatherer = TransactionGatherer(self._blobs)
+        for block in blocks:
+            header, arrays = open_block(block)
+            if header["kind"] == "resolved":
+                yield from self._resolved(arrays["value"].tobytes())
+                continue
+            payloads = decode_list(header["payloads"], Payload)
+            gatherer.add(payloads, decode_list(header["grants"], Granted))
+        finished = [
+            execute_gathered(gathered, self._config.database, self._proc)
+            for gathered in gatherer.complete()
+        ]
+        gatherer.save()
+        yield from _records(finished)
+        yield from self._feedback(finished)
+
+    def _resolved(self, value: bytes) -> Iterator[o.Records]:
+        for partition in range(self._changes_partitions):
+            yield o.Records(o.CHANGES, Ragged.empty(1), Ragged.of([value]), 0, partition)
+
+    def _feedback(self, finished: list[Finished]) -> Iterator[o.Records]:
+        """Blocks for every shard that has something to release or to learn."""
+        for shard in range(self._config.shards):
+            blocks = [_Block()]
+            for txn in finished:
+                if shard in txn.releases:
+                    _fill(blocks, txn.seq, txn.releases[shard])
+            header: dict[str, int | str] = {
+                "incarnation": self._config.incarnation, "shard": shard
+            }
+            for block in blocks:
+                if block.parts:
+                    value = released_block(header, block.rows, block.parts)
+                    yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([value]), 0, shard)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of feedback being filled."""
+
+    rows: list[Released] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    size: int = 0
+
+
+def _size(row: Released) -> int:
+    return len(row.lock) + len(row.value or b"") + _ROW_BYTES
+
+
+def _fill(blocks: list[_Block], seq: int, rows: list[Released]) -> None:
+    """Add what transaction ``seq`` says to a shard, in chunks when it is too much for one block."""
+    chunks: list[list[Released]] = [[]]
+    total = 0
+    for row in rows:
+        if chunks[-1] and total + _size(row) > FEEDBACK_BLOCK_BYTES_MAX:
+            chunks.append([])
+            total = 0
+        chunks[-1].append(row)
+        total += _size(row)
+    for number, chunk in enumerate(chunks):
+        size = sum(map(_size, chunk)) + _ROW_BYTES
+        if blocks[-1].parts and blocks[-1].size + size > FEEDBACK_BLOCK_BYTES_MAX:
+            blocks.append(_Block())
+        block = blocks[-1]
+        block.rows += chunk
+        block.parts.append(Part(seq, number, len(chunks)))
+        block.size += size
+
+
+def _records(finished: list[Finished]) -> Iterator[o.Records]:
+    """Results, changes and dead letters, in seq order."""
+    if not finished:
+        return
+    results = [(txn.id, txn.result) for txn in finished]
+    changes = [change for txn in finished for change in txn.changes]
+    letters = [txn.letter for txn in finished if txn.letter is not None]
+    for topic, rows in ((o.RESULTS, results), (o.CHANGES, changes), (o.DEAD_LETTERS, letters)):
+        if rows:
+            keys = Ragged.of([key for key, _ in rows])
+            yield o.Records(topic, keys, Ragged.of([value or b"" for _, value in rows]))

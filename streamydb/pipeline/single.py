@@ -1,0 +1,293 @@
+"""`grouping=single`: every transaction its own group, locks held over batches, nothing planned.
+
+The reference implementation of the locking protocol. A batch, with the pure classes alone:
+
+    parse_transactions(..., shards, whole=True), parse_feedback(values, config)  -> Routed
+    SingleShard(config, shard, blobs, store, tables, limit).step(blocks)         -> Emitted
+    Gatherer(config, proc, blobs, changes_partitions).step(blocks)               -> outputs.Records
+
+Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may
+come in any order, feedback late, twice, and in any order between shards. ``config.grouping`` is
+"single". When all is at rest, ``decode_meta(shard_blobs.get("meta")).unresolved`` is empty, the
+gatherers' index (`txn_processor.gather.GatherState` in blob "gather") has nothing waiting, and the
+values are in ``meta.values`` as in planner mode.
+
+Protocol. Every shard sorts all records and numbers them alike. It enqueues each transaction for
+the locks that live there, keys by their hash and the id in its home shard, in seq order. A granted
+lock goes to the transaction's executing partition (its home shard's number) with the value under
+it; a writer holds it until its feedback is applied. Whether an id was used before depends on the
+order alone and is decided on release; the original's verdict may still be on its way, and that is
+what a repetition waits for at the lock of its id.
+
+Every part of the feedback is told to every shard, so all know which transactions are resolved and
+release up to the same limits in the same batch. Nothing depends on that: the order is the same
+whoever is ahead, and a gatherer takes payload and grants in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from streamydb.columns import Array, Ragged, Table
+from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.locks import LockTable
+from streamydb.key_processor.repeats import Repeats
+from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
+from streamydb.limits import IN_FLIGHT_MAX, LOCK_QUEUE_MAX
+from streamydb.pipeline.blocks import open_block, resolved_block, single_block
+from streamydb.pipeline.gatherer import Gatherer
+from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
+from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
+from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.compile import parse_ints
+from streamydb.txn_processor.messages import (
+    Granted,
+    Part,
+    Payload,
+    Released,
+    decode_list,
+    id_lock,
+    is_id_lock,
+    key_lock,
+    locked_name,
+)
+
+__all__ = ["Gatherer", "SingleShard"]
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """What one executing partition gets."""
+
+    payloads: list[Payload] = field(default_factory=list)
+    grants: list[Granted] = field(default_factory=list)
+
+
+class SingleShard:
+    """One shard within one micro-batch."""
+
+    def __init__(
+        self,
+        config: ShardConfig,
+        shard: int,
+        blobs: BlobStore,
+        store: ValueStore,
+        tables: IdTables,
+        limit: int,
+    ) -> None:
+        """Load the state from ``blobs``, or begin a new database; release at most ``limit``.
+
+        Raises:
+            ConfigurationError: the state was made with another configuration.
+
+        """
+        data = blobs.get("meta")
+        if data is None:
+            sorter, values = SorterState(config.partitions), ValuesState()
+            self._meta = SingleMeta(config, sorter, values, IdWindowState(config.id_window))
+        else:
+            self._meta = decode_meta(data)
+            if self._meta.config != config:
+                raise ConfigurationError(mismatch(self._meta.config, config))
+        self._shard = shard
+        self._blobs = blobs
+        self._limit = limit
+        self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
+        self._values = ShardValues(self._meta.values, blobs, store)
+        self._locks = LockTable(self._meta.locks)
+        self._repeats = Repeats(IdWindow(self._meta.ids, blobs, tables))
+        self._out: dict[int, _Outbox] = {}
+
+    def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
+        """Process the blocks of one micro-batch; yields what the executing partitions get."""
+        meta = self._meta
+        released: list[Released] = []
+        parts: list[tuple[int, Part]] = []
+        for block in blocks:
+            header, arrays = open_block(block)
+            if header["kind"] == "records":
+                self._sorter.add(Table.unflatten(arrays))
+            elif header["incarnation"] == meta.config.incarnation:
+                parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
+                if header["kind"] == "released":
+                    released += decode_list(header["rows"], Released)
+        self._apply(released)
+        self._conclude(parts)
+        self._release()
+        self._grant()
+        self._sorter.save()
+        for proc, box in sorted(self._out.items()):
+            yield Emitted(proc, single_block(box.payloads, box.grants), meta.seq)
+        yield from self._resolve()
+        self._blobs.put("meta", msgspec.msgpack.encode(meta))
+
+    def _apply(self, released: list[Released]) -> None:
+        """Free the locks that come back, and apply what was written under them.
+
+        A lock is granted again only afterwards, so no key is written twice.
+        """
+        writes: list[Released] = []
+        verdicts: list[Released] = []
+        for row in sorted(released, key=lambda row: (row.seq, row.lock)):
+            self._must_be_released(row.seq)
+            if self._locks.release(row.lock, row.seq) and row.wrote:
+                (verdicts if is_id_lock(row.lock) else writes).append(row)
+        self._values.apply(_writes_table(writes))
+        self._repeats.conclude([(row.seq, row.value or b"") for row in verdicts])
+
+    def _must_be_released(self, seq: int) -> None:
+        if seq > self._meta.seq:
+            raise InvariantViolation(f"feedback of transaction {seq} before it was released")
+
+    def _conclude(self, parts: list[tuple[int, Part]]) -> None:
+        """Note which shards have the feedback of which transactions."""
+        meta = self._meta
+        for shard, part in sorted(parts, key=lambda item: (item[1].seq, item[0], item[1].chunk)):
+            self._must_be_released(part.seq)
+            if part.seq <= meta.resolved:
+                continue
+            txn = meta.unresolved[part.seq - meta.resolved - 1]
+            name = (shard, part.chunk)
+            if part.chunks > 1 and name not in txn.chunks:
+                txn.chunks = [*txn.chunks, name]
+            if part.chunks == 1 or sum(s == shard for s, _ in txn.chunks) == part.chunks:
+                txn.missing &= ~(1 << shard)
+        done = 0
+        while done < len(meta.unresolved) and not meta.unresolved[done].missing:
+            meta.resolved_ts = meta.unresolved[done].ts
+            done += 1
+        meta.resolved += done
+        del meta.unresolved[:done]
+
+    def _release(self) -> None:
+        """Release records and enqueue them, unless too much is under way."""
+        meta = self._meta
+        limit = min(self._limit, IN_FLIGHT_MAX - len(meta.unresolved))
+        if limit <= 0 or len(self._locks) >= LOCK_QUEUE_MAX:
+            return
+        released = self._sorter.release(limit)
+        if released is None:
+            return
+        released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
+        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        payloads = self._payloads(released, at_home)
+        self._enqueue(released, payloads)
+        self._box(self._shard).payloads += payloads.values()
+        meta.seq += len(released)
+
+    def _payloads(self, released: Table, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
+        """The records whose ids live here, by seq, without their keys; ids are remembered."""
+        home = released.children["home"][1]
+        own = Table({name: released.cols[name][at_home] for name in _COLUMNS})
+        own.cols["payload"] = home.cols["payload"]
+        found = self._repeats.find(own, self._meta.seq, self._meta.resolved)
+        self._meta.repeats.update(found.original)
+        columns = (own.cols[name].tolist() for name in ("seq", "ts", "part", "off", "kind"))
+        rows = zip(
+            *columns, home.cols["code"].tolist(), home.texts["id"].tolist(),
+            home.texts["raw"].tolist(), strict=True,
+        )
+        return {
+            seq: Payload(seq, ts, part, off, kind, code, found.kind.get(seq, 0), id_, raw, [])
+            for seq, ts, part, off, kind, code, id_, raw in rows
+        }
+
+    def _enqueue(self, released: Table, payloads: dict[int, Payload]) -> None:
+        """Let every transaction wait for the locks that live here, in seq order."""
+        shards = np.uint64(self._meta.config.shards)
+        counts, keys = released.children["keys"]
+        touched = zip(
+            keys.texts["key"].tolist(), keys.cols["write"].astype(bool).tolist(),
+            (keys.cols["hash"] % shards).tolist(), strict=True,
+        )
+        columns = (released.cols[name].tolist() for name in ("seq", "ts", "part", "off"))
+        homes = (released.cols["id0"] % shards).tolist()
+        for seq, ts, part, off, home, count in zip(*columns, homes, counts.tolist(), strict=True):
+            own = [next(touched) for _ in range(count)]
+            missing = 1 << home
+            for key, write, owner in own:
+                if write:
+                    missing |= 1 << owner
+                if owner == self._shard:
+                    self._locks.enqueue(key_lock(key), seq, write=write)
+            payload = payloads.get(seq)
+            if payload is not None:
+                payload.keys = own
+                if payload.kind != p.REJECTED:
+                    self._locks.enqueue(id_lock(payload.id), seq, write=True)
+            self._meta.unresolved.append(Unresolved(ts, part, off, home, missing))
+
+    def _grant(self) -> None:
+        """Send every lock that is granted now, with what lies under it, to its transaction."""
+        granted = self._locks.grant()
+        keys = [(seq, lock) for seq, lock in granted if not is_id_lock(lock)]
+        values = self._read([locked_name(lock) for _, lock in keys])
+        for (seq, lock), (value, version) in zip(keys, values, strict=True):
+            self._send(Granted(seq, lock, value, version))
+        for seq, lock in granted:
+            if is_id_lock(lock):
+                original = self._meta.repeats.pop(seq, None)
+                verdict = None
+                if original is not None:
+                    verdict = self._repeats.verdict(locked_name(lock), original)
+                self._send(Granted(seq, lock, verdict, 0))
+
+    def _read(self, keys: list[bytes]) -> list[tuple[bytes | None, int]]:
+        """Canonical values and versions of keys."""
+        if not keys:
+            return []
+        found = self._values.read(Ragged.of(keys))
+        columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
+        rows = zip(*columns, found.texts["text"].tolist(), strict=True)
+        return [
+            (None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version)
+            for tag, number, version, text in rows
+        ]
+
+    def _send(self, grant: Granted) -> None:
+        txn = self._meta.unresolved[grant.seq - self._meta.resolved - 1]
+        self._box(txn.home).grants.append(grant)
+
+    def _box(self, proc: int) -> _Outbox:
+        return self._out.setdefault(proc, _Outbox())
+
+    def _resolve(self) -> Iterator[Emitted]:
+        """Say up to where everything is written and applied, when that has changed."""
+        meta = self._meta
+        offsets = self._sorter.covered()
+        for txn in meta.unresolved:
+            offsets[txn.part] = min(offsets[txn.part], txn.off)
+        if not meta.resolved or (meta.resolved, offsets) == meta.shown:
+            return
+        meta.shown = (meta.resolved, offsets)
+        if self._shard == 0:
+            shown = {str(q): offset for q, offset in sorted(offsets.items())}
+            value = msgspec.json.encode(
+                {"resolved": meta.resolved, "ts_ms": meta.resolved_ts, "offsets": shown}
+            )
+            yield Emitted(0, resolved_block(value), -meta.resolved)
+
+
+_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
+
+
+def _writes_table(writes: list[Released]) -> Table:
+    """Writes as `ShardValues.apply` takes them."""
+    texts = Ragged.of([row.value or b"" for row in writes])
+    tags, numbers = parse_ints(texts.data, texts.offsets)
+    absent = tags == p.ABSENT
+    version = np.array([row.seq for row in writes], np.int64)
+    opaque = [b"" if tag == p.INT else text for tag, text in zip(tags, texts.tolist(), strict=True)]
+    cols: dict[str, Array] = {
+        "tag": tags, "number": numbers, "version": np.where(absent, 0, version)
+    }
+    keys = Ragged.of([locked_name(row.lock) for row in writes])
+    return Table(cols, {"key": keys, "text": Ragged.of(opaque)})

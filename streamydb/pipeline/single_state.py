@@ -1,0 +1,53 @@
+"""What a shard remembers with `grouping=single`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streamydb.key_processor.idwindow import IdWindowState
+from streamydb.key_processor.locks import Lock
+from streamydb.key_processor.values import ValuesState
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.sorter.core import SorterState
+
+__all__ = ["SingleMeta", "Unresolved", "decode_meta"]
+
+
+class Unresolved(msgspec.Struct, array_like=True, gc=False):
+    """A released transaction after the last resolved one.
+
+    ``home``: its home shard and executing partition. ``missing``: a bit per shard whose feedback
+    has not come; ``chunks``: (shard, chunk) that have come of those in several chunks.
+    """
+
+    ts: int
+    part: int
+    off: int
+    home: int
+    missing: int
+    chunks: list[tuple[int, int]] = []
+
+
+class SingleMeta(msgspec.Struct):
+    """Everything small that a shard remembers.
+
+    ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``: waiting repetitions, by
+    seq, of which seq.
+    """
+
+    config: ShardConfig
+    sorter: SorterState
+    values: ValuesState
+    ids: IdWindowState
+    seq: int = 0
+    resolved: int = 0
+    resolved_ts: int = 0
+    shown: tuple[int, dict[int, int]] = (0, {})
+    unresolved: list[Unresolved] = []
+    locks: dict[bytes, Lock] = {}
+    repeats: dict[int, int] = {}
+
+
+def decode_meta(data: bytes) -> SingleMeta:
+    """What a shard remembered, from its blob "meta"."""
+    return msgspec.msgpack.decode(data, type=SingleMeta)

@@ -1,0 +1,147 @@
+"""Execute one gathered transaction on Python objects, and make its records: `grouping=single`.
+
+The same executor (`core`), the same record encoders as the rest of the package, no kernel: the
+reference that the planner's path is measured against.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec import Raw
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.errors import InvariantViolation
+from streamydb.records.change import CONNECTOR
+from streamydb.txn_processor import core
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
+from streamydb.txn_processor.gather import Gathered
+from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
+from streamydb.txn_processor.result import Position, copy_of, encode
+
+__all__ = ["Finished", "execute_gathered"]
+
+_NULL = Raw(b"null")
+
+
+@dataclass(slots=True)
+class Finished:
+    """What a transaction did: its records, and what each shard gets back.
+
+    ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
+    always among them, with nothing to release when the record was rejected.
+    """
+
+    seq: int
+    id: bytes
+    result: bytes
+    changes: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    letter: tuple[bytes, bytes] | None = None
+    releases: dict[int, list[Released]] = field(default_factory=dict)
+
+
+def execute_gathered(gathered: Gathered, database: str, home: int) -> Finished:
+    """Execute a complete transaction whose id lives on shard ``home``."""
+    payload = gathered.payload
+    position = (payload.seq, payload.ts, payload.part, payload.off)
+    if payload.kind == p.REJECTED:
+        return _rejected(payload, position, home)
+    if payload.duplicate == REUSED:
+        result = encode(payload.id, position, "rejected", errors.ID_REUSED, [], {})
+        return _finished(payload, result, core.Verdict(), home, None)
+    if payload.duplicate != NOT_A_DUPLICATE:
+        original = gathered.grants[id_lock(payload.id)].value
+        if original is None:
+            raise InvariantViolation(f"transaction {payload.seq} repeats one without a result")
+        return _finished(payload, copy_of(original, position), core.Verdict(), home, None)
+    return _executed(gathered, position, database, home)
+
+
+def _rejected(payload: Payload, position: Position, home: int) -> Finished:
+    code = p.REJECT_CODES[payload.code]
+    raw = payload.raw[1:] if payload.raw[:1] == b"\1" else None
+    letter = _letter(payload, raw, code, None)
+    result = encode(payload.id, position, "rejected", code, [], {})
+    return Finished(payload.seq, payload.id, result, [], letter, {home: []})
+
+
+def _letter(
+    payload: Payload, raw: bytes | None, code: str, error: str | None
+) -> tuple[bytes, bytes]:
+    source = r.Source(payload.part, payload.off)
+    letter = r.dead_letter(
+        raw, seq=payload.seq, ts_ms=payload.ts, code=code, id=payload.id.decode() or None,
+        source=source, error=error,
+    )
+    return r.dead_letter_key(source), r.encode_dead_letter(letter)
+
+
+def _executed(gathered: Gathered, position: Position, database: str, home: int) -> Finished:
+    payload = gathered.payload
+    txn = r.decode(payload.raw)
+    if not isinstance(txn, r.Transaction):
+        raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
+
+    def look(key: str) -> core.Value:
+        grant = gathered.grants[key_lock(key.encode())]
+        return grant.value, grant.version
+
+    def size(reads: dict[str, bytes | None]) -> int:
+        return len(encode(payload.id, position, "committed", None, [], reads))
+
+    letter = None
+    try:
+        verdict = core.execute(txn, look, size)
+    except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
+        verdict = core.Verdict(errors.INTERNAL)
+        letter = _letter(payload, payload.raw, errors.INTERNAL, type(error).__name__)
+    status = "committed" if verdict.code is None else "aborted"
+    result = encode(payload.id, position, status, verdict.code, verdict.failed, verdict.reads)
+    remembered = result if verdict.code is not None or verdict.reads else None
+    finished = _finished(payload, result, verdict, home, remembered)
+    finished.changes = _changes(payload, verdict.writes, database)
+    finished.letter = letter
+    return finished
+
+
+def _finished(
+    payload: Payload, result: bytes, verdict: core.Verdict, home: int, remembered: bytes | None
+) -> Finished:
+    """Give every written key's lock back, written or not, and that of the id."""
+    after = {write.key.encode(): write.after for write in verdict.writes}
+    releases: dict[int, list[Released]] = {home: []}
+    for key, written, owner in payload.keys:
+        if written:
+            row = Released(payload.seq, key_lock(key), key in after, after.get(key))
+            releases.setdefault(owner, []).append(row)
+    lock = id_lock(payload.id)
+    releases[home].append(Released(payload.seq, lock, remembered is not None, remembered))
+    return Finished(payload.seq, payload.id, result, releases=releases)
+
+
+def _changes(
+    payload: Payload, writes: list[core.Write], database: str
+) -> list[tuple[bytes, bytes | None]]:
+    source = r.ChangeSource(CONNECTOR, database, payload.part, payload.off, payload.seq)
+    name = payload.id.decode()
+    found: list[tuple[bytes, bytes | None]] = []
+    for index, write in enumerate(writes, start=1):
+        change = r.Change(
+            op="d" if write.after is None else "c" if write.before is None else "u",
+            before=_raw(write.before),
+            after=_raw(write.after),
+            ts_ms=payload.ts,
+            source=source,
+            transaction=r.ChangeTransaction(name, index, index),
+        )
+        key = write.key.encode()
+        found.append((key, r.encode_change(change)))
+        if write.after is None:
+            found.append((key, None))
+    return found
+
+
+def _raw(value: bytes | None) -> Raw:
+    return _NULL if value is None else Raw(value)

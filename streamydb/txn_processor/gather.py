@@ -1,0 +1,158 @@
+"""The TransactionGatherer: collects what a transaction needs, over as many batches as it takes.
+
+A transaction is complete when its payload has come and every lock that it needs has been granted:
+one per key, and that of its id when it is valid. What waits is kept in blobs of a few transactions
+each, written once when it arrives and read once when the transaction is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.limits import IN_FLIGHT_MAX
+from streamydb.txn_processor import program as p
+from streamydb.txn_processor.messages import Arrived, Granted, Payload, id_lock, key_lock
+
+__all__ = ["GatherState", "Gathered", "TransactionGatherer", "Waiting", "needed_locks"]
+
+_INDEX = "gather"
+_BLOB_TRANSACTIONS = 64
+_UNKNOWN = -1
+
+
+class Waiting(msgspec.Struct, array_like=True, gc=False):
+    """A transaction of which not everything has come.
+
+    ``wanted``: how many locks it needs, -1 before its payload has come. ``got``: how many it has.
+    ``blobs``: the numbers of the blobs that hold what came in earlier batches.
+    """
+
+    wanted: int
+    got: int
+    blobs: list[int]
+
+
+class GatherState(msgspec.Struct):
+    """The index: waiting transactions by seq, and how many of them each blob holds things of."""
+
+    waiting: dict[int, Waiting] = {}
+    blobs: dict[int, int] = {}
+    next_blob: int = 0
+
+
+@dataclass(slots=True)
+class Gathered:
+    """A complete transaction: its payload, and what lies under each of its locks."""
+
+    payload: Payload
+    grants: dict[bytes, Granted]
+
+
+def needed_locks(payload: Payload) -> list[bytes]:
+    """The locks that a transaction waits for."""
+    locks = [key_lock(key) for key, _, _ in payload.keys]
+    return locks if payload.kind == p.REJECTED else [*locks, id_lock(payload.id)]
+
+
+class TransactionGatherer:
+    """Gathers for one executing partition within one step: add, then complete, then save."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        """Continue from the index and the blobs in ``blobs``."""
+        data = blobs.get(_INDEX)
+        self.state = GatherState() if data is None else _decode_index(data)
+        self._blobs = blobs
+        self._fresh: dict[int, Arrived] = {}
+        self._loaded: dict[int, dict[int, Arrived]] = {}
+
+    def add(self, payloads: Iterable[Payload], grants: Iterable[Granted]) -> None:
+        """Take what has arrived, in any order."""
+        for payload in payloads:
+            self._waiting(payload.seq).wanted = len(needed_locks(payload))
+            self._fresh[payload.seq].payloads.append(payload)
+        for grant in grants:
+            self._waiting(grant.seq).got += 1
+            self._fresh[grant.seq].grants.append(grant)
+
+    def complete(self) -> list[Gathered]:
+        """The transactions that are complete now, in seq order; they are waiting no longer.
+
+        Raises:
+            InvariantViolation: a transaction was granted what it does not need.
+
+        """
+        found = []
+        for seq in sorted(self._fresh):
+            waiting = self.state.waiting[seq]
+            if waiting.wanted == waiting.got:
+                found.append(self._take(seq, waiting))
+        return found
+
+    def save(self) -> None:
+        """Put what still waits into blobs.
+
+        Raises:
+            InvariantViolation: more waits than shards may release.
+
+        """
+        if len(self.state.waiting) > IN_FLIGHT_MAX:
+            raise InvariantViolation(f"{len(self.state.waiting)} transactions wait for grants")
+        rest = sorted(self._fresh)
+        for at in range(0, len(rest), _BLOB_TRANSACTIONS):
+            self._put(rest[at : at + _BLOB_TRANSACTIONS])
+        self._fresh = {}
+        self._blobs.put(_INDEX, msgspec.msgpack.encode(self.state))
+
+    def _waiting(self, seq: int) -> Waiting:
+        if seq not in self._fresh:
+            self._fresh[seq] = Arrived([], [])
+        return self.state.waiting.setdefault(seq, Waiting(_UNKNOWN, 0, []))
+
+    def _take(self, seq: int, waiting: Waiting) -> Gathered:
+        """Everything that has come for a transaction, which is then forgotten."""
+        parts = [self._load(number)[seq] for number in waiting.blobs]
+        parts.append(self._fresh.pop(seq))
+        for number in waiting.blobs:
+            self._forget_one(number)
+        del self.state.waiting[seq]
+        payloads = [payload for part in parts for payload in part.payloads]
+        grants = {grant.lock: grant for part in parts for grant in part.grants}
+        if len(payloads) != 1 or grants.keys() != set(needed_locks(payloads[0])):
+            raise InvariantViolation(f"the grants of transaction {seq} are not what it needs")
+        return Gathered(payloads[0], grants)
+
+    def _load(self, number: int) -> dict[int, Arrived]:
+        if number not in self._loaded:
+            data = self._blobs.get(_name(number))
+            if data is None:
+                raise InvariantViolation(f"the blob {_name(number)} is missing from the state")
+            self._loaded[number] = msgspec.msgpack.decode(data, type=dict[int, Arrived])
+        return self._loaded[number]
+
+    def _forget_one(self, number: int) -> None:
+        self.state.blobs[number] -= 1
+        if not self.state.blobs[number]:
+            del self.state.blobs[number]
+            self._blobs.delete(_name(number))
+
+    def _put(self, seqs: list[int]) -> None:
+        number = self.state.next_blob
+        self.state.next_blob += 1
+        data = msgspec.msgpack.encode({seq: self._fresh[seq] for seq in seqs})
+        self._blobs.put(_name(number), data)
+        self.state.blobs[number] = len(seqs)
+        for seq in seqs:
+            self.state.waiting[seq].blobs.append(number)
+
+
+def _name(number: int) -> str:
+    return f"gather/{number}"
+
+
+def _decode_index(data: bytes) -> GatherState:
+    return msgspec.msgpack.decode(data, type=GatherState)

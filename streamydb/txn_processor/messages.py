@@ -1,0 +1,131 @@
+"""What travels between shards and executing partitions in `grouping=single`, as plain objects.
+
+Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
+`Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
+written under it) and `Part` (which transactions a block of feedback finishes at its shard).
+
+Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from streamydb.errors import RecordError
+
+__all__ = [
+    "Arrived",
+    "Granted",
+    "Part",
+    "Payload",
+    "Released",
+    "decode_list",
+    "encode_list",
+    "id_lock",
+    "is_id_lock",
+    "key_lock",
+    "locked_name",
+]
+
+T = TypeVar("T")
+_KEY: Final = b"k"
+_ID: Final = b"i"
+
+
+def key_lock(key: bytes) -> bytes:
+    """The lock of a user's key (UTF-8)."""
+    return _KEY + key
+
+
+def id_lock(id_: bytes) -> bytes:
+    """The lock of a transaction's id (UTF-8): so that two records with one id run one by one."""
+    return _ID + id_
+
+
+def is_id_lock(name: bytes) -> bool:
+    """Whether a lock is that of an id."""
+    return name.startswith(_ID)
+
+
+def locked_name(name: bytes) -> bytes:
+    """The key or id of a lock."""
+    return name[1:]
+
+
+class Payload(msgspec.Struct, array_like=True, gc=False):
+    """A released record: its place in the order and in the log, and what it says.
+
+    ``kind``, ``code``: as compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE,
+    WINDOW_DUPLICATE or REUSED (see `execution`). ``raw``: the record's value; of a rejected one the
+    form that `compile` gives it. ``keys``: (key, written, owning shard) in order of first touch.
+    """
+
+    seq: int
+    ts: int
+    part: int
+    off: int
+    kind: int
+    code: int
+    duplicate: int
+    id: bytes
+    raw: bytes
+    keys: list[tuple[bytes, bool, int]]
+
+
+class Granted(msgspec.Struct, array_like=True, gc=False):
+    """A lock that a transaction was given: the key's value (None: absent) and version.
+
+    Under the lock of an id: the original's result when the transaction repeats one, else None.
+    """
+
+    seq: int
+    lock: bytes
+    value: bytes | None
+    version: int
+
+
+class Released(msgspec.Struct, array_like=True, gc=False):
+    """A lock that a transaction gives back: the value that it ``wrote`` (None: deleted), if any.
+
+    Under the lock of an id: the result, where it is not that of a plain commit.
+    """
+
+    seq: int
+    lock: bytes
+    wrote: bool
+    value: bytes | None
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """Chunk ``chunk`` of ``chunks`` of all that transaction ``seq`` has to say to one shard."""
+
+    seq: int
+    chunk: int
+    chunks: int
+
+
+class Arrived(msgspec.Struct, array_like=True, gc=False):
+    """What has come for some transactions."""
+
+    payloads: list[Payload]
+    grants: list[Granted]
+
+
+def encode_list(items: list[Any]) -> bytes:
+    """Messages as bytes."""
+    return msgspec.msgpack.encode(items)
+
+
+def decode_list(data: bytes, kind: type[T]) -> list[T]:
+    """Messages of one kind from bytes.
+
+    Raises:
+        RecordError: they are not such messages.
+
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=list[kind])  # type: ignore[valid-type]
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"not a list of {kind.__name__}: {error}") from error
