@@ -81,7 +81,7 @@ class Parser:
             return
         log = batch.filter(pa.array(~fed)) if fed.any() else batch
         partitions, offsets, append_ms = (log.column(i).to_numpy() for i in (1, 2, 3))
-        values = log.column(4).to_pylist()
+        values = _ragged(log.column(4))
         config = self._config
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
@@ -255,6 +255,17 @@ def arrow_records(records: o.Records, database: str) -> pa.RecordBatch:
         pa.repeat(partition, n),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
+
+
+def _ragged(texts: pa.Array) -> Ragged | list[bytes | None]:
+    """An Arrow array of byte strings; a list if one is null. The data is not copied."""
+    if texts.null_count or not len(texts):
+        found: list[bytes | None] = texts.to_pylist()
+        return found
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return Ragged(raw, bounds)
 
 
 def _texts(texts: Ragged) -> pa.Array:

@@ -51,6 +51,6 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for key, value in (extra or {}).items():
-        if not key.startswith(("spark.driver", "spark.executor", "spark.local", "spark.ui")):
+        if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     return spark

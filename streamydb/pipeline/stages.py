@@ -34,8 +34,8 @@ class Routed:
 
 
 def parse_transactions(
-    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None],
-    shards: int, *, whole: bool = False,
+    partitions: Array, offsets: Array, append_ms: Array,
+    values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
 ) -> Iterator[Routed]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
@@ -44,7 +44,8 @@ def parse_transactions(
     table = compile_records(partitions, offsets, append_ms, values)
     if whole:
         home = table.children["home"][1]
-        raws = zip(table.cols["kind"].tolist(), values, home.texts["raw"].tolist(), strict=True)
+        given = values.tolist() if isinstance(values, Ragged) else values
+        raws = zip(table.cols["kind"].tolist(), given, home.texts["raw"].tolist(), strict=True)
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )

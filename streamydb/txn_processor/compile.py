@@ -26,6 +26,7 @@ from streamydb.jit import kernel
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.program import REJECT_CODES
+from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]
 
@@ -107,38 +108,6 @@ class _Builder:
             self.steps += steps
             self.operands += operands
 
-    def adds(self, txn: r.Transaction) -> bool:
-        """Add a transaction that only adds integers, the commonest kind; False when it is not one.
-        """
-        steps = []
-        for index, update in enumerate(txn.updates):
-            if type(update) is not r.Add:
-                return False
-            low, high, by = update.min, update.max, update.by
-            flags = 0
-            if low is _UNSET:
-                low = 0
-            else:
-                flags = p.HAS_LOW
-            if high is _UNSET:
-                high = 0
-            else:
-                flags |= p.HAS_HIGH
-            if type(by) is not int or type(low) is not int or type(high) is not int:
-                return False
-            steps.append(_PACK(by, low, high, index, index, p.ADD, flags, 0, 0, 0))
-        count = len(steps)
-        self.keys += [update.key for update in txn.updates]
-        self.writes += [1] * count
-        self.key_counts.append(count)
-        self.kind.append(p.SIMPLE)
-        self.ids.append(txn.id.encode())
-        self.code.append(0)
-        self.raws.append(b"")
-        self.step_counts.append(count)
-        self.steps += steps
-        return True
-
     def rejection(self, rejection: r.Rejection, raw: bytes | None) -> None:
         """Add a record that is not a valid transaction."""
         self.kind.append(p.REJECTED)
@@ -158,6 +127,25 @@ class _Builder:
         self.raws.append(b"")
         self.key_counts.append(0)
         self.step_counts.append(0)
+
+    def table(self) -> Table:
+        """The records as a table like that of `_plain`."""
+        kind = np.array(self.kind, np.uint8)
+        markers = np.array(self.markers, np.int64).reshape(-1, 3)
+        numbers = {"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}
+        keys = Table(
+            {"write": np.array(self.writes, np.uint8)},
+            {"key": Ragged.of([key.encode() for key in self.keys])},
+        )
+        home = Table(
+            {"code": np.array(self.code, np.uint8)},
+            {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
+            {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
+        )
+        return _table(
+            kind, (np.array(self.key_counts, np.int64), keys), home,
+            ((kind == p.MARKER).astype(np.int64), Table(numbers)),
+        )
 
 
 def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
@@ -237,7 +225,7 @@ def _updates(
 
 
 def compile_records(
-    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None]
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged
 ) -> Table:
     """Compile one batch of log records, in the order given.
 
@@ -248,69 +236,65 @@ def compile_records(
         values: the records' values.
 
     """
+    texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
+    scanned = scan(texts)
+    records = _plain(scanned)
+    if not scanned.plain.all():
+        rest = np.flatnonzero(~scanned.plain)
+        other = _compile_with_care([values[row] for row in rest.tolist()])
+        order = np.empty(len(texts), np.int64)
+        order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
+        order[rest] = len(records) + np.arange(len(rest))
+        records = Table.concat([records, other]).take(order)
+    home = records.children["home"][1]
+    home.cols["payload"] = hash_ragged(texts, PAYLOAD_SEED)
+    records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
+    records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
+    records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
+    return records
+
+
+def _compile_with_care(values: Sequence[bytes | None]) -> Table:
+    """Whatever is not plain, record by record."""
     builder = _Builder()
-    decode, builder_adds, transaction = r.decode, builder.adds, r.Transaction
     for row, raw in enumerate(values):
-        item = decode(raw)
-        if type(item) is transaction:
-            plain = not (item.asserts or item.checks or item.reads)
-            if not (plain and builder_adds(item)):
-                builder.transaction(item, raw or b"")
-        elif type(item) is r.Marker:
+        item = r.decode(raw)
+        if isinstance(item, r.Transaction):
+            builder.transaction(item, raw or b"")
+        elif isinstance(item, r.Marker):
             builder.marker(row, item)
-        elif isinstance(item, r.Rejection):
+        else:
             builder.rejection(item, raw)
-    return _table(builder, partitions, offsets, append_ms, values)
+    return builder.table()
 
 
-def _texts(values: list[str]) -> Ragged:
-    """UTF-8 of many strings at once when all are ASCII, else one by one."""
-    joined = "".join(values)
-    if not joined.isascii():
-        return Ragged.of([value.encode() for value in values])
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    return Ragged(np.frombuffer(bytearray(joined, "ascii"), np.uint8), starts_of(lengths))
+def _plain(s: Scanned) -> Table:
+    """The table of records that were compiled straight from their bytes."""
+    n = len(s.ids)
+    keys = Table({"write": s.writes}, {"key": s.keys})
+    none = Table({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
+    home = Table(
+        {"code": np.zeros(n, np.uint8)}, {"id": s.ids, "raw": Ragged.empty(n)},
+        {"steps": (s.step_counts, s.steps)},
+    )
+    return _table(np.zeros(n, np.uint8), (s.key_counts, keys), home, (np.zeros(n, np.int64), none))
 
 
 def _table(
-    b: _Builder, partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None]
+    kind: Array, keys: tuple[Array, Table], home: Table, markers: tuple[Array, Table]
 ) -> Table:
-    kind = np.array(b.kind, np.uint8)
-    ids = Ragged.of(b.ids)
-    payload = hash_ragged(Ragged.of([value or b"" for value in values]), PAYLOAD_SEED)
-    keys = _texts(b.keys)
-    is_marker = kind == p.MARKER
+    """Records with the hashes of their ids and keys."""
+    ids = home.texts["id"]
     has_id = ids.lengths() > 0
-    markers = np.array(b.markers, np.int64).reshape(-1, 3)
-    home = Table(
-        {"code": np.array(b.code, np.uint8), "payload": payload},
-        {"id": ids, "raw": Ragged.of(b.raws)},
-        {"steps": (np.array(b.step_counts, np.int64), _steps(b))},
-    )
+    keys[1].cols["hash"] = hash_ragged(keys[1].texts["key"], KEY_SEED)
     return Table(
         {
-            "part": np.ascontiguousarray(partitions, np.int32),
-            "off": np.ascontiguousarray(offsets, np.int64),
-            "append": np.ascontiguousarray(append_ms, np.int64),
             "kind": kind,
-            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64),
-            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64),
+            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
+            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
         },
         {},
-        {
-            "keys": (
-                np.array(b.key_counts, np.int64),
-                Table(
-                    {"hash": hash_ragged(keys, KEY_SEED), "write": np.array(b.writes, np.uint8)},
-                    {"key": keys},
-                ),
-            ),
-            "home": (np.ones(len(kind), np.int64), home),
-            "marker": (
-                is_marker.astype(np.int64),
-                Table({"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}),
-            ),
-        },
+        {"keys": keys, "home": (np.ones(len(kind), np.int64), home), "marker": markers},
     )
 
 
