@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.errors import RecordError
-from streamydb.jit import kernel
+from streamydb.jit import copy_bytes, kernel
 
-__all__ = ["Array", "Bytes", "Ragged", "Table", "pack", "starts_of", "unpack"]
+__all__ = ["Array", "Bytes", "Ragged", "Table", "expand", "pack", "starts_of", "unpack"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -39,9 +39,7 @@ def _take_ragged(data: Bytes, offsets: Offsets, index: Offsets) -> tuple[Bytes, 
     out = np.empty(out_offsets[-1], np.uint8)
     for i in range(len(index)):
         at = out_offsets[i]
-        for j in range(offsets[index[i]], offsets[index[i] + 1]):
-            out[at] = data[j]
-            at += 1
+        copy_bytes(out, at, data, offsets[index[i]], out_offsets[i + 1] - at)
     return out, out_offsets
 
 
@@ -57,6 +55,12 @@ def _expand(starts: Offsets, counts: Offsets, index: Offsets) -> Offsets:
             out[at] = starts[i] + j
             at += 1
     return out
+
+
+def expand(starts: Array, counts: Array) -> Offsets:
+    """The positions of runs: ``starts[i]`` and the ``counts[i] - 1`` after it; in order of i."""
+    index = np.arange(len(starts))
+    return _expand(starts.astype(np.int64), counts.astype(np.int64), index)
 
 
 def starts_of(counts: Array) -> Offsets:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
-__all__ = ["inlined", "kernel"]
+__all__ = ["copy_bytes", "inlined", "kernel"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -25,3 +27,26 @@ def kernel(function: _F) -> _F:
 def inlined(function: _F) -> _F:
     """Compile a small helper that kernels call; LLVM inlines it where that pays."""
     return cast("_F", numba.njit(cache=True, nogil=True, inline="never")(function))
+
+
+def _copy_bytes(_context: Any, out: Any, at: Any, data: Any, start: Any, length: Any) -> Any:
+    """Type and code of `copy_bytes`; see numba's documentation of intrinsics."""
+    signature = types.void(out, types.intp, data, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        array, place, source, begin, count = arguments
+        target = context.make_array(out)(context, builder, array).data
+        origin = context.make_array(data)(context, builder, source).data
+        left, right = builder.gep(target, [place]), builder.gep(origin, [begin])
+        cgutils.raw_memcpy(builder, left, right, count, 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+copy_bytes = cast("Callable[[Any, int, Any, int, int], None]", intrinsic(_copy_bytes))
+"""In a kernel: ``out[at : at + length] = data[start : start + length]`` for arrays of bytes.
+
+Arguments: out, at, data, start, length. A plain memcpy: a loop over bytes costs several times as
+much, because the compiler must expect the arrays to overlap. Positions are not checked.
+"""

@@ -2,9 +2,10 @@
 
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come). Shard to executing partition:
-``grant``, ``resolved``. Executing partition to Kafka: records; ``feedback`` goes out as a record
-and comes back as a block. With `grouping=single` shards send ``single`` (payloads and grants), and
-the feedback is ``released``, of which other shards are told the ``parts``.
+``grant``, ``resolved``. Executing partition to formatting task: ``rows``, ``output``; ``feedback``
+goes out as a record and comes back as a block. With `grouping=single` shards send ``single``
+(payloads and grants), and the feedback is ``released``, of which other shards are told the
+``parts``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
+from streamydb.txn_processor.outputs import Records, Rows, formatted
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "feedback_block",
     "grant_block",
     "open_block",
+    "open_output",
+    "output_block",
     "parts_block",
     "records_block",
     "released_block",
@@ -88,6 +92,26 @@ def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
     names = ("incarnation", "shard", "parts")
     return pack({}, **{name: header[name] for name in names}, kind="parts", format=FORMAT)
+
+
+def output_block(item: Rows | Records) -> bytes:
+    """Outputs of an executing partition, for the task that formats them."""
+    if isinstance(item, Rows):
+        return pack(item.table.flatten(), topic=item.topic, kind="rows", format=FORMAT)
+    texts = Table({}, {"key": item.keys, "value": item.values})
+    header = {"topic": item.topic, "partition": item.partition}
+    return pack(texts.flatten(), **header, kind="output", format=FORMAT)
+
+
+def open_output(block: bytes, database: str) -> Records:
+    """The records of an output block of ``database``."""
+    header, arrays = open_block(block)
+    table = Table.unflatten(arrays)
+    if header["kind"] == "rows":
+        return formatted(Rows(header["topic"], table), database)
+    return Records(
+        header["topic"], table.texts["key"], table.texts["value"], 0, header["partition"]
+    )
 
 
 def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -15,14 +15,15 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from streamydb.columns import Ragged, Table, pack, unpack
+from streamydb.columns import Ragged
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
+from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.topics.names import TopicNames
-from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.outputs import Records, formatted
 
 __all__ = [
     "BLOCK_SCHEMA",
@@ -190,7 +191,7 @@ class GatherProcessor(StatefulProcessor):
         number = tokens(config.shards).index(key[0])
         gatherer = Gatherer(config, number, SparkBlobs(self._state), self._changes_partitions)
         for records in gatherer.step(bytes(row.block) for row in rows):
-            yield Row(token=key[0], dest=number, seq=0, block=_pack_records(records))
+            yield Row(token=key[0], dest=number, seq=0, block=output_block(records))
 
     def close(self) -> None:
         """Nothing to close."""
@@ -209,11 +210,12 @@ class Executor:
         """Collect the grants of this partition, execute them, and give the records out."""
         blocks = (block for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards
-        for records in execute(blocks, self._config, spreads, self._changes_partitions):
+        for item in execute(blocks, self._config, spreads, self._changes_partitions):
             if spreads == 1:
-                yield arrow_records(records, self._config.database)
+                database = self._config.database
+                yield arrow_records(formatted(item, database), database)
             else:
-                yield _blocks([(records.spread, 0, _pack_records(records))], spreads)
+                yield _blocks([(item.spread, 0, output_block(item))], spreads)
 
 
 class Explode:
@@ -227,22 +229,10 @@ class Explode:
         """Unpack block by block."""
         for batch in batches:
             for block in batch.column(3).to_pylist():
-                yield arrow_records(_unpack_records(block), self._database)
+                yield arrow_records(open_output(block, self._database), self._database)
 
 
-def _pack_records(records: o.Records) -> bytes:
-    texts = Table({}, {"key": records.keys, "value": records.values})
-    return pack(texts.flatten(), topic=records.topic, partition=records.partition)
-
-
-def _unpack_records(block: bytes) -> o.Records:
-    header, arrays = unpack(block)
-    texts = Table.unflatten(arrays).texts
-    key, value = texts["key"], texts["value"]
-    return o.Records(header["topic"], key, value, 0, header["partition"])
-
-
-def arrow_records(records: o.Records, database: str) -> pa.RecordBatch:
+def arrow_records(records: Records, database: str) -> pa.RecordBatch:
     """Records as rows for Spark's Kafka sink."""
     names = TopicNames(database)
     topics = (names.results, names.changes, names.feedback, names.deadletters)

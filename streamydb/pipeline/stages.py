@@ -81,8 +81,8 @@ def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Itera
 
 def execute(
     blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int
-) -> Iterator[o.Records]:
-    """Execute what one partition was granted; yields records, feedback last."""
+) -> Iterator[o.Rows | o.Records]:
+    """Execute what one partition was granted; yields outputs to be formatted, feedback last."""
     parts: dict[tuple[int, int], list[tuple[int, Table, Table]]] = {}
     for block in blocks:
         header, arrays = open_block(block)
@@ -95,7 +95,7 @@ def execute(
         parts.setdefault((header["plan"], header["proc"]), []).append((header["shard"], *grant))
     for (plan, proc), grants in sorted(parts.items(), key=lambda item: item[0]):
         outcome = execute_grants(sorted(grants, key=lambda grant: grant[0]))
-        yield from o.records_of(outcome, config.database, spreads)
+        yield from o.outputs_of(outcome, spreads)
         for shard, chunk, chunks, writes, verdicts in o.feedback_chunks(outcome, config.shards):
             header = {
                 "incarnation": config.incarnation, "shard": shard, "plan": plan, "proc": proc,

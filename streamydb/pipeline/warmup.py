@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
@@ -62,7 +63,8 @@ def _step(
             granted[emitted.proc].append(emitted.block)
     fed: list[bytes] = []
     for blocks in granted:
-        for records in execute(blocks, config, config.shards, 1):
+        for item in execute(blocks, config, config.shards, 1):
+            records = open_output(output_block(item), config.database)
             if records.topic == o.FEEDBACK:
                 fed += records.values.tolist()
     return fed

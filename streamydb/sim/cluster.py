@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
@@ -151,7 +152,8 @@ class Cluster:
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
     ) -> Iterator[o.Records]:
         if not self.single:
-            yield from execute(blocks, self.config, self.config.shards, 2)
+            for item in execute(blocks, self.config, self.config.shards, 2):
+                yield open_output(output_block(item), self.config.database)
         elif blocks:
             yield from Gatherer(self.config, number, gathered, 2).step(blocks)
 

@@ -62,7 +62,6 @@ class Outcome:
     reads: npt.NDArray[Any]
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, str] = field(default_factory=dict)
-    results: Ragged = field(default_factory=Ragged.empty)
 
 
 @dataclass(slots=True)

@@ -2,34 +2,30 @@
 record.
 
 The kernels write the same bytes that `streamydb.records` would encode; a test holds them against
-each
-other.
+each other. Rows come as tables that say everything about themselves, so that they can be formatted
+in another task than the one that executed.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, starts_of
-from streamydb.jit import kernel
+from streamydb.columns import Bytes, Ragged, Table, starts_of
+from streamydb.jit import copy_bytes, kernel
 
 __all__ = ["format_changes", "format_results", "json_strings"]
 
 Ints = npt.NDArray[np.int64]
-Records = npt.NDArray[Any]
+Parts = npt.NDArray[np.int32]
 
 _HEX = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 
 
 @kernel
 def _text(out: Bytes, at: int, data: Bytes, start: int, end: int) -> int:
-    for j in range(start, end):
-        out[at] = data[j]
-        at += 1
-    return at
+    copy_bytes(out, at, data, start, end - start)
+    return at + end - start
 
 
 @kernel
@@ -106,33 +102,24 @@ def json_strings(texts: Ragged) -> Ragged:
 
 
 @kernel
-def _value(
-    out: Bytes, at: int, tag: int, number: int, ref: int, data: Bytes, offsets: Ints
-) -> int:
+def _value(out: Bytes, at: int, tag: int, number: int, data: Bytes, start: int, end: int) -> int:
     if tag == 1:
         return _number(out, at, number)
     if tag == 2:
-        return _text(out, at, data, offsets[ref], offsets[ref + 1])
+        return _text(out, at, data, start, end)
     out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
     return at + 4
 
 
 @kernel
-def _value_bytes(tag: int, ref: int, offsets: Ints) -> int:
-    return offsets[ref + 1] - offsets[ref] if tag == 2 else 20
-
-
-@kernel
 def _results(
-    ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints, parts: Ints, offs: Ints,
-    special: Bytes, special_offsets: Ints, reads: Records, read_starts: Ints,
-    keys: Bytes, key_offsets: Ints, data: Bytes, offsets: Ints, pieces: Bytes, cuts: Ints,
+    ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints, parts: Parts, offs: Ints,
+    special: Bytes, special_offsets: Ints, starts: Ints, keys: Bytes, key_offsets: Ints,
+    tags: Bytes, numbers: Ints, texts: Bytes, text_offsets: Ints, pieces: Bytes, cuts: Ints,
 ) -> tuple[Bytes, Ints]:
     n = len(seqs)
     size = special_offsets[n] + (id_offsets[n] - id_offsets[0]) + n * (len(pieces) + 80)
-    for k in range(len(reads)):
-        size += key_offsets[reads[k].slot + 1] - key_offsets[reads[k].slot] + 3
-        size += _value_bytes(reads[k].tag, reads[k].ref, offsets)
+    size += key_offsets[len(tags)] + text_offsets[len(tags)] + 24 * len(tags)
     out = np.empty(size, np.uint8)
     bounds = np.zeros(n + 1, np.int64)
     at = 0
@@ -148,14 +135,15 @@ def _results(
         at = _text(out, at, pieces, cuts[2], cuts[3])
         at = _number(out, at, ts[i])
         at = _text(out, at, pieces, cuts[3], cuts[4])
-        for k in range(read_starts[i], read_starts[i + 1]):
-            if k > read_starts[i]:
+        for k in range(starts[i], starts[i + 1]):
+            if k > starts[i]:
                 out[at] = 44
                 at += 1
-            read = reads[k]
-            at = _text(out, at, keys, key_offsets[read.slot], key_offsets[read.slot + 1])
+            at = _text(out, at, keys, key_offsets[k], key_offsets[k + 1])
             out[at] = 58
-            at = _value(out, at + 1, read.tag, read.number, read.ref, data, offsets)
+            at = _value(
+                out, at + 1, tags[k], numbers[k], texts, text_offsets[k], text_offsets[k + 1]
+            )
         at = _text(out, at, pieces, cuts[4], cuts[5])
         at = _number(out, at, parts[i])
         at = _text(out, at, pieces, cuts[5], cuts[6])
@@ -173,119 +161,105 @@ _RESULT = Ragged.of(
 )
 
 
-def format_results(
-    ids: Ragged, seqs: Ints, ts: Ints, parts: Ints, offs: Ints, special: Ragged,
-    reads: Records, read_counts: Ints, json_keys: Ragged, pool: Ragged,
-) -> Ragged:
+def format_results(rows: Table) -> Ragged:
     """Result records of n transactions.
 
     Args:
-        ids: the ids as JSON strings, (n,).
-        seqs: shape (n,), int64.
-        ts: effective times in ms, (n,).
-        parts: partitions of the log, (n,).
-        offs: offsets in it, (n,).
-        special: the finished record where it is not a plain commit, else empty, (n,).
-        reads: SEEN records in order of transaction.
-        read_counts: how many each transaction has, (n,).
-        json_keys: the slots' keys as JSON strings.
-        pool: the texts that reads refer to.
+        rows: columns seq, ts (ms), part, off; texts id, and ``special``, the finished record where
+            it is not that of a plain commit, else empty; children ``reads``: columns tag, number,
+            texts key, text.
 
     """
+    cols = rows.cols
+    counts, reads = rows.children["reads"]
+    ids, keys = json_strings(rows.texts["id"]), json_strings(reads.texts["key"])
+    special, texts = rows.texts["special"], reads.texts["text"]
     data, bounds = _results(
-        ids.data, ids.offsets, seqs, ts, parts, offs, special.data, special.offsets, reads,
-        starts_of(read_counts), json_keys.data, json_keys.offsets, pool.data, pool.offsets,
-        _RESULT.data, _RESULT.offsets,
+        ids.data, ids.offsets, cols["seq"], cols["ts"], cols["part"], cols["off"], special.data,
+        special.offsets, starts_of(counts), keys.data, keys.offsets, reads.cols["tag"],
+        reads.cols["number"], texts.data, texts.offsets, _RESULT.data, _RESULT.offsets,
     )
     return Ragged(data, bounds)
 
 
 @kernel
-def _change(
-    out: Bytes, at: int, write: Any, index: int, txn: int, ids: Bytes, id_offsets: Ints, seqs: Ints,
-    ts: Ints, parts: Ints, offs: Ints, data: Bytes, offsets: Ints, pieces: Bytes, cuts: Ints,
-) -> int:
-    at = _text(out, at, pieces, cuts[0], cuts[1])
-    out[at] = 99 if write.before_tag == 0 else (100 if write.after_tag == 0 else 117)
-    at = _text(out, at + 1, pieces, cuts[1], cuts[2])
-    at = _value(out, at, write.before_tag, write.before_number, write.before_ref, data, offsets)
-    at = _text(out, at, pieces, cuts[2], cuts[3])
-    at = _value(out, at, write.after_tag, write.after_number, write.after_ref, data, offsets)
-    at = _text(out, at, pieces, cuts[3], cuts[4])
-    at = _number(out, at, ts[txn])
-    at = _text(out, at, pieces, cuts[4], cuts[5])
-    at = _number(out, at, parts[txn])
-    at = _text(out, at, pieces, cuts[5], cuts[6])
-    at = _number(out, at, offs[txn])
-    at = _text(out, at, pieces, cuts[6], cuts[7])
-    at = _number(out, at, seqs[txn])
-    at = _text(out, at, pieces, cuts[7], cuts[8])
-    at = _text(out, at, ids, id_offsets[txn], id_offsets[txn + 1])
-    at = _text(out, at, pieces, cuts[8], cuts[9])
-    at = _number(out, at, index)
-    at = _text(out, at, pieces, cuts[9], cuts[10])
-    at = _number(out, at, index)
-    return _text(out, at, pieces, cuts[10], cuts[11])
-
-
-@kernel
 def _changes(
-    chosen: Ints, writes: Records, ordinals: Ints, ids: Bytes, id_offsets: Ints, seqs: Ints,
-    ts: Ints, parts: Ints, offs: Ints, data: Bytes, offsets: Ints, pieces: Bytes, cuts: Ints,
+    ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints, parts: Parts, offs: Ints, index: Parts,
+    before_tags: Bytes, before_numbers: Ints, before: Bytes, before_offsets: Ints,
+    after_tags: Bytes, after_numbers: Ints, after: Bytes, after_offsets: Ints,
+    pieces: Bytes, cuts: Ints,
 ) -> tuple[Bytes, Ints, Ints]:
-    rows, size = 0, 0
-    for i in chosen:
-        w = writes[i]
-        rows += 2 if w.after_tag == 0 else 1
-        size += len(pieces) + 125 + id_offsets[w.txn + 1] - id_offsets[w.txn]
-        size += _value_bytes(w.before_tag, w.before_ref, offsets)
-        size += _value_bytes(w.after_tag, w.after_ref, offsets)
+    n = len(seqs)
+    rows = n
+    for i in range(n):
+        rows += after_tags[i] == 0
+    size = n * (len(pieces) + 165) + id_offsets[n] - id_offsets[0]
+    size += before_offsets[n] - before_offsets[0] + after_offsets[n] - after_offsets[0]
     out = np.empty(size, np.uint8)
     bounds = np.zeros(rows + 1, np.int64)
     source = np.empty(rows, np.int64)
     at, row = 0, 0
-    for i in chosen:
-        w = writes[i]
-        at = _change(
-            out, at, w, ordinals[i], w.txn, ids, id_offsets, seqs, ts, parts, offs, data, offsets,
-            pieces, cuts,
+    for i in range(n):
+        deleted = after_tags[i] == 0
+        at = _text(out, at, pieces, cuts[0], cuts[1])
+        out[at] = 99 if before_tags[i] == 0 else (100 if deleted else 117)
+        at = _text(out, at + 1, pieces, cuts[1], cuts[2])
+        at = _value(
+            out, at, before_tags[i], before_numbers[i], before, before_offsets[i],
+            before_offsets[i + 1],
         )
-        source[row] = w.slot
+        at = _text(out, at, pieces, cuts[2], cuts[3])
+        at = _value(
+            out, at, after_tags[i], after_numbers[i], after, after_offsets[i], after_offsets[i + 1]
+        )
+        at = _text(out, at, pieces, cuts[3], cuts[4])
+        at = _number(out, at, ts[i])
+        at = _text(out, at, pieces, cuts[4], cuts[5])
+        at = _number(out, at, parts[i])
+        at = _text(out, at, pieces, cuts[5], cuts[6])
+        at = _number(out, at, offs[i])
+        at = _text(out, at, pieces, cuts[6], cuts[7])
+        at = _number(out, at, seqs[i])
+        at = _text(out, at, pieces, cuts[7], cuts[8])
+        at = _text(out, at, ids, id_offsets[i], id_offsets[i + 1])
+        at = _text(out, at, pieces, cuts[8], cuts[9])
+        at = _number(out, at, index[i])
+        at = _text(out, at, pieces, cuts[9], cuts[10])
+        at = _number(out, at, index[i])
+        at = _text(out, at, pieces, cuts[10], cuts[11])
+        source[row] = i
         row += 1
         bounds[row] = at
-        if w.after_tag == 0:
-            source[row] = w.slot
+        if deleted:
+            source[row] = i
             row += 1
             bounds[row] = at
     return out[:at].copy(), bounds, source
 
 
-@kernel
-def _ordinals(writes: Records) -> Ints:
-    out = np.empty(len(writes), np.int64)
-    for i in range(len(writes)):
-        out[i] = out[i - 1] + 1 if i > 0 and writes[i].txn == writes[i - 1].txn else 1
-    return out
+def format_changes(database: str, rows: Table) -> tuple[Ragged, Ragged]:
+    """Keys and values of the change records of n writes, a tombstone after each delete.
 
-
-def format_changes(
-    database: str, chosen: Ints | None, writes: Records, ids: Ragged, seqs: Ints, ts: Ints,
-    parts: Ints, offs: Ints, pool: Ragged,
-) -> tuple[Ragged, Ints]:
-    """Change records of the ``chosen`` writes (all when None), a tombstone after each delete.
+    Args:
+        database: its name.
+        rows: columns seq, ts (ms), part, off, index (the write's number in its transaction, from
+            1), before_tag, before_number, after_tag, after_number; texts id, key, before, after
+            (of values that are not integers, else empty).
 
     Returns:
-        The values (an empty one is a tombstone) and the slot of each; both of the same length.
+        As many keys as values; a value is empty for a tombstone.
 
     """
-    pieces = _change_pieces(database)
-    if chosen is None:
-        chosen = np.arange(len(writes), dtype=np.int64)
-    data, bounds, slots = _changes(
-        chosen, writes, _ordinals(writes), ids.data, ids.offsets, seqs, ts, parts, offs,
-        pool.data, pool.offsets, pieces.data, pieces.offsets,
+    pieces, cols, texts = _change_pieces(database), rows.cols, rows.texts
+    ids, before, after = json_strings(texts["id"]), texts["before"], texts["after"]
+    data, bounds, source = _changes(
+        ids.data, ids.offsets, cols["seq"], cols["ts"], cols["part"], cols["off"], cols["index"],
+        cols["before_tag"], cols["before_number"], before.data, before.offsets,
+        cols["after_tag"], cols["after_number"], after.data, after.offsets,
+        pieces.data, pieces.offsets,
     )
-    return Ragged(data, bounds), slots
+    keys = texts["key"] if len(source) == len(rows) else texts["key"].take(source)
+    return keys, Ragged(data, bounds)
 
 
 def _change_pieces(database: str) -> Ragged:

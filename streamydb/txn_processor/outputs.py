@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors
-from streamydb.columns import Ragged, Table, starts_of
+from streamydb.columns import Array, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
-from streamydb.txn_processor.format import format_changes, format_results, json_strings
+from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.result import as_duplicate
 
 __all__ = [
@@ -26,8 +26,10 @@ __all__ = [
     "FEEDBACK",
     "RESULTS",
     "Records",
+    "Rows",
     "feedback_chunks",
-    "records_of",
+    "formatted",
+    "outputs_of",
 ]
 
 RESULTS: Final = 0
@@ -53,91 +55,133 @@ class Records:
     partition: int = -1
 
 
-def records_of(outcome: Outcome, database: str, spreads: int) -> Iterator[Records]:
-    """All records of an outcome except feedback; the changes of one key keep one ``spread``."""
+@dataclass(slots=True)
+class Rows:
+    """Results or changes before they are formatted; see `format` for the columns.
+
+    ``spread``: which formatting task does it.
+    """
+
+    topic: int
+    table: Table
+    spread: int = 0
+
+
+def formatted(item: Rows | Records, database: str) -> Records:
+    """The records of some rows."""
+    if isinstance(item, Records):
+        return item
+    if item.topic == RESULTS:
+        return Records(RESULTS, item.table.texts["id"], format_results(item.table), item.spread)
+    keys, values = format_changes(database, item.table)
+    return Records(CHANGES, keys, values, item.spread)
+
+
+def outputs_of(outcome: Outcome, spreads: int) -> Iterator[Rows | Records]:
+    """All outputs of an outcome except feedback; the changes of one key keep one ``spread``."""
     if not len(outcome.txns):
         return
-    columns = _Positions(outcome.txns)
-    yield from _results(outcome, columns, spreads)
-    yield from _changes(outcome, columns, database, spreads)
+    _copy_originals(outcome)
+    n = len(outcome.txns)
+    for spread, rows in enumerate(np.array_split(np.arange(n), spreads)):
+        if len(rows):
+            yield Rows(RESULTS, _result_rows(outcome, rows), spread)
+    yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
 
 
-@dataclass(slots=True, init=False)
-class _Positions:
-    """The columns of the transactions that records show, as the kernels take them."""
-
-    seqs: Ints
-    ts: Ints
-    parts: Ints
-    offs: Ints
-    json_ids: Ragged
-
-    def __init__(self, txns: Table) -> None:
-        """Take them from the table of transactions."""
-        cols = txns.cols
-        self.seqs, self.ts = cols["seq"], cols["ts"]
-        self.parts, self.offs = cols["part"].astype(np.int64), cols["off"]
-        self.json_ids = json_strings(txns.texts["id"])
-
-
-def _results(outcome: Outcome, c: _Positions, spreads: int) -> Iterator[Records]:
-    n = len(outcome.txns)
-    special = _ragged_at(outcome.special, n)
-    read_counts = np.bincount(outcome.reads["txn"], minlength=n)
-    json_keys = json_strings(outcome.slot_keys)
-    values = format_results(
-        c.json_ids, c.seqs, c.ts, c.parts, c.offs, special, outcome.reads, read_counts, json_keys,
-        outcome.pool,
-    )
-    copies = np.flatnonzero(outcome.txns.cols["duplicate"] == PLAN_DUPLICATE)
-    if len(copies):
-        values = _with_copies(outcome.txns, copies, values)
-    outcome.results = values
-    ids = outcome.txns.texts["id"]
-    if spreads == 1:
-        yield Records(RESULTS, ids, values)
+def _copy_originals(outcome: Outcome) -> None:
+    """Make the results of duplicates within the plan from those of their originals."""
+    txns = outcome.txns
+    copies = np.flatnonzero(txns.cols["duplicate"] == PLAN_DUPLICATE)
+    if not len(copies):
         return
-    for spread, rows in enumerate(np.array_split(np.arange(n), spreads)):
-        if len(rows):
-            yield Records(RESULTS, ids.take(rows), values.take(rows), spread)
+    originals = np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
+    results = format_results(_result_rows(outcome, originals)).tolist()
+    for i, result in zip(copies.tolist(), results, strict=True):
+        outcome.special[i] = as_duplicate(txns, i, result)
 
 
-def _ragged_at(texts: dict[int, bytes], n: int) -> Ragged:
-    """N texts, empty but for those given by position."""
-    order = sorted(texts)
-    lengths = np.zeros(n, np.int64)
-    lengths[order] = [len(texts[i]) for i in order]
-    data = np.frombuffer(bytearray().join(texts[i] for i in order), np.uint8)
-    return Ragged(data, starts_of(lengths))
+def _result_rows(outcome: Outcome, rows: Ints) -> Table:
+    """What the results of the transactions at ``rows`` show."""
+    txns, reads = outcome.txns, outcome.reads
+    counts = np.bincount(reads["txn"], minlength=len(txns))
+    seen = reads
+    if len(reads):
+        starts = starts_of(counts)[rows]
+        seen = reads[expand(starts, counts[rows])]
+    return Table(
+        {name: txns.cols[name][rows] for name in _POSITION},
+        {"id": txns.texts["id"].take(rows), "special": _at(outcome.special, rows)},
+        {
+            "reads": (
+                counts[rows],
+                Table(
+                    {name: np.ascontiguousarray(seen[name]) for name in ("tag", "number")},
+                    {
+                        "key": outcome.slot_keys.take(seen["slot"]),
+                        "text": _opaque(outcome.pool, seen["tag"], seen["ref"]),
+                    },
+                ),
+            )
+        },
+    )
 
 
-def _with_copies(txns: Table, copies: Ints, values: Ragged) -> Ragged:
-    """The results with those of duplicates within the plan filled in from their originals."""
-    every = values.tolist()
-    rows = np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
-    for i, original in zip(copies.tolist(), rows.tolist(), strict=True):
-        every[i] = as_duplicate(txns, i, every[original])
-    return Ragged.of(every)
+def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
+    """The texts of the positions ``rows``, empty where there is none."""
+    known = np.fromiter(texts, np.int64, len(texts))
+    chosen = np.flatnonzero(np.isin(rows, known))
+    found = Ragged.of([texts[i] for i in rows[chosen].tolist()])
+    lengths = np.zeros(len(rows), np.int64)
+    lengths[chosen] = found.lengths()
+    return Ragged(found.data, starts_of(lengths))
 
 
-def _changes(
-    outcome: Outcome, c: _Positions, database: str, spreads: int
-) -> Iterator[Records]:
+def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
+    """The texts of the values that are no integers, empty for the others."""
+    chosen = tags == p.OPAQUE
+    if not chosen.any():
+        return Ragged.empty(len(tags))
+    texts = pool.take(refs[chosen])
+    lengths = np.zeros(len(tags), np.int64)
+    lengths[chosen] = texts.lengths()
+    return Ragged(texts.data, starts_of(lengths))
+
+
+_POSITION = ("seq", "ts", "part", "off")
+
+
+def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
     writes = outcome.writes
     if not len(writes):
         return
-    lanes: list[Ints | None] = [None]
+    txn, slot = np.ascontiguousarray(writes["txn"]), np.ascontiguousarray(writes["slot"])
+    index = np.arange(1, len(writes) + 1) - np.searchsorted(txn, txn)
+    lanes = [np.arange(len(writes))]
     if spreads > 1:
         lane = (hash_ragged(outcome.slot_keys) >> np.uint64(32)) % np.uint64(spreads)
-        lanes = [np.flatnonzero(lane[writes["slot"]] == q) for q in range(spreads)]
+        lanes = [np.flatnonzero(lane[slot] == q) for q in range(spreads)]
     for spread, chosen in enumerate(lanes):
-        if chosen is not None and not len(chosen):
-            continue
-        values, slots = format_changes(
-            database, chosen, writes, c.json_ids, c.seqs, c.ts, c.parts, c.offs, outcome.pool
-        )
-        yield Records(CHANGES, outcome.slot_keys.take(slots), values, spread)
+        if len(chosen):
+            yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
+
+
+def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Ints) -> Table:
+    """What the change records of ``writes`` show."""
+    txns, pool = outcome.txns, outcome.pool
+    txn = np.ascontiguousarray(writes["txn"])
+    cols = {name: txns.cols[name][txn] for name in _POSITION}
+    cols["index"] = index.astype(np.int32)
+    for name in ("before_tag", "before_number", "after_tag", "after_number"):
+        cols[name] = np.ascontiguousarray(writes[name])
+    texts = {
+        "id": txns.texts["id"].take(txn),
+        "key": outcome.slot_keys.take(np.ascontiguousarray(writes["slot"])),
+        "before": _opaque(pool, writes["before_tag"], writes["before_ref"]),
+        "after": _opaque(pool, writes["after_tag"], writes["after_ref"]),
+    }
+    return Table(cols, texts)
 
 
 def _dead_letters(outcome: Outcome) -> Iterator[Records]:
@@ -175,7 +219,6 @@ def feedback_chunks(outcome: Outcome, shards: int) -> Iterator[tuple[int, int, i
     """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each below the block
     limit.
 
-    Call after :func:`records_of` has been consumed: verdicts are the results that were formatted.
     """
     writes, owners = _final_writes(outcome)
     verdicts, homes = _verdicts(outcome)
@@ -238,5 +281,6 @@ def _verdicts(outcome: Outcome) -> tuple[Table, Ints]:
     special[outcome.reads["txn"]] = True
     executed = (txns.cols["kind"] != p.REJECTED) & (txns.cols["duplicate"] == NOT_A_DUPLICATE)
     rows = np.flatnonzero(special & executed)
-    table = Table({"seq": txns.cols["seq"][rows]}, {"result": outcome.results.take(rows)})
+    results = format_results(_result_rows(outcome, rows)) if len(rows) else Ragged.empty()
+    table = Table({"seq": txns.cols["seq"][rows]}, {"result": results})
     return table, txns.cols["home"][rows].astype(np.int64)

@@ -88,6 +88,42 @@ def _fits(op: int, got: int) -> bool:
 
 
 @kernel
+def _number_of(name: np.uint64, value: int, step: Any) -> int:
+    """Put a named number into an update's step; which bit it is, or 0."""
+    if name == _BY:
+        step.a = value
+        return _HAS_BY
+    if name == _VALUE:
+        step.a = value
+        return _HAS_VALUE
+    if name == _LOW:
+        step.low = value
+        return _HAS_MIN
+    if name == _HIGH:
+        step.high = value
+        return _HAS_MAX
+    return 0
+
+
+@kernel
+def _finish(step: Any, spans: Ints, op: int, got: int) -> None:
+    """Fill in what follows from everything that an update has."""
+    step.op = op
+    step.flags = 0
+    if op == _PUT_OP:
+        step.flags = _OPERAND
+        step.tag = _TAG_OPAQUE if got & _HAS_TEXT else _TAG_INT
+    else:
+        spans[2] = spans[3] = 0
+    if op == _NEXT_OP:
+        step.a = 1
+    if got & _HAS_MIN:
+        step.flags |= _FLAG_LOW
+    if got & _HAS_MAX:
+        step.flags |= _FLAG_HIGH
+
+
+@kernel
 def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
     """Read one update into ``step`` and ``spans`` (key, operand); the position behind, or -1."""
     got = 0
@@ -123,23 +159,11 @@ def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
         else:
             start = at
             at, value = integer(data, at, end)
-            if at < 0:
+            bit = _number_of(name, value, step)
+            if at < 0 or bit == 0:
                 return -1
-            if name == _BY:
-                bit = _HAS_BY
-                step.a = value
-            elif name == _VALUE:
-                bit = _HAS_VALUE
-                step.a = value
+            if bit == _HAS_VALUE:
                 spans[2], spans[3] = start, at
-            elif name == _LOW:
-                bit = _HAS_MIN
-                step.low = value
-            elif name == _HIGH:
-                bit = _HAS_MAX
-                step.high = value
-            else:
-                return -1
         if got & bit != 0:
             return -1
         got |= bit
@@ -151,19 +175,7 @@ def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
         length = spans[1] - spans[0]
         if at < 0 or not _fits(op, got) or length < 1 or length > KEY_BYTES_MAX:
             return -1
-        if op != _PUT_OP:
-            spans[2] = spans[3] = 0
-        step.op = op
-        step.flags = 0
-        if op == _PUT_OP:
-            step.flags = _OPERAND
-            step.tag = _TAG_OPAQUE if got & _HAS_TEXT else _TAG_INT
-        elif op == _NEXT_OP:
-            step.a = 1
-        if got & _HAS_MIN:
-            step.flags |= _FLAG_LOW
-        if got & _HAS_MAX:
-            step.flags |= _FLAG_HIGH
+        _finish(step, spans, op, got)
         return at
     return -1
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import Bytes
-from streamydb.jit import kernel
+from streamydb.jit import copy_bytes, kernel
 
 __all__ = ["after", "blank", "cut", "integer", "same", "short_name", "text_end"]
 
@@ -105,8 +105,5 @@ def cut(data: Bytes, spans: Ints) -> tuple[Bytes, Ints]:
         bounds[i + 1] = bounds[i] + spans[i, 1] - spans[i, 0]
     out = np.empty(bounds[-1], np.uint8)
     for i in range(len(spans)):
-        at = bounds[i]
-        for j in range(spans[i, 0], spans[i, 1]):
-            out[at] = data[j]
-            at += 1
+        copy_bytes(out, bounds[i], data, spans[i, 0], spans[i, 1] - spans[i, 0])
     return out, bounds
