@@ -2,7 +2,7 @@
 
 Everything between the stages of the query travels as blocks: a msgpack header that names the
 arrays,
-followed by the raw arrays. Nothing in a block is executable, so a block read from Kafka is safe to
+followed by the arrays, narrowed (see `narrow`). Nothing in a block is executable, so a block read from Kafka is safe to
 decode.
 """
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from streamydb.errors import RecordError
 from streamydb.jit import copy_bytes, kernel
+from streamydb.narrow import narrow, stored_bytes, widen
 
 __all__ = ["Array", "Bytes", "Ragged", "Table", "expand", "pack", "starts_of", "unpack"]
 
@@ -26,8 +27,7 @@ Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-_MAGIC = b"SDB1"
-_ALIGN = 8
+_MAGIC = b"SDB2"
 
 
 @kernel
@@ -204,41 +204,39 @@ class Table:
 
 def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> bytes:
     """Encode named one-dimensional arrays and a small header as one block."""
-    names = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
-    head = msgspec.msgpack.encode([header, names])
-    parts: list[bytes | memoryview] = [_MAGIC, len(head).to_bytes(4, "little"), head]
-    at = 8 + len(head)
-    for array in arrays.values():
-        pad = -at % _ALIGN
-        parts.append(b"\0" * pad)
-        parts.append(np.ascontiguousarray(array).view(np.uint8).data if len(array) else b"")
-        at += pad + array.nbytes
-    return b"".join(parts)
+    names, stored = [], []
+    for name, array in arrays.items():
+        layout, data = narrow(array)
+        names.append((name, len(array), *layout))
+        stored.append(data)
+    head = msgspec.msgpack.encode((header, names))
+    return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *stored])
 
 
 def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Decode a block into its header and arrays (views of one copy of it).
+    """Decode a block into its header and arrays (copies, writable).
 
     Raises:
         RecordError: the bytes are not a block that :func:`pack` wrote.
 
     """
     try:
-        if block[:4] != _MAGIC:
+        view = memoryview(block)
+        if view[:4] != _MAGIC:
             raise RecordError("a block does not start with its magic number")
-        at = 8 + int.from_bytes(block[4:8], "little")
-        header, names = msgspec.msgpack.decode(block[8:at], type=_HEADER)
+        at = 8 + int.from_bytes(view[4:8], "little")
+        header, names = msgspec.msgpack.decode(view[8:at], type=_HEADER)
         arrays = {}
-        block = bytearray(block)  # writable, so that kernels are compiled for one kind of array
-        for name, dtype, length in names:
-            at += -at % _ALIGN
-            kind = np.dtype(dtype)
-            arrays[name] = np.frombuffer(block, kind, length, at)
-            at += kind.itemsize * length
-    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        for name, length, *rest in names:
+            layout = tuple(rest)
+            end = at + stored_bytes(layout, length)
+            if end > len(view):
+                raise RecordError("a block is shorter than it says")
+            arrays[name] = widen(layout, length, view[at:end])
+            at = end
+    except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
     return header, arrays
 
 
-_HEADER = tuple[dict[str, Any], list[tuple[str, str, int]]]
-
+_HEADER = tuple[dict[str, Any], list[tuple[str, int, str, str, int, int, int]]]

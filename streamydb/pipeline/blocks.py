@@ -17,6 +17,7 @@ import numpy as np
 
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
+from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 
@@ -27,6 +28,7 @@ __all__ = [
     "grant_block",
     "open_block",
     "open_output",
+    "open_records",
     "output_block",
     "parts_block",
     "records_block",
@@ -41,8 +43,18 @@ FORMAT: Final = 1
 
 
 def records_block(table: Table) -> bytes:
-    """Compiled records for one shard."""
-    return pack(table.flatten(), kind="records", format=FORMAT)
+    """Compiled records for one shard, without the hashes of the keys."""
+    arrays = table.flatten()
+    del arrays["keys.hash"]
+    return pack(arrays, kind="records", format=FORMAT)
+
+
+def open_records(arrays: dict[str, Array]) -> Table:
+    """The records of a block that `records_block` made, with the hashes of the keys."""
+    table = Table.unflatten(arrays)
+    keys = table.children["keys"][1]
+    keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
+    return table
 
 
 def grant_block(shard: int, plan: int, proc: int, txns: Table, slots: Table) -> bytes:

@@ -9,10 +9,11 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -77,13 +78,25 @@ class ProgressListener(StreamingQueryListener):
         self._status = status
         self._metrics = metrics
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark calls: PySpark's own turns every field into Python, call by call."""
+        if not hasattr(self, "_jlistenerobj"):
+            jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
+            self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
+        return self._jlistenerobj
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: ARG002, N802
         """Note the start."""
-        log.info("query started (run %s)", event.runId)
+        log.info("query started")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Note a batch."""
-        progress = json.loads(event.progress.json)
+        self.note(event.progress.json)
+
+    def note(self, text: str) -> None:
+        """Note a batch by its progress report, a JSON object."""
+        progress = json.loads(text)
         batch_ms = progress.get("batchDuration", 0)
         seen = progress.get("observedMetrics", {}).get("progress", {})
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
@@ -116,6 +129,35 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The main thread reports the end."""
+
+
+class _AsJson:
+    """A listener on the JVM's side that takes each report as one text."""
+
+    class Java:
+        """What py4j must know."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+    def __init__(self, listener: ProgressListener) -> None:
+        """Pass everything on to ``listener``."""
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """Pass on."""
+        self._listener.onQueryStarted(event)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Pass the report on."""
+        self._listener.note(event.progress().json())
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Pass on."""
+        self._listener.onQueryIdle(event)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Pass on."""
+        self._listener.onQueryTerminated(event)
 
 
 def _durations(progress: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ from streamydb.pipeline.blocks import (
     empty_verdicts,
     grant_block,
     open_block,
+    open_records,
     resolved_block,
 )
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
@@ -124,7 +125,7 @@ class Shard:
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
-                self._sorter.add(Table.unflatten(arrays))
+                self._sorter.add(open_records(arrays))
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
         yield from self._complete(feedback)

@@ -41,7 +41,7 @@ from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.repeats import Repeats
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
 from streamydb.limits import IN_FLIGHT_MAX, LOCK_QUEUE_MAX
-from streamydb.pipeline.blocks import open_block, resolved_block, single_block
+from streamydb.pipeline.blocks import open_block, open_records, resolved_block, single_block
 from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
@@ -114,7 +114,7 @@ class SingleShard:
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
-                self._sorter.add(Table.unflatten(arrays))
+                self._sorter.add(open_records(arrays))
             elif header["incarnation"] == meta.config.incarnation:
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":

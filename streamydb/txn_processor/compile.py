@@ -301,7 +301,7 @@ def _table(
 def _steps(b: _Builder) -> Table:
     packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
     if not b.operands:
-        return Table({"step": packed.view(p.RAW_STEP)}, {"operand": Ragged.empty(len(packed))})
+        return Table(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
     has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
     texts = Ragged.of(b.operands)
     lengths = np.zeros(len(packed), np.int64)
@@ -309,4 +309,4 @@ def _steps(b: _Builder) -> Table:
     packed = packed.copy()
     packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
     operands = Ragged(texts.data, starts_of(lengths))
-    return Table({"step": packed.view(p.RAW_STEP)}, {"operand": operands})
+    return Table(p.step_columns(packed), {"operand": operands})

@@ -160,7 +160,7 @@ def _prepare(parts: Sequence[tuple[int, Table, Table]]) -> tuple[_Run, npt.NDArr
     homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
     key_counts, key_table = txns.children["keys"]
     step_counts, step_table = txns.children["steps"]
-    steps = step_table.cols["step"].view(p.STEP)
+    steps = p.steps_of(step_table.cols)
     operands = step_table.texts["operand"]
     texts = granted.texts["text"]
     n_checks = int(np.count_nonzero(steps["op"] <= p.LAST_CHECK))

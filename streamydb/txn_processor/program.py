@@ -11,9 +11,11 @@ generic executor runs it against the same slots.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamydb import errors
 
@@ -24,13 +26,14 @@ __all__ = [
     "INT",
     "MARKER",
     "OPAQUE",
-    "RAW_STEP",
     "REJECTED",
     "SEEN",
     "SIMPLE",
     "SLOT",
     "STEP",
     "WRITE",
+    "step_columns",
+    "steps_of",
 ]
 
 # Kinds of records.
@@ -99,8 +102,22 @@ STEP: Final = np.dtype(
     ]
 )
 STEP_FORMAT: Final = "<qqqiiBBBBi"
-RAW_STEP: Final = np.dtype(f"V{STEP.itemsize}")
-"""A step as tables and blocks carry it: bytes that `.view(STEP)` gives a meaning."""
+
+
+def step_columns(steps: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Steps as tables and blocks carry them: a column a field."""
+    return {name: np.ascontiguousarray(steps[name]) for name in _STEP_FIELDS}
+
+
+def steps_of(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Steps from their columns."""
+    steps = np.zeros(len(columns["op"]), STEP)
+    for name in _STEP_FIELDS:
+        steps[name] = columns[name]
+    return steps
+
+
+_STEP_FIELDS: Final = ("a", "low", "high", "key", "index", "op", "flags", "tag")
 
 # A value: what a key holds, or held before a write. `ref` points into the pool of texts.
 SLOT: Final = np.dtype(

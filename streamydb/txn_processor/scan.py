@@ -374,8 +374,7 @@ def scan(values: Ragged) -> Scanned:
     if not every:
         ids, key_counts, step_counts = ids[chosen], key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
-    packed = steps[:s].copy()
-    table = Table({"step": packed.view(p.RAW_STEP)}, {"operand": _operands(values, operands[:s])})
+    table = Table(p.step_columns(steps[:s]), {"operand": _operands(values, operands[:s])})
     return Scanned(
         chosen, Ragged(*cut(values.data, ids)), key_counts,
         Ragged(*cut(values.data, keys[:k])), writes[:k].copy(), step_counts, table,

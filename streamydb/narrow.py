@@ -1,0 +1,114 @@
+"""Integers in as few bytes as they need: what blocks carry costs more than making them small.
+
+A column of a plan is often constant (partition, kind), in steps (offsets), or small (amounts,
+lengths). So an array is stored as its least value and unsigned distances from it, or as its first
+value and the distances of its differences, whichever is narrower; a width of 0 is a constant.
+Everything else, and every short array, is stored as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.errors import RecordError
+from streamydb.jit import kernel
+
+__all__ = ["Layout", "narrow", "stored_bytes", "widen"]
+
+Ints = npt.NDArray[np.int64]
+Layout = tuple[str, str, int, int, int]
+"""dtype, codec (r, n, d), bytes stored per element, base, step."""
+
+_SHORT: Final = 32
+_SPAN_MAX: Final = 2**62
+_LENGTH_MAX: Final = 2**27
+_WIDTHS: Final = ((0, 0), (1, 8), (2, 16), (4, 32))
+_STORED: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+@kernel
+def _measure(array: Any) -> tuple[Any, Any]:
+    low, high = array[0], array[0]
+    for value in array:
+        low = min(low, value)
+        high = max(high, value)
+    return low, high
+
+
+@kernel
+def _measure_steps(array: Any) -> tuple[Any, Any]:
+    low = high = np.int64(array[1]) - np.int64(array[0])
+    for i in range(1, len(array)):
+        step = np.int64(array[i]) - np.int64(array[i - 1])
+        low = min(low, step)
+        high = max(high, step)
+    return low, high
+
+
+def _width(span: int) -> int:
+    return next((width for width, bits in _WIDTHS if span < 1 << bits), 8)
+
+
+def narrow(array: npt.NDArray[Any]) -> tuple[Layout, memoryview]:
+    """How a one-dimensional array is stored, and the bytes."""
+    array = np.ascontiguousarray(array)
+    kind, size = array.dtype.str, array.dtype.itemsize
+    plain = (kind, "r", size, 0, 0), array.view(np.uint8).data if len(array) else memoryview(b"")
+    if len(array) < _SHORT or array.dtype.kind not in "iu" or kind == "<u8":
+        return plain
+    low, high = map(int, _measure(array))
+    span = high - low
+    width = _width(span)
+    if width and size > 1 and span < _SPAN_MAX:
+        least, most = map(int, _measure_steps(array))
+        if _width(most - least) < width:
+            wide = array.astype(np.int64, copy=False)
+            stored = _packed(wide[1:] - wide[:-1], least, most - least)
+            return (kind, "d", _width(most - least), int(array[0]), least), stored
+    if width >= size:
+        return plain
+    return (kind, "n", width, low, 0), _packed(array.astype(np.int64, copy=False), low, span)
+
+
+def _packed(values: Ints, base: int, span: int) -> memoryview:
+    width = _width(span)
+    if not width:
+        return memoryview(b"")
+    return (values - base).astype(_STORED[width]).view(np.uint8).data
+
+
+def stored_bytes(layout: Layout, length: int) -> int:
+    """How many bytes :func:`narrow` made of an array of ``length`` elements."""
+    return layout[2] * (max(length - 1, 0) if layout[1] == "d" else length)
+
+
+def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:
+    """The array again, writable; ``data`` is what was stored.
+
+    Raises:
+        RecordError: the layout is not one of :func:`narrow`.
+
+    """
+    kind, codec, width, base, step = layout
+    dtype = np.dtype(kind)
+    if codec == "r" and width == dtype.itemsize:
+        return np.frombuffer(bytearray(data), dtype, length)
+    if dtype.kind not in "iu" or not 0 <= length <= _LENGTH_MAX or width not in (0, 1, 2, 4):
+        raise RecordError("a block has an array of a kind that is not known")
+    if codec == "n":
+        if not width:
+            return np.full(length, base, dtype)
+        found = np.frombuffer(data, _STORED[width], length).astype(np.int64)
+        found += base
+        return found.astype(dtype, copy=False)
+    if codec != "d" or length < 1:
+        raise RecordError("a block has an array of a kind that is not known")
+    found = np.full(length, step, np.int64)
+    found[0] = base
+    if width:
+        found[1:] += np.frombuffer(data, _STORED[width], length - 1)
+    np.cumsum(found, out=found)
+    return found.astype(dtype, copy=False)
