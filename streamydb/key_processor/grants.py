@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Array, Ragged, Table
+from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.jit import kernel
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
 from streamydb.sorter.planner import Plan
@@ -24,6 +25,7 @@ from streamydb.txn_processor.result import plain_result
 __all__ = ["Granter"]
 
 Ints = npt.NDArray[np.int64]
+Masks = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)
@@ -54,10 +56,10 @@ class Granter:
         txns = self._transactions(released, plan, earlier, at_home)
         owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
         slots = self._slots(keys, plan, owned)
-        procs = np.unique(plan.proc).tolist()
+        procs = plan.procs()
         if len(procs) == 1:
             return [(procs[0], txns, slots)]
-        wanted = _slots_by_proc(plan, counts, owned)
+        wanted = _slots_by_proc(plan, counts, owned, procs)
         home_proc = plan.proc[at_home]
         grants = []
         for proc in procs:
@@ -162,11 +164,17 @@ def _repeated(earlier: Ints, at_home: Ints) -> Ints:
 _POSITION = ("seq", "ts", "part", "off", "kind")
 
 
-def _slots_by_proc(plan: Plan, counts: Array, owned: Ints) -> dict[int, Ints]:
+@kernel
+def _mark(mask: Masks, slot: Ints, starts: Ints, proc: Ints) -> None:
+    for i in range(len(proc)):
+        bit = np.uint64(1) << np.uint64(proc[i])
+        for k in range(starts[i], starts[i + 1]):
+            mask[slot[k]] |= bit
+
+
+def _slots_by_proc(plan: Plan, counts: Array, owned: Ints, procs: list[int]) -> dict[int, Ints]:
     """Per partition, the positions in ``owned`` of the slots that its transactions touch."""
-    width = int(plan.proc.max(initial=0)) + 1
-    pairs = np.unique(plan.slot * width + np.repeat(plan.proc, counts))
-    where = np.full(len(plan.first), -1, np.int64)
-    where[owned] = np.arange(len(owned))
-    local, proc = where[pairs // width], pairs % width
-    return {q: local[(proc == q) & (local >= 0)] for q in range(width)}
+    mask = np.zeros(len(plan.first), np.uint64)
+    _mark(mask, plan.slot, starts_of(counts), plan.proc)
+    mine = mask[owned]
+    return {q: np.flatnonzero(mine & np.uint64(1 << q)) for q in procs}

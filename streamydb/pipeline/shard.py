@@ -217,7 +217,7 @@ class Shard:
         valid = released.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(released.cols["id0"], released.cols["id1"], valid)
         plan = plan_transactions(released, earlier, meta.config.shards)
-        procs = np.unique(plan.proc).tolist()
+        procs = plan.procs()
         meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, self._sorter.covered())
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
         for proc, txns, slots in granter.grants(released, plan, earlier):

@@ -41,6 +41,11 @@ class Plan:
     groups: int
     largest: int
 
+    def procs(self) -> list[int]:
+        """The executing partitions that have something to do."""
+        members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
+        return members
+
 
 @kernel
 def _equal(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
@@ -59,14 +64,14 @@ def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
     size = 16
     while size < 2 * n:
         size *= 2
-    table = np.full(size, -1, np.int64)
+    table = np.full(size, -1, np.int32)
     slot = np.empty(n, np.int64)
     first = np.empty(n, np.int64)
     count = 0
     for i in range(n):
         at = np.int64(hashes[i] & np.uint64(size - 1))
         while True:
-            known = table[at]
+            known = np.int64(table[at])
             if known < 0:
                 table[at] = count
                 first[count] = i
@@ -97,7 +102,7 @@ def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
     size = 16
     while size < 2 * n:
         size *= 2
-    table = np.full(size, -1, np.int64)
+    table = np.full(size, -1, np.int32)
     earlier = np.full(n, -1, np.int64)
     for i in range(n):
         if not valid[i]:

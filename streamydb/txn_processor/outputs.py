@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors
-from streamydb.columns import Array, Ragged, Table, expand, starts_of
+from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
+from streamydb.jit import kernel
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
@@ -38,6 +40,7 @@ FEEDBACK: Final = 2
 DEAD_LETTERS: Final = 3
 
 Ints = npt.NDArray[np.int64]
+Parts = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -152,27 +155,54 @@ def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
 _POSITION = ("seq", "ts", "part", "off")
 
 
+@kernel
+def _ordinals(txn: Parts) -> Parts:
+    out = np.ones(len(txn), np.int32)
+    for i in range(1, len(txn)):
+        if txn[i] == txn[i - 1]:
+            out[i] = out[i - 1] + 1
+    return out
+
+
+@kernel
+def _by_lane(lane: Bytes, slot: Parts, lanes: int) -> tuple[Ints, Ints]:
+    """Positions of the writes of each lane, in order, and where each lane's begin."""
+    starts = np.zeros(lanes + 1, np.int64)
+    for s in slot:
+        starts[lane[s] + 1] += 1
+    for q in range(lanes):
+        starts[q + 1] += starts[q]
+    at = starts[:-1].copy()
+    order = np.empty(len(slot), np.int64)
+    for i in range(len(slot)):
+        q = lane[slot[i]]
+        order[at[q]] = i
+        at[q] += 1
+    return order, starts
+
+
 def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
     writes = outcome.writes
     if not len(writes):
         return
-    txn, slot = np.ascontiguousarray(writes["txn"]), np.ascontiguousarray(writes["slot"])
-    index = np.arange(1, len(writes) + 1) - np.searchsorted(txn, txn)
-    lanes = [np.arange(len(writes))]
+    index = _ordinals(np.ascontiguousarray(writes["txn"]))
+    order, starts = np.arange(len(writes)), np.array([0, len(writes)])
     if spreads > 1:
         lane = (hash_ragged(outcome.slot_keys) >> np.uint64(32)) % np.uint64(spreads)
-        lanes = [np.flatnonzero(lane[slot] == q) for q in range(spreads)]
-    for spread, chosen in enumerate(lanes):
-        if len(chosen):
+        slot = np.ascontiguousarray(writes["slot"])
+        order, starts = _by_lane(lane.astype(np.uint8), slot, spreads)
+    for spread, (start, end) in enumerate(pairwise(starts.tolist())):
+        if end > start:
+            chosen = order[start:end]
             yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
 
 
-def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Ints) -> Table:
+def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Table:
     """What the change records of ``writes`` show."""
     txns, pool = outcome.txns, outcome.pool
     txn = np.ascontiguousarray(writes["txn"])
     cols = {name: txns.cols[name][txn] for name in _POSITION}
-    cols["index"] = index.astype(np.int32)
+    cols["index"] = index
     for name in ("before_tag", "before_number", "after_tag", "after_number"):
         cols[name] = np.ascontiguousarray(writes[name])
     texts = {
