@@ -20,6 +20,7 @@ FAILED_VALUE_BYTES_MAX: Final = 1_024
 DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
 PLAN_RECORDS_MAX: Final = 400_000
+PLAN_BYTES_MAX: Final = 134_217_728
 LOCK_QUEUE_MAX: Final = 100_000
 IN_FLIGHT_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024
@@ -45,6 +46,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
     "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
     "PLAN_RECORDS_MAX": "records released into one plan",
+    "PLAN_BYTES_MAX": "bytes of the records released into one plan",
     "LOCK_QUEUE_MAX": "places in a shard's lock queues at which nothing more is released",
     "IN_FLIGHT_MAX": "transactions released and not resolved (grouping=single)",
     "PARTITIONS_MAX": "partitions of the transactions topic",

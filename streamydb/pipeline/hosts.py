@@ -23,6 +23,7 @@ from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
+from streamydb.sorter.core import chunk_bounds
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.outputs import Records, formatted
 
@@ -57,6 +58,7 @@ _RECORDS = pa.schema(
     ]
 )
 _PART_BYTES: Final = 8 << 20
+_RUN_BYTES: Final = 3 << 20
 
 
 class _Settling:
@@ -85,13 +87,12 @@ class Parser:
         self._config = config
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Parse batch by batch."""
+        """Parse run by run: Spark's batches are small, because it bounds their records only."""
         _Settling.begin()
-        for batch in batches:
-            if batch.num_rows:
-                routed = list(self._parse(batch))
-                if routed:
-                    yield _blocks([(r.shard, 0, r.block) for r in routed], self._config.shards)
+        for batch in _runs(batches):
+            routed = list(self._parse(batch))
+            if routed:
+                yield _blocks([(r.shard, 0, r.block) for r in routed], self._config.shards)
 
     def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -108,6 +109,30 @@ class Parser:
             partitions, offsets, append_ms, values, config.shards,
             whole=config.grouping == "single",
         )
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in runs of a good size for blocks."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= _RUN_BYTES:
+            yield from _cut(gathered)
+            gathered, size = [], 0
+    yield from _cut(gathered)
+
+
+def _cut(gathered: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not gathered:
+        return
+    for batch in pa.Table.from_batches(gathered).combine_chunks().to_batches():
+        values = batch.column(4)
+        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+        sizes = np.diff(ends)
+        for start, end in chunk_bounds(sizes, _RUN_BYTES, batch.num_rows):
+            yield batch.slice(start, end - start)
 
 
 def _blocks(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:

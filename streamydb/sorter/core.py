@@ -23,13 +23,15 @@ import numpy.typing as npt
 from streamydb.columns import Table, pack, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
+from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.txn_processor import program as p
 
-__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState"]
+__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState", "chunk_bounds"]
 
 _NEVER: Final = -1
 _FOREVER: Final = 2**62
 _HELD_CHUNK_RECORDS: Final = 4096
+_HELD_CHUNK_BYTES: Final = 4 << 20
 
 
 class PartitionState(msgspec.Struct, gc=False):
@@ -47,7 +49,7 @@ class PartitionState(msgspec.Struct, gc=False):
 
 
 class HeldChunk(msgspec.Struct, gc=False):
-    """Up to 4096 held records of one partition, in a blob; the first ``start`` have been released.
+    """Up to 4096 held records (some 4 MiB) of one partition, in a blob; the first ``start`` have been released.
 
     ``time`` and ``offset`` are those of the record at ``start``; ``last`` is the time of the last
     record.
@@ -182,14 +184,15 @@ class KeyedEventTimeSorter:
         return covered
 
     def release(self, limit: int) -> Table | None:
-        """The next records of the total order, at most ``limit``, with their effective times as
-        ``ts``.
+        """The next records of the total order, with their effective times as ``ts``.
+
+        At most ``limit``, and no more than PLAN_BYTES_MAX bytes if it is more than one.
         """
         watermark = self.watermark()
         joins, _ = self._joins()
         if watermark == _FOREVER and not self.state.held:
             ready = _alone(self._fresh)
-            if ready is not None and len(ready) <= limit:
+            if ready is not None and _fitting(ready.cols["size"]) == len(ready) <= limit:
                 self._fresh = []
                 return ready
         self._chunk_fresh()
@@ -199,6 +202,7 @@ class KeyedEventTimeSorter:
         tables = [self._load(chunk, joins) for chunk in chunks]
         merged = Table.concat(tables)
         chosen = _first_in_order(merged, watermark, limit)
+        chosen = chosen[: _fitting(merged.cols["size"][chosen])]
         owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
         taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
@@ -226,8 +230,10 @@ class KeyedEventTimeSorter:
     def _chunk_fresh(self) -> None:
         """Divide this batch's records into chunks, not yet saved."""
         for table in self._fresh:
-            for start in range(0, len(table), _HELD_CHUNK_RECORDS):
-                part = table.take(np.arange(start, min(start + _HELD_CHUNK_RECORDS, len(table))))
+            for start, end in chunk_bounds(
+                table.cols["size"], _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS
+            ):
+                part = table.take(np.arange(start, end))
                 name = f"held/{self.state.next_blob}"
                 self.state.next_blob += 1
                 self._unsaved[name] = part
@@ -270,6 +276,26 @@ class KeyedEventTimeSorter:
         join = joins[chunk.partition]
         rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)
         return rest
+
+
+def _fitting(sizes: npt.NDArray[np.int32]) -> int:
+    """How many of the first records fit into a plan; at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), PLAN_BYTES_MAX, "right")))
+
+
+def chunk_bounds(
+    sizes: npt.NDArray[np.int32], bytes_max: int, rows_max: int
+) -> list[tuple[int, int]]:
+    """Cut rows of these sizes into runs of at most so many bytes and rows; at least one row each.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    bounds, start = [], 0
+    while start < len(sizes):
+        base = ends[start] - sizes[start]
+        end = max(start + 1, int(np.searchsorted(ends, base + bytes_max, "right")))
+        bounds.append((start, min(end, start + rows_max)))
+        start = bounds[-1][1]
+    return bounds
 
 
 def _alone(fresh: list[Table]) -> Table | None:

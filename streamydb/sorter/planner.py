@@ -23,6 +23,7 @@ __all__ = ["Plan", "earlier_with_same_id", "intern", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -59,30 +60,45 @@ def _equal(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
 
 
 @kernel
+def _place(table: Places, hash_: np.uint64, slot: int) -> None:
+    """Put a slot into the first free place for its hash."""
+    mask = len(table) - 1
+    at = np.int64(hash_ & np.uint64(mask))
+    while table[at] >= 0:
+        at = (at + 1) & mask
+    table[at] = slot
+
+
+@kernel
 def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
+    """An open-addressing table of slots that grows with them, so that it stays in the cache."""
     n = len(hashes)
-    size = 16
-    while size < 2 * n:
-        size *= 2
-    table = np.full(size, -1, np.int32)
+    table = np.full(1024, -1, np.int32)
     slot = np.empty(n, np.int64)
     first = np.empty(n, np.int64)
+    known = np.empty(n, np.uint64)
     count = 0
     for i in range(n):
-        at = np.int64(hashes[i] & np.uint64(size - 1))
-        while True:
-            known = np.int64(table[at])
-            if known < 0:
-                table[at] = count
-                first[count] = i
-                slot[i] = count
-                count += 1
+        hash_ = hashes[i]
+        mask = len(table) - 1
+        at = np.int64(hash_ & np.uint64(mask))
+        found = table[at]
+        while found >= 0:
+            if known[found] == hash_ and _equal(data, offsets, first[found], i):
                 break
-            other = first[known]
-            if hashes[other] == hashes[i] and _equal(data, offsets, other, i):
-                slot[i] = known
-                break
-            at = (at + 1) & (size - 1)
+            at = (at + 1) & mask
+            found = table[at]
+        if found < 0:
+            found = np.int32(count)
+            table[at] = count
+            known[count] = hash_
+            first[count] = i
+            count += 1
+            if 2 * count > len(table):
+                table = np.full(4 * len(table), -1, np.int32)
+                for s in range(count):
+                    _place(table, known[s], s)
+        slot[i] = found
     return slot, first[:count].copy()
 
 

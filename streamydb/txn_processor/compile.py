@@ -250,6 +250,7 @@ def compile_records(
     home.cols["payload"] = hash_ragged(texts, PAYLOAD_SEED)
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
     records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
+    records.cols["size"] = texts.lengths().astype(np.int32)
     records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
     return records
 
