@@ -1,9 +1,8 @@
 """Columns: variable-length byte strings, tables of columns, and their binary form.
 
 Everything between the stages of the query travels as blocks: a msgpack header that names the
-arrays,
-followed by the arrays, narrowed (see `narrow`). Nothing in a block is executable, so a block read from Kafka is safe to
-decode.
+arrays, followed by the arrays, narrowed (see `narrow`). Nothing in a block is executable, so a
+block read from Kafka is safe to decode.
 """
 
 from __future__ import annotations

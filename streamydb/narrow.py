@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int64]
 Layout = tuple[str, str, int, int, int]
 """dtype, codec (r, n, d), bytes stored per element, base, step."""
 
+_KINDS: Final = frozenset("|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split())
 _SHORT: Final = 32
 _SPAN_MAX: Final = 2**62
 _LENGTH_MAX: Final = 2**27
@@ -93,6 +94,8 @@ def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:
 
     """
     kind, codec, width, base, step = layout
+    if kind not in _KINDS:
+        raise RecordError("a block has an array of a kind that is not known")
     dtype = np.dtype(kind)
     if codec == "r" and width == dtype.itemsize:
         return np.frombuffer(bytearray(data), dtype, length)

@@ -26,7 +26,13 @@ from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.txn_processor import program as p
 
-__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState", "chunk_bounds"]
+__all__ = [
+    "HeldChunk",
+    "KeyedEventTimeSorter",
+    "PartitionState",
+    "SorterState",
+    "chunk_bounds",
+]
 
 _NEVER: Final = -1
 _FOREVER: Final = 2**62
@@ -49,10 +55,10 @@ class PartitionState(msgspec.Struct, gc=False):
 
 
 class HeldChunk(msgspec.Struct, gc=False):
-    """Up to 4096 held records (some 4 MiB) of one partition, in a blob; the first ``start`` have been released.
+    """Up to 4096 held records (some 4 MiB) of one partition, in a blob.
 
-    ``time`` and ``offset`` are those of the record at ``start``; ``last`` is the time of the last
-    record.
+    The first ``start`` have been released. ``time`` and ``offset`` are those of the record at
+    ``start``; ``last`` is the time of the last record.
     """
 
     blob: str

@@ -27,7 +27,9 @@ def transactions(count: int, size: int = 5) -> list[bytes]:
     return made
 
 
-def batches(values: list[bytes | None], rows: int, *, feedback: bool = False) -> list[pa.RecordBatch]:
+def batches(
+    values: list[bytes | None], rows: int, *, feedback: bool = False
+) -> list[pa.RecordBatch]:
     found = []
     for start in range(0, len(values), rows):
         part = values[start : start + rows]
@@ -46,7 +48,8 @@ def offsets_by_shard(output: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
     routes = tokens(2)
     found: dict[int, list[int]] = {0: [], 1: []}
     for batch in output:
-        for token, block in zip(batch.column(0).to_pylist(), batch.column(3).to_pylist(), strict=True):
+        columns = batch.column(0).to_pylist(), batch.column(3).to_pylist()
+        for token, block in zip(*columns, strict=True):
             table = open_records(open_block(block)[1])
             found[routes.index(token)] += table.cols["off"].tolist()
     return found
