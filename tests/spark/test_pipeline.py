@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -24,11 +26,29 @@ def refusal(database: Database, *extra: str) -> str:
     return done.stderr
 
 
+def metrics(port: int) -> dict[str, float]:
+    """What the pipeline serves to Prometheus."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
+    }
+
+
 def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
-    with Database(tmp_path) as db:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    with Database(tmp_path, options=["--metrics-port", str(port)]) as db:
         db.load(transfers(300))
         assert db.assert_serial().ok
-        wait_for(lambda: (db.status().resolved or 0) > 0, "a resolved seq")
+        wait_for(lambda: (db.status().resolved or 0) >= 300, "everything resolved")
+        shown = metrics(port)
+        assert shown["streamydb_seq"] >= shown["streamydb_resolved"] >= 300
+        assert shown["streamydb_input_records_total"] >= 300
+        assert shown["streamydb_lag_records"] == 0
+        assert shown["streamydb_batch_seconds_count"] >= 1
         assert "another pipeline runs on the checkpoint" in refusal(db)
         assert db.stop_pipeline() == 0
         assert db.status().state == "stopped"

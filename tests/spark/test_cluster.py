@@ -1,0 +1,143 @@
+"""The job under `spark-submit`: on this machine alone, on a standalone cluster, on `local-cluster`.
+
+Each runs a load, stops gracefully, resumes, and ends with a serial replay of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from tests.bank import transfers
+
+from streamydb.jars import resolve
+from streamydb.javahome import find_java
+from streamydb.shipped import shipped_file
+from streamydb.testing import Database, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+SPARK_HOME = Path(pyspark.__file__).parent
+JOB = shipped_file("spark-defaults.conf").parent / "jobs" / "pipeline.py"
+
+
+def environment() -> dict[str, str]:
+    """What a user of spark-submit has set."""
+    java_home = find_java().path.resolve().parent.parent
+    return {
+        **os.environ, "SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Submitted(Database):
+    """A database whose pipeline is started by `spark-submit`, as docs/operations.md says."""
+
+    def command(self, extra: Iterable[str] = ()) -> list[str]:
+        """The command line of spark-submit."""
+        jars = ":".join(str(path) for path in resolve("pipeline"))
+        return [
+            str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master,
+            "--properties-file", str(shipped_file("spark-defaults.conf")),
+            "--driver-class-path", jars, "--conf", f"spark.executor.extraClassPath={jars}",
+            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=1g",
+            str(JOB), "--database", self.name, "--bootstrap", self.broker.bootstrap,
+            "--checkpoint", str(self.place.checkpoint), "--shards", str(self.shards),
+            "--status-file", str(self.place.status_file), "--local", str(self.folder / "local"),
+            *self.options, *extra,
+        ]
+
+    def stop_pipeline(self) -> int:
+        """Ask the driver, which the status file names, to stop; spark-submit's exit code."""
+        process, pid = self._process, self.status().pid
+        assert process is not None
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+        return process.wait(120)
+
+
+def runs_stops_and_resumes(database: Database) -> None:
+    with database as db:
+        db.load(transfers(150))
+        assert db.assert_serial().ok
+        assert db.stop_pipeline() == 0
+        assert db.status().state == "stopped"
+        db.load(transfers(100, seed=2))
+        db.start_pipeline()
+        assert db.assert_serial().transactions > 250
+
+
+@contextmanager
+def standalone_cluster(folder: Path) -> Iterator[str]:
+    """A master and a worker in processes of their own; yields the master's URL."""
+    master, port = free_port(), free_port()
+    url = f"spark://127.0.0.1:{master}"
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    at = ["--host", "127.0.0.1"]
+    commands = [
+        ["org.apache.spark.deploy.master.Master", *at, "--port", str(master),
+         "--webui-port", str(port)],
+        ["org.apache.spark.deploy.worker.Worker", *at, "--webui-port", "0", "--cores", "2",
+         "--memory", "2g", "--work-dir", str(folder / "work"), url],
+    ]  # fmt: skip
+    processes = []
+    try:
+        for number, command in enumerate(commands):
+            with (folder / f"cluster.{number}.log").open("wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [spark_class, *command], env=environment(), stdout=log, stderr=log,
+                        start_new_session=True,
+                    )
+                )
+
+        def ready() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
+                    return b'"aliveworkers" : 1' in page.read()
+            except OSError:
+                return False
+
+        wait_for(ready, "the cluster", 60)
+        yield url
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_spark_submit_on_a_standalone_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    with standalone_cluster(tmp_path) as url:
+        runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=url))
+
+
+@pytest.mark.long
+def test_spark_submit_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    runs_stops_and_resumes(Submitted(tmp_path, master="local[2,4]"))
+
+
+@pytest.mark.long
+def test_local_cluster(tmp_path: Path) -> None:
+    runs_stops_and_resumes(Database(tmp_path, shards=2, master="local-cluster[2,2,2048]"))
