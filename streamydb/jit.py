@@ -29,7 +29,7 @@ def inlined(function: _F) -> _F:
     return cast("_F", numba.njit(cache=True, nogil=True, inline="never")(function))
 
 
-def _copy_bytes(_context: Any, out: Any, at: Any, data: Any, start: Any, length: Any) -> Any:
+def _copy_bytes(_context: Any, out: Any, _at: Any, data: Any, _start: Any, _length: Any) -> Any:
     """Type and code of `copy_bytes`; see numba's documentation of intrinsics."""
     signature = types.void(out, types.intp, data, types.intp, types.intp)
 

@@ -1,9 +1,8 @@
 """Where the files of one database lie on this machine, and what is known of its pipeline there.
 
-    <home>/databases/<database>/database.json   how it was created (shards, partitions, bootstrap)
-                               /status.json     written by the pipeline after each batch
-                               /checkpoint/     the Spark query's checkpoint
-                               /run/, /logs/    background processes (see streamydb.processes)
+In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
+status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), run/ and
+logs/ (background processes, see `streamydb.processes`).
 """
 
 from __future__ import annotations

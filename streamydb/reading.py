@@ -7,7 +7,7 @@ between the two offsets; gaps (control records) are skipped.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -80,7 +80,7 @@ class TopicReader:
         self._bootstrap = connection["bootstrap.servers"]
         self._consumer = Consumer({**_SETTINGS, **connection})
 
-    def __enter__(self) -> TopicReader:
+    def __enter__(self) -> Self:
         """The reader itself."""
         return self
 

@@ -190,7 +190,7 @@ class Database:
         shutil.rmtree(self.folder / "local", ignore_errors=True)
 
     def load(
-        self, values: Iterable[bytes | None | Mapping[str, Any]], partition: int | None = None
+        self, values: Iterable[bytes | Mapping[str, Any] | None], partition: int | None = None
     ) -> int:
         """Append records as they are, valid or not; how many."""
         config = {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": "true"}

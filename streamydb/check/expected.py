@@ -44,7 +44,7 @@ class Expected:
         """How many transactions were replayed; the last one's seq."""
         return len(self.results)
 
-    def add(  # noqa: PLR0913 - one record of the replay, spread out for speed
+    def add(
         self,
         partition: int,
         offset: int,

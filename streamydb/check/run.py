@@ -18,6 +18,7 @@ from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
 from streamydb.check.logorder import LogOrder
 from streamydb.check.report import Difference, Report, excerpt
+from streamydb.errors import InvariantViolation
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
 from streamydb.reading import TopicReader
@@ -187,7 +188,8 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
             result = (key, value or b"")
         else:
             dead = (key, value or b"")
-    assert result is not None, "every transaction has a result"
+    if result is None:
+        raise InvariantViolation("the oracle gave no result for a transaction")
     expected.add(partition, offset, result, changes, dead)
 
 

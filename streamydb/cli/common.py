@@ -63,7 +63,7 @@ class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an excep
 class Commands(TyperGroup):
     """The command group: turns the package's own errors into messages and exit codes."""
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as the base class has it
+    def invoke(self, ctx: Any) -> Any:
         """Run the command; errors of this package and of Kafka end as one message, no traceback."""
         try:
             return super().invoke(ctx)
@@ -141,7 +141,7 @@ def read_settings(**given: object) -> Settings:
         raise Failure(_settings_message(error, given), EXIT_USAGE) from None
 
 
-def _settings_message(error: Any, given: dict[str, object]) -> str:  # noqa: ANN401
+def _settings_message(error: Any, given: dict[str, object]) -> str:
     """What is wrong with the settings, one line a problem."""
     lines = []
     for problem in error.errors():

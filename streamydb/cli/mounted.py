@@ -51,7 +51,7 @@ def run(module: str, name: str, arguments: list[str]) -> None:
         raise typer.Exit(code)
 
 
-def entry_point(module: str) -> Any:  # noqa: ANN401 - a Typer or a function
+def entry_point(module: str) -> Any:  # noqa: RET503 - `fail` does not return
     """The `app` or `main` of a module or of its `cli` or `main` submodule."""
     for place in (module, f"{module}.cli", f"{module}.main"):
         try:

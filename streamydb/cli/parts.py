@@ -1,11 +1,11 @@
 """A transaction from command-line arguments: the small language of `streamydb txn` (pure).
 
-    --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
-    --add KEY=BY[,min=N][,max=N]
-    --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
-    --assert KEY=VALUE         null = the key is absent
-    --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
-                               'KEY absent'
+--put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
+--add KEY=BY[,min=N][,max=N]
+--max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+--assert KEY=VALUE         null = the key is absent
+--check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
+'KEY absent'
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PartError(ValueError):
     """An argument that is not in the language; the message shows the form that is."""
 
 
-def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
+def value_of(text: str) -> Any:
     """JSON as it is; what is not JSON is text."""
     try:
         return msgspec.json.decode(text)
@@ -117,7 +117,7 @@ def check_of(text: str) -> JsonObject:
     )
 
 
-def transaction_of(  # noqa: PLR0913 - one argument for each option
+def transaction_of(
     *,
     puts: Sequence[str] = (),
     adds: Sequence[str] = (),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Texts = list[str] | None
 
 
-def txn(  # noqa: PLR0913 - one argument for each option
+def txn(
     file: Annotated[
         Path | None,
         typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),

@@ -142,7 +142,7 @@ def _fetch_jars(target: Target, phases: Phases) -> None:
         phase.outcome = f"{count} jars in {target.settings.cache}"
 
 
-def _noting(phase: Phase) -> Any:  # noqa: ANN401 - a callback
+def _noting(phase: Phase) -> Any:
     """A progress callback that shows up in the phase's line."""
 
     def note(progress: Progress) -> None:

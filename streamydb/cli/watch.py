@@ -108,7 +108,7 @@ def _show(feed: Feed, message: Message, json: bool) -> None:
     stdout().print(_text(feed, key, value), markup=False, soft_wrap=True)
 
 
-def _raw(value: bytes | None) -> Any:  # noqa: ANN401 - any JSON
+def _raw(value: bytes | None) -> Any:
     """A value as it stands in the topic if it is JSON, else as text, a tombstone as null."""
     if value is None:
         return None

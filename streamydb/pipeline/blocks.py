@@ -18,8 +18,8 @@ import numpy as np
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import KEY_SEED, hash_ragged
-from streamydb.txn_processor.outputs import Records, Rows, formatted
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
+from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = [
     "FORMAT",

@@ -160,7 +160,7 @@ class Sequencer:
 
     def _lift(self, partition: int, effective_ms: int) -> None:
         """Raise the partition's effective time."""
-        if effective_ms > self._effective[partition]:  # noqa: PLR1730 - the hot path
+        if effective_ms > self._effective[partition]:
             self._effective[partition] = effective_ms
 
     def _transaction(self, partition: int) -> None:

@@ -90,7 +90,7 @@ class Cluster:
 
     def batch(self, *, all_of_it: bool = False) -> None:
         """One micro-batch, crashed and repeated as often as chance has it."""
-        batch = self._choose(all_of_it)
+        batch = self._choose(all_of_it=all_of_it)
         if not any(a < b for a, b in [*batch.log.values(), *batch.feedback.values()]):
             return
         self._batches += 1
@@ -111,7 +111,7 @@ class Cluster:
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
 
-    def _choose(self, all_of_it: bool) -> _Batch:
+    def _choose(self, *, all_of_it: bool) -> _Batch:
         rng = self.random
         log, feedback = {}, {}
         for q, records in self.log.partitions.items():
@@ -139,14 +139,14 @@ class Cluster:
             shard = kind(self.config, number, blobs, node.values, node.tables, self.plan_limit)
             for emitted in shard.step(inputs[number]):
                 granted[emitted.proc].append(emitted.block)
-            self._maybe_crash(calm)
+            self._maybe_crash(calm=calm)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
             rng.shuffle(blocks)
             for records in self._execute(number, blocks, copies[number][1]):
                 self._write(records, batch.number)
-                self._maybe_crash(calm)
-        self._maybe_crash(calm)
+                self._maybe_crash(calm=calm)
+        self._maybe_crash(calm=calm)
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
@@ -188,7 +188,7 @@ class Cluster:
         for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True):
             self.written.append(Written(records.topic, key or None, value or None, batch))
 
-    def _maybe_crash(self, calm: bool) -> None:
+    def _maybe_crash(self, *, calm: bool) -> None:
         if not calm and self.random.random() < self.crashes:
             raise _Crash
 

@@ -26,7 +26,7 @@ _TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {
 }
 
 
-class Divergence(AssertionError):
+class Divergence(AssertionError):  # noqa: N818 - what a reader calls it
     """The pipeline did something that no serial execution of the log does; says what."""
 
 
@@ -63,7 +63,7 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
     _same_values(cluster, expected.state)
 
 
-def _identity(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
+def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:
     """(topic, seq, index) of an output that is not a tombstone."""
     found = msgspec.json.decode(value or b"{}")
     if topic == "changes":
@@ -84,7 +84,7 @@ def _first_writes(
         if record.value is None:
             identity = ("tombstones", identity[1], identity[2])
         else:
-            identity = _identity(topic, record.key, record.value)
+            identity = _identity(topic, record.value)
         output = OutputRecord(topic, record.key, record.value)
         if identity in first:
             outcome.repeated += 1
@@ -103,7 +103,7 @@ def _same_outputs(
         if output.value is None:
             identity = ("tombstones", identity[1], identity[2])
         else:
-            identity = _identity(output.topic, output.key, output.value)
+            identity = _identity(output.topic, output.value)
         wanted[identity] = output
     for name, output in wanted.items():
         if name not in first:
@@ -142,7 +142,7 @@ def _never_early(written: list[Written], last: int) -> None:
             resolved.append((record.batch, msgspec.json.decode(value)["resolved"]))
         elif value and (record.topic, record.key, value) not in seen:
             seen.add((record.topic, record.key, value))
-            seq = _identity(_TOPICS[record.topic], record.key, value)[1]
+            seq = _identity(_TOPICS[record.topic], value)[1]
             firsts[seq] = max(firsts.get(seq, -1), record.batch)
     latest = [-1] * (last + 1)
     for seq in range(1, last + 1):

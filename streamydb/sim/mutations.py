@@ -33,7 +33,7 @@ def _plan_while_open() -> Any:
             return
         yield from original(self, fresh)
 
-    original = shard.Shard._complete
+    original = shard.Shard._complete  # noqa: SLF001 - breaking what is private is the point
     return mock.patch.object(shard.Shard, "_complete", complete)
 
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.bank import transfers
 
 from streamydb.testing import Database, wait_for
+from tests.bank import transfers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 

@@ -258,7 +258,7 @@ class TestResultReader:
     @staticmethod
     def write(settings: Settings, *results: dict[str, Any]) -> None:
         """Write results as a pipeline does."""
-        import confluent_kafka  # noqa: PLC0415
+        import confluent_kafka
 
         client = confluent_kafka.Producer(dict(settings.client_config()))
         for result in results:

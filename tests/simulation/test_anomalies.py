@@ -16,10 +16,9 @@ from streamydb.hashing import shard_of
 from streamydb.oracle import replay
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
-from streamydb.sim.log import SimulatedLog
 from streamydb.sim.judge import Outcome, judge
+from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
-
 
 pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
 
@@ -106,9 +105,9 @@ def test_repeated_feedback_changes_nothing(grouping: str) -> None:
     _write(log, "a", updates=_put({"x": 1}))
     cluster.batch(all_of_it=True)
     for blocks in cluster.feedback:
-        blocks += blocks
+        blocks.extend(list(blocks))
     _write(log, "b", updates=[{"op": "add", "key": "x", "by": 1}])
     for blocks in cluster.feedback:
-        blocks += blocks[:1]
+        blocks.extend(blocks[:1])
     _settle(cluster)
     judge(cluster, log, Outcome(0))

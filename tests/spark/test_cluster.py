@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.bank import transfers
 
 from streamydb.jars import resolve
 from streamydb.javahome import find_java
 from streamydb.shipped import shipped_file
 from streamydb.testing import Database, wait_for
+from tests.bank import transfers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -10,9 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.bank import transfers
 
 from streamydb.testing import Database, wait_for
+from tests.bank import transfers
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -64,7 +64,7 @@ def test_any_batching_gives_the_total_order(seed: int) -> None:
             log[len(log)] = []
         if rng.random() < 0.15 and len(log) > 1:
             number = max([number, *(r.append_ms for rs in log.values() for r in rs)]) + 1
-            for q, records in log.items():
+            for records in log.values():
                 if rng.random() < 0.9:
                     records.append(LogRecord(len(records), number, marker(number, len(log))))
         q = rng.randrange(len(log))
