@@ -1,11 +1,11 @@
 """A transaction from command-line arguments: the small language of `streamydb txn` (pure).
 
---put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
---add KEY=BY[,min=N][,max=N]
---max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
---assert KEY=VALUE         null = the key is absent
---check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
-'KEY absent'
+    --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
+    --add KEY=BY[,min=N][,max=N]
+    --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+    --assert KEY=VALUE         null = the key is absent
+    --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
+                               'KEY absent'
 """
 
 from __future__ import annotations
