@@ -122,12 +122,14 @@ class Shard:
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
+        pieces: list[Table] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
-                self._sorter.add(open_records(arrays))
+                pieces.append(open_records(arrays))
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
+        self._sorter.add(pieces)
         yield from self._complete(feedback)
         if self._meta.open is None:
             yield from self._plan()

@@ -111,14 +111,16 @@ class SingleShard:
         meta = self._meta
         released: list[Released] = []
         parts: list[tuple[int, Part]] = []
+        pieces: list[Table] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
-                self._sorter.add(open_records(arrays))
+                pieces.append(open_records(arrays))
             elif header["incarnation"] == meta.config.incarnation:
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
+        self._sorter.add(pieces)
         self._apply(released)
         self._conclude(parts)
         self._release()

@@ -12,6 +12,7 @@ import copy
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.sim.log import SimulatedLog
+from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["Cluster", "Written"]
@@ -162,14 +164,12 @@ class Cluster:
         for routed in self._routed(batch):
             inputs[routed.shard].append(routed.block)
         for blocks in inputs:
-            if self.random.random() < 0.5:
-                blocks.reverse() if self.config.partitions > 1 else None
+            self.random.shuffle(blocks)
         return inputs
 
     def _routed(self, batch: _Batch) -> Iterator[Routed]:
         for q, (start, end) in batch.log.items():
-            records = self.log.partitions[q][start:end]
-            if records:
+            for records in self._pieces(self.log.partitions[q][start:end]):
                 yield from parse_transactions(
                     np.full(len(records), q, np.int32),
                     np.array([r.offset for r in records], np.int64),
@@ -180,6 +180,14 @@ class Cluster:
                 )
         for s, (start, end) in batch.feedback.items():
             yield from parse_feedback(self.feedback[s][start:end], self.config)
+
+    def _pieces(self, records: list[LogRecord]) -> Iterator[list[LogRecord]]:
+        """Several tasks may read one partition, each a range of its offsets."""
+        rng = self.random
+        cuts = sorted(rng.choices(range(len(records) + 1), k=rng.choice([0, 0, 1, 3])))
+        for start, end in pairwise([0, *cuts, len(records)]):
+            if end > start:
+                yield records[start:end]
 
     def _write(self, records: o.Records, batch: int) -> None:
         if records.topic == o.FEEDBACK:

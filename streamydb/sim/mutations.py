@@ -55,6 +55,11 @@ def _order_by_offset() -> Any:
     return mock.patch.object(sorter, "_first_in_order", first)
 
 
+def _trust_the_arrival() -> Any:
+    """Sorter: pieces of a partition are taken in the order in which they arrive."""
+    return mock.patch.object(sorter, "_first_position", lambda part: part[0])
+
+
 def _ignore_read_write_conflicts() -> Any:
     """Planner: transactions are spread without looking at their keys."""
     original = planner.plan_transactions
@@ -144,6 +149,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-readers": Mutation(_readers_overtake, ("single",)),
     "sorter-watermark": Mutation(_release_at_the_watermark, _BOTH),
     "sorter-offsets": Mutation(_order_by_offset, _BOTH),
+    "sorter-arrival": Mutation(_trust_the_arrival, _BOTH),
     "planner-conflicts": Mutation(_ignore_read_write_conflicts, ("planner",)),
     "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
     "dedupe-window": Mutation(_forget_the_window, _BOTH),

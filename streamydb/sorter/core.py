@@ -13,7 +13,7 @@ With one partition its offsets are the order, and nothing is ever held back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -89,21 +89,18 @@ class KeyedEventTimeSorter:
         self._fresh: list[Table] = []
         self._unsaved: dict[str, Table] = {}
 
-    def add(self, records: Table) -> None:
-        """Take records as they were read: per partition in offset order.
+    def add(self, pieces: Iterable[Table]) -> None:
+        """Take the new records of one micro-batch.
+
+        Several tasks may have read one partition, and their pieces come in any order.
 
         Raises:
             InvariantViolation: an offset was read before.
 
         """
-        parts = records.cols["part"]
-        if not len(parts):
-            return
-        if parts[0] == parts[-1] and (parts == parts[0]).all():
-            self._add_partition(int(parts[0]), records)
-            return
-        for partition in np.unique(parts).tolist():
-            self._add_partition(partition, records.take(np.flatnonzero(parts == partition)))
+        parted = [part for piece in pieces for part in _by_partition(piece)]
+        for partition, records in sorted(parted, key=_first_position):
+            self._add_partition(partition, records)
 
     def _add_partition(self, partition: int, records: Table) -> None:
         state = self.state.partitions.setdefault(partition, PartitionState())
@@ -316,3 +313,17 @@ def _first_in_order(table: Table, watermark: int, limit: int) -> npt.NDArray[np.
     times = table.cols["ts"]
     order = np.lexsort((table.cols["off"], table.cols["part"], times))
     return order[: min(limit, int(np.searchsorted(times[order], watermark, "left")))]
+
+
+def _by_partition(records: Table) -> Iterator[tuple[int, Table]]:
+    parts = records.cols["part"]
+    if len(parts) and (parts == parts[0]).all():
+        yield int(parts[0]), records
+        return
+    for partition in np.unique(parts).tolist():
+        yield partition, records.take(np.flatnonzero(parts == partition))
+
+
+def _first_position(part: tuple[int, Table]) -> tuple[int, int]:
+    partition, records = part
+    return partition, int(records.cols["off"].min())

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from streamydb.columns import Table
 from streamydb.errors import InvariantViolation
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
@@ -17,14 +18,16 @@ from streamydb.txn_processor.compile import compile_records
 
 def feed(sorter: KeyedEventTimeSorter, partition: int, records: list[LogRecord]) -> None:
     if records:
-        sorter.add(
-            compile_records(
-                np.full(len(records), partition, np.int32),
-                np.array([r.offset for r in records], np.int64),
-                np.array([r.append_ms for r in records], np.int64),
-                [r.value for r in records],
-            )
-        )
+        sorter.add([piece(partition, records)])
+
+
+def piece(partition: int, records: list[LogRecord]) -> Table:
+    return compile_records(
+        np.full(len(records), partition, np.int32),
+        np.array([r.offset for r in records], np.int64),
+        np.array([r.append_ms for r in records], np.int64),
+        [r.value for r in records],
+    )
 
 
 def transaction(name: str) -> bytes:
@@ -90,3 +93,17 @@ def test_any_batching_gives_the_total_order(seed: int) -> None:
             if settled == 2:
                 break
     assert got == [record[:3] for record in released(log, initial)]
+
+
+def test_pieces_of_a_partition_come_in_any_order() -> None:
+    """On a cluster, a shard gets what its own machine read first, whatever its offsets."""
+    rng = random.Random(3)
+    log = [LogRecord(i, 5, transaction(str(i))) for i in range(30)]
+    sorter = KeyedEventTimeSorter(SorterState(1), MemoryBlobs())
+    pieces = [piece(0, log[start : start + 10]) for start in (0, 10, 20)]
+    rng.shuffle(pieces)
+    assert pieces[0].cols["off"][0] > 0
+    sorter.add(pieces)
+    found = sorter.release(100)
+    assert found is not None
+    assert found.cols["off"].tolist() == list(range(30))
