@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -186,19 +187,28 @@ class Table:
     def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Table:
         """The table whose arrays were flattened under ``prefix``."""
         tables: dict[str, Table] = {"": cls()}
-        for path, array in arrays.items():
-            if not path.startswith(prefix):
-                continue
-            parent, _, name = path[len(prefix) :].rpartition(".")
+        for path, parent, name, kind in _places(tuple(arrays), prefix):
             table = tables.setdefault(parent, cls())
-            if name[-1] == "$":
-                table.texts[name[:-1]] = Ragged(array, arrays[path[:-1] + "#"])
-            elif name[-1] == "*":
-                below = f"{parent}.{name[:-1]}" if parent else name[:-1]
-                table.children[name[:-1]] = (array, tables.setdefault(below, cls()))
-            elif name[-1] != "#":
-                table.cols[name] = array
+            if kind == "$":
+                table.texts[name] = Ragged(arrays[path], arrays[path[:-1] + "#"])
+            elif kind == "*":
+                below = f"{parent}.{name}" if parent else name
+                table.children[name] = (arrays[path], tables.setdefault(below, cls()))
+            else:
+                table.cols[name] = arrays[path]
         return tables[""]
+
+
+@lru_cache(maxsize=256)
+def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str]]:
+    """Where the arrays of a table belong: path, parent, name, and kind ($, * or nothing)."""
+    found = []
+    for path in paths:
+        if path.startswith(prefix) and path[-1] != "#":
+            parent, _, name = path[len(prefix) :].rpartition(".")
+            kind = name[-1] if name[-1] in "$*" else ""
+            found.append((path, parent, name.removesuffix(kind), kind))
+    return found
 
 
 def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> bytes:

@@ -22,7 +22,9 @@ Ints = npt.NDArray[np.int64]
 Layout = tuple[str, str, int, int, int]
 """dtype, codec (r, n, d), bytes stored per element, base, step."""
 
-_KINDS: Final = frozenset("|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split())
+_KINDS: Final = {
+    kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()
+}
 _SHORT: Final = 32
 _SPAN_MAX: Final = 2**62
 _LENGTH_MAX: Final = 2**27
@@ -55,10 +57,13 @@ def _width(span: int) -> int:
 
 def narrow(array: npt.NDArray[Any]) -> tuple[Layout, memoryview]:
     """How a one-dimensional array is stored, and the bytes."""
+    dtype = array.dtype
+    kind, size = dtype.str, dtype.itemsize
+    if len(array) < _SHORT:
+        return (kind, "r", size, 0, 0), memoryview(array.tobytes())
     array = np.ascontiguousarray(array)
-    kind, size = array.dtype.str, array.dtype.itemsize
-    plain = (kind, "r", size, 0, 0), array.view(np.uint8).data if len(array) else memoryview(b"")
-    if len(array) < _SHORT or array.dtype.kind not in "iu" or kind == "<u8":
+    plain = (kind, "r", size, 0, 0), array.view(np.uint8).data
+    if dtype.kind not in "iu" or kind == "<u8":
         return plain
     low, high = map(int, _measure(array))
     span = high - low
@@ -94,9 +99,9 @@ def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:
 
     """
     kind, codec, width, base, step = layout
-    if kind not in _KINDS:
+    dtype = _KINDS.get(kind)
+    if dtype is None:
         raise RecordError("a block has an array of a kind that is not known")
-    dtype = np.dtype(kind)
     if codec == "r" and width == dtype.itemsize:
         return np.frombuffer(bytearray(data), dtype, length)
     if dtype.kind not in "iu" or not 0 <= length <= _LENGTH_MAX or width not in (0, 1, 2, 4):

@@ -184,7 +184,7 @@ class Cluster:
     def _pieces(self, records: list[LogRecord]) -> Iterator[list[LogRecord]]:
         """Several tasks may read one partition, each a range of its offsets."""
         rng = self.random
-        cuts = sorted(rng.choices(range(len(records) + 1), k=rng.choice([0, 0, 1, 3])))
+        cuts = sorted(rng.choices(range(len(records) + 1), k=rng.choice([0, 0, 0, 0, 1, 3])))
         for start, end in pairwise([0, *cuts, len(records)]):
             if end > start:
                 yield records[start:end]
