@@ -23,6 +23,7 @@ from streamydb.records import (
     ChangeSource,
     ChangeTransaction,
     Check,
+    DeadLetter,
     Delete,
     Duplicate,
     Failed,
@@ -105,8 +106,18 @@ class Oracle:
     ``state`` maps a key to its canonical value and its version (the seq that wrote it).
     """
 
-    def __init__(self, database: str, id_window: int = limits.ID_WINDOW_DEFAULT) -> None:
-        """Start with an empty database; an id is remembered for ``id_window`` seqs."""
+    def __init__(
+        self,
+        database: str,
+        id_window: int = limits.ID_WINDOW_DEFAULT,
+        faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+    ) -> None:
+        """Start with an empty database; an id is remembered for ``id_window`` seqs.
+
+        ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
+        offset. That verdict is in the log of results, so it stands.
+        """
+        self.faults = faults or {}
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
@@ -124,16 +135,19 @@ class Oracle:
             offset: where the record lies in its partition.
             ts_ms: the record's effective time.
         """
-        record = decode(raw)
+        fault = self.faults.get((partition, offset))
+        record = decode(raw) if fault is None else fault
         if isinstance(record, Marker):
             return []
         seq = self.next_seq
         self.next_seq += 1
         self._forget(seq)
         place = _Place(self.database, seq, ts_ms, Source(partition, offset))
+        payload_hash = hashlib.sha256(raw or b"").digest()
+        if isinstance(record, DeadLetter):
+            return self._fail(record, raw, payload_hash, place)
         if isinstance(record, Rejection):
             return _refuse(record, raw, place)
-        payload_hash = hashlib.sha256(raw or b"").digest()
         seen = self._seen.get(record.id)
         if seen is not None:
             return _repeat(record.id, seen, payload_hash, place)
@@ -142,6 +156,17 @@ class Oracle:
         self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
         outputs = [OutputRecord("results", record.id.encode(), encoded)]
         return outputs + self._write(record.id, writes, place)
+
+    def _fail(
+        self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place
+    ) -> list[OutputRecord]:
+        """The abort and the dead letter of a transaction that a fault of ours has ended."""
+        name, error = fault.id, fault.error
+        result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
+        if name is not None:
+            self._seen[name] = _Verdict(place.seq, payload_hash, result)
+        shown = None if fault.payload is None else raw
+        return _with_letter(result, name, errors.INTERNAL, shown, place, error)
 
     def _forget(self, seq: int) -> None:
         """Drop ids whose seq is not above seq - id_window; they lie in the order of their seqs."""
@@ -263,9 +288,10 @@ def replay(
     database: str,
     initial_partitions: int,
     id_window: int = limits.ID_WINDOW_DEFAULT,
+    faults: Mapping[tuple[int, int], DeadLetter] | None = None,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window)
+    oracle = Oracle(database, id_window, faults)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 
@@ -278,19 +304,21 @@ def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
 
 def _refuse(rejection: Rejection, raw: bytes | None, place: _Place) -> list[OutputRecord]:
     """The result and the dead letter of a record that is no transaction."""
-    result = place.result(rejection.id, "rejected", code=rejection.code)
+    result = encode_result(place.result(rejection.id, "rejected", code=rejection.code))
+    return _with_letter(result, rejection.id, rejection.code, raw, place, None)
+
+
+def _with_letter(
+    result: bytes, name: str | None, code: str, raw: bytes | None, place: _Place, error: str | None
+) -> list[OutputRecord]:
+    source = place.source
     letter = dead_letter(
-        raw,
-        seq=place.seq,
-        ts_ms=place.ts_ms,
-        code=rejection.code,
-        id=rejection.id,
-        source=place.source,
+        raw, seq=place.seq, ts_ms=place.ts_ms, code=code, id=name, source=source, error=error
     )
-    key = None if rejection.id is None else rejection.id.encode()
+    key = None if name is None else name.encode()
     return [
-        OutputRecord("results", key, encode_result(result)),
-        OutputRecord("deadletters", dead_letter_key(place.source), encode_dead_letter(letter)),
+        OutputRecord("results", key, result),
+        OutputRecord("deadletters", dead_letter_key(source), encode_dead_letter(letter)),
     ]
 
 

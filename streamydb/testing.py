@@ -42,6 +42,8 @@ _POLL_S = 0.05
 class TestingError(StreamyError):
     """Something did not happen in time, or a process ended that should not have."""
 
+    __test__ = False
+
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     """Wait until ``condition`` holds.

@@ -63,6 +63,8 @@ class Report(msgspec.Struct):
     held_back: int = 0
     """Records of the log that no watermark has released yet; not judged."""
     markers: int = 0
+    faults: int = 0
+    """Transactions that a fault of ours has aborted; the replay takes that verdict as given."""
     results: Counts = msgspec.field(default_factory=Counts)
     changes: Counts = msgspec.field(default_factory=Counts)
     deadletters: Counts = msgspec.field(default_factory=Counts)

@@ -22,9 +22,12 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
 from streamydb.reading import TopicReader
+from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.topics import TopicNames
 
 __all__ = ["CheckError", "Options", "Step", "check"]
+
+Faults = dict[tuple[int, int], DeadLetter]
 
 PREFETCH_KB = 131_072
 """Memory for records that were fetched ahead, shared by the readers of one topic."""
@@ -71,17 +74,36 @@ def check(options: Options) -> Report:
         ReadingError: a topic is missing or the broker does not answer.
     """
     started_s = time.monotonic()
+    log = _Log(options)
+    while True:
+        try:
+            return _check(options, log, started_s)
+        except _AnotherFaultError:
+            options.progress(Step("a fault was reported meanwhile: once more", 0, log.records))
+
+
+class _AnotherFaultError(Exception):
+    """A transaction was aborted by a fault of ours, and the replay did not know."""
+
+
+def _check(options: Options, log: _Log, started_s: float) -> Report:
+    """Replay with the faults that are known by now.
+
+    Raises:
+        _AnotherFaultError: there are more.
+    """
     report = Report(database=options.database)
     with _no_garbage_collection():
-        log = _Log(options)
-        oracle, expected = _replay(options, log, report)
+        faults = _faults(options, log)
+        report.faults = len(faults)
+        oracle, expected = _replay(options, log, faults, report)
         comparison = Comparison(expected, report)
-        waited_s, expired = _compare(options, comparison)
+        waited_s, expired = _compare(options, comparison, faults, log)
         state = {key.encode(): value for key, value in oracle.state.items()}
         comparison.finish(state)
     _forgive_expired(report, expired)
     _judge_later(log, comparison)
-    _fill_in(options, log, comparison.wanted())
+    _fill_in(options, log, faults, comparison.wanted())
     report.seconds = time.monotonic() - started_s
     report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
     report.judge()
@@ -158,9 +180,33 @@ def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type
     ]
 
 
-def _replay(options: Options, log: _Log, report: Report) -> tuple[Oracle, Expected]:
+def _faults(options: Options, log: _Log) -> Faults:
+    """Dead letters of transactions that a fault of ours has aborted, by partition and offset."""
+    found: Faults = {}
+    with TopicReader(options.connection, TopicNames(options.database).deadletters) as reader:
+        spans = reader.spans()
+        reader.assign({number: span.low for number, span in spans.items()})
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            for message in batch:
+                letter = _fault(message.value(), log)
+                if letter is not None:
+                    found[letter.source.partition, letter.source.offset] = letter
+    return found
+
+
+def _fault(value: bytes | None, log: _Log) -> DeadLetter | None:
+    """The dead letter of a fault of ours in the part of the log that is checked."""
+    if value is None or b'"code":"internal"' not in value:
+        return None
+    letter = decode_dead_letter(value)
+    return letter if letter.source.offset < log.ends.get(letter.source.partition, 0) else None
+
+
+def _replay(
+    options: Options, log: _Log, faults: Faults, report: Report
+) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
-    oracle = Oracle(options.database, options.id_window)
+    oracle = Oracle(options.database, options.id_window, faults)
     expected = Expected()
     total = log.records
     for batch in log.ordered():
@@ -193,17 +239,26 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
     expected.add(partition, offset, result, changes, dead)
 
 
-def _compare(options: Options, comparison: Comparison) -> tuple[float, int]:
+def _compare(
+    options: Options, comparison: Comparison, faults: Faults, log: _Log
+) -> tuple[float, int]:
     """Judge all outputs; wait for those that are missing.
 
     Returns:
         Seconds waited at the end, and how many results the topic's retention has deleted.
     """
+
+    def dead_letter(output: Output) -> None:
+        letter = _fault(output.value, log)
+        if letter and (letter.source.partition, letter.source.offset) not in faults:
+            raise _AnotherFaultError
+        comparison.dead_letter(output)
+
     names = TopicNames(options.database)
     judges = {
         names.results: comparison.result,
         names.changes: comparison.change,
-        names.deadletters: comparison.dead_letter,
+        names.deadletters: dead_letter,
     }
     with ExitStack() as stack:
         readers = {
@@ -289,22 +344,24 @@ def _judge_later(log: _Log, comparison: Comparison) -> None:
     )
 
 
-def _fill_in(options: Options, log: _Log, wanted: dict[Place, list[Difference]]) -> None:
+def _fill_in(
+    options: Options, log: _Log, faults: Faults, wanted: dict[Place, list[Difference]]
+) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
     if not wanted:
         return
     last = max(place.seq for place in wanted)
-    for place, key, value in _expected_records(options, log, last):
+    for place, key, value in _expected_records(options, log, faults, last):
         for difference in wanted.get(place, ()):
             difference.expected = excerpt(value)
             difference.message += f" (key {excerpt(key)!r})"
 
 
 def _expected_records(
-    options: Options, log: _Log, last: int
+    options: Options, log: _Log, faults: Faults, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
-    oracle = Oracle(options.database, options.id_window)
+    oracle = Oracle(options.database, options.id_window, faults)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:

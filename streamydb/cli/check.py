@@ -87,6 +87,11 @@ def show(report: Report) -> None:
         f"Tombstones: {report.tombstones:,}; resolved up to seq {report.resolved_seq:,}. "
         f"Markers: {report.markers:,}; held back: {report.held_back:,}."
     )
+    if report.faults:
+        out.print(
+            f"[yellow]{report.faults:,} transactions were aborted by a fault in streamy-db[/yellow]"
+            " (code internal). Their dead letters name it: please report it."
+        )
     for rule, count in report.violations.items():
         out.print(f"[red]rule broken: {rule}[/red], {count:,} times")
     for found in report.differences:

@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prometheus_client import start_http_server
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config
+from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.session import session
@@ -90,7 +92,12 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
         start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
     spark.streams.addListener(ProgressListener(status, metrics))
     changes_partitions = topics[names.changes].partitions
-    query = build_query(spark, config, database, changes_partitions).start()
+    writer = build_query(spark, config, database, changes_partitions)
+    try:
+        query = writer.start()
+    except Py4JJavaError as error:
+        what = f"the query cannot start on {config.checkpoint}: {error.java_exception}"
+        raise ConfigurationError(explain([what])) from error
     status.update(state="running")
     with MarkerLoop(settings):
         code = _wait(query, status, stop)
@@ -106,8 +113,9 @@ def _wait(query: StreamingQuery, status: StatusWriter, stop: threading.Event) ->
         query.stop()
         status.update(state="stopped")
         return 0
-    error = query.exception()
-    message = str(error) if error else "the query ended without an error"
-    status.update(state="failed", error=message[:4000])
-    log.error("the query failed: %s", message)
+    messages = failure_of(query)
+    for message in messages:
+        log.error("the query failed: %s", message)
+    status.update(state="failed", error=explain(messages)[:4000])
+    log.error("%s", explain(messages))
     return 1

@@ -15,9 +15,11 @@ from streamydb.records.result import Source
 
 
 class DeadLetter(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A bad record: its place, reason code, and first bytes in base64 (null for a tombstone).
+    """A bad record: its place, reason code, and first bytes in base64.
 
-    ``error`` is a hash of the traceback when the fault was ours (code ``internal``), else null.
+    ``payload`` is null for a tombstone, and when a fault of ours came where the record's bytes are
+    not at hand any more. ``error`` names a fault of ours (code ``internal``) by its type and a hash
+    of where it was raised; else null.
     """
 
     seq: int

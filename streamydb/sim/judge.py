@@ -7,11 +7,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from streamydb.errors import INTERNAL
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.oracle import OutputRecord, replay
 from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import SingleMeta, decode_meta
+from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
@@ -39,6 +41,7 @@ class Outcome:
     transactions: int = 0
     batches: int = 0
     repeated: int = 0
+    faults: int = 0
     config: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -51,9 +54,11 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
 
     """
     config = cluster.config
+    faults = _faults(cluster.written)
+    outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window,
+        id_window=config.id_window, faults=faults,
     )
     outcome.transactions = expected.next_seq - 1
     first = _first_writes(cluster.written, outcome)
@@ -61,6 +66,17 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
     _ordered_changes(cluster.written)
     _never_early(cluster.written, expected.next_seq - 1)
     _same_values(cluster, expected.state)
+
+
+def _faults(written: list[Written]) -> dict[tuple[int, int], DeadLetter]:
+    """Dead letters of transactions that our own code has failed on, by partition and offset."""
+    values = [record.value or b"" for record in written if record.topic == o.DEAD_LETTERS]
+    letters = map(decode_dead_letter, values)
+    return {
+        (letter.source.partition, letter.source.offset): letter
+        for letter in letters
+        if letter.code == INTERNAL
+    }
 
 
 def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:

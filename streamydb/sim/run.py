@@ -13,6 +13,8 @@ from streamydb.sim.workload import Workload
 __all__ = ["Divergence", "Outcome", "run_seed"]
 
 _SETTLING_BATCHES_MAX = 400
+_SHARDS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 8)
+_PARTITIONS = (1, 1, 1, 2, 2, 3, 4, 8)
 
 
 def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outcome:
@@ -23,7 +25,7 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
     config = ShardConfig(
-        "sim", f"seed-{seed}", rng.choice([1, 1, 1, 2, 2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 8]),
+        "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]

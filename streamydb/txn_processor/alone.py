@@ -6,6 +6,7 @@ reference that the planner's path is measured against.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from msgspec import Raw
@@ -17,11 +18,14 @@ from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
+from streamydb.txn_processor.fault import fingerprint, opened, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
 from streamydb.txn_processor.result import Position, copy_of, encode
 
 __all__ = ["Finished", "execute_gathered"]
+
+log = logging.getLogger(__name__)
 
 _NULL = Raw(b"null")
 
@@ -61,14 +65,13 @@ def execute_gathered(gathered: Gathered, database: str, home: int) -> Finished:
 
 def _rejected(payload: Payload, position: Position, home: int) -> Finished:
     code = p.REJECT_CODES[payload.code]
-    raw = payload.raw[1:] if payload.raw[:1] == b"\1" else None
-    letter = _letter(payload, raw, code, None)
-    result = encode(payload.id, position, "rejected", code, [], {})
+    letter = _letter(payload, *opened(payload.raw), code)
+    result = encode(payload.id, position, status_of(code), code, [], {})
     return Finished(payload.seq, payload.id, result, [], letter, {home: []})
 
 
 def _letter(
-    payload: Payload, raw: bytes | None, code: str, error: str | None
+    payload: Payload, raw: bytes | None, error: str | None, code: str
 ) -> tuple[bytes, bytes]:
     source = r.Source(payload.part, payload.off)
     letter = r.dead_letter(
@@ -80,9 +83,6 @@ def _letter(
 
 def _executed(gathered: Gathered, position: Position, database: str, home: int) -> Finished:
     payload = gathered.payload
-    txn = r.decode(payload.raw)
-    if not isinstance(txn, r.Transaction):
-        raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
 
     def look(key: str) -> core.Value:
         grant = gathered.grants[key_lock(key.encode())]
@@ -93,10 +93,13 @@ def _executed(gathered: Gathered, position: Position, database: str, home: int) 
 
     letter = None
     try:
-        verdict = core.execute(txn, look, size)
+        verdict = core.execute(_transaction_of(payload), look, size)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         verdict = core.Verdict(errors.INTERNAL)
-        letter = _letter(payload, payload.raw, errors.INTERNAL, type(error).__name__)
+        name = fingerprint(error)
+        letter = _letter(payload, payload.raw, name, errors.INTERNAL)
+        message = "transaction %d is aborted by a fault of ours: %s"
+        log.error(message, payload.seq, name)  # noqa: TRY400 - a traceback shows values
     status = "committed" if verdict.code is None else "aborted"
     result = encode(payload.id, position, status, verdict.code, verdict.failed, verdict.reads)
     remembered = result if verdict.code is not None or verdict.reads else None
@@ -104,6 +107,13 @@ def _executed(gathered: Gathered, position: Position, database: str, home: int) 
     finished.changes = _changes(payload, verdict.writes, database)
     finished.letter = letter
     return finished
+
+
+def _transaction_of(payload: Payload) -> r.Transaction:
+    txn = r.decode(payload.raw)
+    if not isinstance(txn, r.Transaction):
+        raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
+    return txn
 
 
 def _finished(

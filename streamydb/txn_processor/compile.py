@@ -10,6 +10,7 @@ steps, for the home shard of its id) and the marker, if it is one.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
 from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.jit import kernel
-from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.txn_processor import program as p
+from streamydb.txn_processor.fault import fingerprint, keep
 from streamydb.txn_processor.program import REJECT_CODES
 from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]
+
+log = logging.getLogger(__name__)
 
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
@@ -108,13 +112,12 @@ class _Builder:
             self.steps += steps
             self.operands += operands
 
-    def rejection(self, rejection: r.Rejection, raw: bytes | None) -> None:
-        """Add a record that is not a valid transaction."""
+    def refuse(self, id_: str, code: str, kept: bytes) -> None:
+        """Add a record that will not be executed; ``kept``: see `fault`."""
         self.kind.append(p.REJECTED)
-        self.ids.append((rejection.id or "").encode())
-        self.code.append(_REJECT_INDEX[rejection.code])
-        cut = DEAD_LETTER_PAYLOAD_BYTES_MAX + 1
-        self.raws.append(b"\0" if raw is None else b"\1" + raw[:cut])
+        self.ids.append(id_.encode())
+        self.code.append(_REJECT_INDEX[code])
+        self.raws.append(kept)
         self.key_counts.append(0)
         self.step_counts.append(0)
 
@@ -257,6 +260,15 @@ def compile_records(
 
 def _compile_with_care(values: Sequence[bytes | None]) -> Table:
     """Whatever is not plain, record by record."""
+    try:
+        return _compile_each(values)
+    except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
+        if len(values) == 1:
+            return _poison(values[0] or b"", error)
+        return Table.concat([_compile_with_care([raw]) for raw in values])
+
+
+def _compile_each(values: Sequence[bytes | None]) -> Table:
     builder = _Builder()
     for row, raw in enumerate(values):
         item = r.decode(raw)
@@ -265,7 +277,16 @@ def _compile_with_care(values: Sequence[bytes | None]) -> Table:
         elif isinstance(item, r.Marker):
             builder.marker(row, item)
         else:
-            builder.rejection(item, raw)
+            builder.refuse(item.id or "", item.code, keep(raw))
+    return builder.table()
+
+
+def _poison(raw: bytes, error: Exception) -> Table:
+    """A record that our own code cannot compile: it gets its seq, and an abort says so."""
+    fault = fingerprint(error)
+    log.error("a record is aborted by a fault of ours: %s", fault)
+    builder = _Builder()
+    builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()
 
 

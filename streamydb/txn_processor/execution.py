@@ -10,7 +10,8 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
+from streamydb.txn_processor.fault import fingerprint, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes
 
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
+
+log = logging.getLogger(__name__)
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 
@@ -108,14 +112,11 @@ class _Run:
         return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
 
 
-def execute_grants(
-    parts: Sequence[tuple[int, Table, Table]], guard: Callable[[BaseException], str] | None = None
-) -> Outcome:
+def execute_grants(parts: Sequence[tuple[int, Table, Table]]) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
         parts: (shard, transactions, slots) from every shard.
-        guard: names an exception of our own code by a hash, for the dead letter; default: its type.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -138,7 +139,7 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at, guard or (lambda error: type(error).__name__))
+            _execute_in_python(run, at)
             at += 1
     _special_aborts(run)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
@@ -211,12 +212,11 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
             run.special[i] = result_bytes(run.txns, i, "rejected", errors.ID_REUSED)
         elif cols["kind"][i] == p.REJECTED:
             code = p.REJECT_CODES[cols["code"][i]]
-            run.special[i] = result_bytes(run.txns, i, "rejected", code)
+            run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _execute_in_python(run: _Run, i: int, guard: Callable[[BaseException], str]) -> None:
+def _execute_in_python(run: _Run, i: int) -> None:
     """Run one transaction on Python objects against the slots."""
-    txn = _transaction_of(run, i)
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
@@ -228,9 +228,12 @@ def _execute_in_python(run: _Run, i: int, guard: Callable[[BaseException], str])
         return len(result_bytes(run.txns, i, "committed", None, None, reads))
 
     try:
-        verdict = core.execute(txn, look, size)
+        verdict = core.execute(_transaction_of(run, i), look, size)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        run.internal[i] = guard(error)
+        run.internal[i] = fingerprint(error)
+        seq = run.txns.cols["seq"][i]
+        message = "transaction %d is aborted by a fault of ours: %s"
+        log.error(message, seq, run.internal[i])  # noqa: TRY400 - a traceback shows values
         verdict = core.Verdict(errors.INTERNAL)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     status = "committed" if verdict.code is None else "aborted"

@@ -19,6 +19,7 @@ from streamydb.jit import kernel
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
+from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.result import as_duplicate
 
@@ -225,11 +226,11 @@ def _dead_letters(outcome: Outcome) -> Iterator[Records]:
 
 def _dead_letter(outcome: Outcome, i: int) -> bytes:
     txns = outcome.txns
-    raw: bytes | None = txns.texts["raw"][i]
-    code = errors.INTERNAL
+    raw: bytes | None = txns.texts["raw"][i] or None
+    code, error = errors.INTERNAL, outcome.internal.get(i)
     if txns.cols["kind"][i] == p.REJECTED:
         code = p.REJECT_CODES[txns.cols["code"][i]]
-        raw = (raw or b"")[1:] if raw and raw[0] else None
+        raw, error = opened(raw or b"")
     shown = None if raw is None else raw[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
     return msgspec.json.encode(
         {
@@ -240,7 +241,7 @@ def _dead_letter(outcome: Outcome, i: int) -> bytes:
             "source": {"partition": int(txns.cols["part"][i]), "offset": int(txns.cols["off"][i])},
             "payload": None if shown is None else base64.b64encode(shown).decode(),
             "truncated": raw is not None and len(raw) > DEAD_LETTER_PAYLOAD_BYTES_MAX,
-            "error": outcome.internal.get(i),
+            "error": error,
         }
     )
 

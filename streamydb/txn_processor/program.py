@@ -85,7 +85,7 @@ ABORT_CODES: Final = (
     errors.RESULT_TOO_LARGE,
     errors.INTERNAL,
 )
-REJECT_CODES: Final = tuple(errors.REJECTED_CODES)
+REJECT_CODES: Final = (*errors.REJECTED_CODES, errors.INTERNAL)
 
 STEP: Final = np.dtype(
     [

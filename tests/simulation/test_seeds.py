@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import zlib
+from typing import Any
 
 import pytest
 
+from streamydb import records
+from streamydb.columns import Table
 from streamydb.sim import run_seed
 from streamydb.sim.mutations import MUTATIONS, mutated
+from streamydb.txn_processor import core, execution
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "2000"))
 CHUNKS = 20
@@ -32,6 +37,47 @@ def test_a_seed_repeats_exactly(grouping: str) -> None:
     outcome = run_seed(7, grouping=grouping)
     assert outcome.transactions > 100
     assert outcome == run_seed(7, grouping=grouping)
+
+
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_our_own_faults_abort_one_transaction_and_nothing_else(
+    grouping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that cannot be compiled, and one whose execution raises (FAULTS 15)."""
+    decode, execute = records.decode, core.execute
+
+    def faulty_decode(raw: bytes | None) -> object:
+        if raw is not None and b'"marker"' not in raw and zlib.crc32(raw) % 40 == 0:
+            raise RuntimeError(raw)
+        return decode(raw)
+
+    def faulty_execute(txn: records.Transaction, look: Any, size: Any) -> core.Verdict:
+        if zlib.crc32(txn.id.encode()) % 10 == 0:
+            raise KeyError(txn.id)
+        return execute(txn, look, size)
+
+    monkeypatch.setattr(records, "decode", faulty_decode)
+    monkeypatch.setattr(core, "execute", faulty_execute)
+    outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 31)]
+    assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
+    assert sum(outcome.faults for outcome in outcomes) > 30
+
+
+def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every transaction left to Python: the same oracle, byte for byte."""
+    routes = execution._routes
+    left = []
+
+    def to_python(txns: Table) -> Any:
+        route = routes(txns)
+        left.append(int((route == execution._KERNEL).sum()))
+        route[route == execution._KERNEL] = execution._PYTHON
+        return route
+
+    monkeypatch.setattr(execution, "_routes", to_python)
+    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 41)]
+    assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
+    assert sum(left) > 1000
 
 
 @pytest.mark.parametrize(

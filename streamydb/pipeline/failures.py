@@ -1,0 +1,67 @@
+"""Why a query failed, in words that say what to do; Spark's own text is the fallback."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["explain", "failure_of"]
+
+_RUNBOOK: Final = "see docs/operations.md"
+_REBUILD: Final = (
+    "restore the checkpoint folder from a backup, or rebuild from the log with a new one "
+    f"({_RUNBOOK}, 'A damaged checkpoint')"
+)
+_GONE: Final = (
+    "were deleted before the pipeline had read them; nothing is skipped "
+    f"({_RUNBOOK}, 'Records of the log are gone')"
+)
+_KNOWN: Final = (
+    (
+        re.compile(r"Checksum error: file:(\S+)"),
+        "the checkpoint file {0} is damaged; " + _REBUILD,
+    ),
+    (
+        re.compile(r"state file of file:(\S+) does not exist"),
+        "the checkpoint file {0} is missing; " + _REBUILD,
+    ),
+    (
+        re.compile(r"Could not read records in offset (\[\d+, \d+\)) for topic partition (\S+)"),
+        "the offsets {0} of {1} " + _GONE,
+    ),
+    (
+        re.compile(r"CANNOT_LOAD_STATE_STORE"),
+        "the state in the checkpoint cannot be read; " + _REBUILD,
+    ),
+    (
+        re.compile(r"data may have been lost|data aged out"),
+        "records of the log " + _GONE,
+    ),
+)
+
+
+def explain(messages: list[str]) -> str:
+    """What happened and what to do; ``messages``: of the error and its causes, outermost first."""
+    for pattern, text in _KNOWN:
+        for message in messages:
+            found = pattern.search(message)
+            if found:
+                return text.format(*found.groups())
+    first = messages[0] if messages else "the query ended without an error"
+    return first.split("=== Streaming Query ===")[0].strip()
+
+
+def failure_of(query: StreamingQuery) -> list[str]:
+    """The messages of the error that ended ``query`` and of its causes, outermost first."""
+    failure = query._jsq.exception()  # noqa: SLF001 - PySpark shows no causes
+    return _messages(failure.get()) if failure.isDefined() else []
+
+
+def _messages(error: Any) -> list[str]:
+    found = []
+    while error is not None:
+        found.append(str(error.getMessage()))
+        error = error.getCause()
+    return found

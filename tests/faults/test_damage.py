@@ -1,0 +1,124 @@
+"""What is stored is damaged or gone: a start names the file, and a rebuild gives the same again.
+
+FAULTS 15 (poison), 16 (retention) and 19 (checkpoint).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamydb.testing import Database, TestingError, wait_for
+from tests.bank import transfers
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""
+import sys
+sys.path.insert(0, {sources!r})
+from streamydb import records
+from streamydb.txn_processor import core
+
+def execute(txn, look, size, sound=core.execute):
+    if txn.id.startswith("poison"):
+        raise LookupError(txn.id)
+    return sound(txn, look, size)
+
+def decode(raw, sound=records.decode):
+    if raw is not None and b"unreadable" in raw:
+        raise ArithmeticError(raw)
+    return sound(raw)
+
+core.execute, records.decode = execute, decode
+'''
+
+
+def fails(db: Database) -> str:
+    """Start a pipeline that cannot run; what its status says."""
+    with suppress(TestingError):
+        db.start_pipeline()
+    wait_for(lambda: db.status().state == "failed", "a failure", 100)
+    db.kill_pipeline()
+    return db.status().error or ""
+
+
+def newest(folder: Path, suffix: str = "") -> Path:
+    files = [file for file in folder.iterdir() if file.stem.isdigit() and file.suffix == suffix]
+    return max(files, key=lambda file: int(file.stem))
+
+
+def cut(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def damaged(db: Database, file: Callable[[Path], Path], damage: Callable[[Path], None]) -> None:
+    """Damage a file of the query's checkpoint; the start names it. Then undo the damage."""
+    checkpoint = db.place.checkpoint
+    kept = checkpoint.with_name("kept")
+    shutil.copytree(checkpoint, kept)
+    chosen = file(checkpoint / "query")
+    damage(chosen)
+    said = fails(db)
+    assert str(chosen) in said, said
+    assert "rebuild from the log" in said
+    shutil.rmtree(checkpoint)
+    kept.rename(checkpoint)
+
+
+def delete_unread(db: Database) -> None:
+    """What retention does to a log that nobody has read in time."""
+    admin = AdminClient({"bootstrap.servers": db.broker.bootstrap})
+    everything = TopicPartition(f"{db.name}.transactions", 0, -1)
+    for future in admin.delete_records([everything]).values():
+        future.result(30)
+
+
+def test_damaged_checkpoint_rebuild_and_lost_records(tmp_path: Path) -> None:
+    with Database(tmp_path) as db:
+        db.load(transfers(150))
+        assert db.assert_serial().ok
+        db.kill_pipeline()
+        damaged(db, lambda query: newest(query / "offsets"), cut)
+        damaged(db, lambda query: newest(query / "state" / "0" / "0", ".changelog"), Path.unlink)
+        db.place.checkpoint.rename(tmp_path / "old")
+        db.load(transfers(50, seed=2))
+        db.start_pipeline()
+        report = db.assert_serial()
+        assert report.results.duplicates >= 150
+        db.kill_pipeline()
+        db.load(transfers(10, seed=3))
+        delete_unread(db)
+        said = fails(db)
+        assert "were deleted before the pipeline had read them" in said
+        assert "docs/operations.md" in said
+
+
+def test_a_fault_of_ours_costs_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = Path(__file__).parents[2]
+    (tmp_path / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        db = Database(tmp_path)
+        with db:
+            poison = {"op": "append", "key": "log", "value": 1}
+            db.load(transfers(50))
+            db.load([{"id": f"poison{i}", "updates": [poison]} for i in range(3)])
+            db.load([{"id": "p", "updates": [{**poison, "value": "unreadable"}]}])
+            db.load(transfers(50, seed=2))
+            report = db.assert_serial()
+            assert report.faults == 3 + 1
+            assert report.deadletters.matched == 4
+            said = db.log_file.read_text()
+            assert said.count("is aborted by a fault of ours: LookupError") >= 3
+            assert "unreadable" not in said
