@@ -37,15 +37,15 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 .PHONY: test
 test: venv jars ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
 	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
-	$(PYTEST) -n $(SERVICE_WORKERS) --dist loadfile -m "$(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
 test-unit: venv ## Run the tests that need neither Spark nor Kafka
 	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults
-test-faults: venv jars ## Run the long fault tests: kill -9 of everything, under load
-	$(PYTEST) -m "long and not docker" tests/faults
+test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
+	$(PYTEST) -m "long and not docker"
 
 .PHONY: test-docker
 test-docker: venv ## Run the tests that need a Docker daemon

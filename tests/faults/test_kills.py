@@ -77,7 +77,7 @@ def kill_the_driver(folder: Path, rounds: int, shards: int) -> None:
 
 
 def test_sigkill_of_the_driver(tmp_path: Path) -> None:
-    kill_the_driver(tmp_path, rounds=2, shards=1)
+    kill_the_driver(tmp_path, rounds=1, shards=1)
 
 
 @pytest.mark.long

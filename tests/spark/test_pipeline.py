@@ -75,7 +75,7 @@ def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
         assert db.assert_serial().transactions > 500
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_single_transactions_with_lock_queues(tmp_path: Path, shards: int) -> None:
     """`grouping=single`: locks are handed on from micro-batch to micro-batch, also over a kill."""
     with Database(tmp_path, shards=shards, options=["--grouping", "single"]) as db:
