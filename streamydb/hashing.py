@@ -1,10 +1,8 @@
 """Stable hashes of keys, ids and payloads: the same on every machine, process and release.
 
 A 64-bit multiply-and-rotate hash over 8-byte words (in the manner of wyhash and xxHash, finished
-with
-Stafford's variant 13 of the splitmix64 finaliser). It decides which shard a key lives on, so it
-must
-never change. Two seeds together give the 128 bits by which a transaction id is recognised.
+with Stafford's variant 13 of the splitmix64 finaliser). It decides which shard a key lives on, so
+it must never change. Two seeds together give the 128 bits by which a transaction id is recognised.
 """
 
 from __future__ import annotations

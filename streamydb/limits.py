@@ -61,3 +61,11 @@ DESCRIPTIONS: Final[dict[str, str]] = {
 
 LIMITS: Final[dict[str, int]] = {name: globals()[name] for name in DESCRIPTIONS}
 """Every limit by name."""
+
+
+def max_offsets(shards: int) -> int:
+    """Most transactions that a micro-batch reads unless told otherwise.
+
+    Several shards have more stages, so larger micro-batches to spread their cost over.
+    """
+    return 200_000 if shards == 1 else 400_000

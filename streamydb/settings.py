@@ -107,11 +107,12 @@ class Settings(BaseSettings):
         le=2**31,
         description="For how many seqs an id is remembered.",
     )
-    max_offsets_per_trigger: int = Field(
-        default=200_000,
+    max_offsets_per_trigger: int | None = Field(
+        default=None,
         ge=1,
         le=10_000_000,
-        description="Most transactions read in one micro-batch.",
+        description="Most transactions read in one micro-batch; "
+        "default: 200,000 with one shard, 400,000 with more.",
     )
     marker_interval_ms: int = Field(
         default=50, ge=1, le=60_000, description="Least time between two rounds of epoch markers."

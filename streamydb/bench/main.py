@@ -17,6 +17,7 @@ from streamydb.bench.ending import ending_in_order
 from streamydb.bench.report import show
 from streamydb.bench.workload import DISTRIBUTIONS
 from streamydb.cli.phases import Phases
+from streamydb.limits import max_offsets as max_offsets_of
 
 __all__ = ["app", "bank", "distributions", "latency", "soak", "ycsb"]
 
@@ -33,7 +34,7 @@ Transactions = Annotated[
 ]
 WarmUp = Annotated[
     int | None,
-    typer.Option("--warm-up-transactions", min=2, help="Before it [default: --transactions]."),
+    typer.Option("--warm-up-transactions", min=2, help="Before it; else as many as measured."),
 ]
 Repetitions = Annotated[int, typer.Option("--repetitions", min=1, help="The median counts.")]
 Accounts = Annotated[int, typer.Option("--accounts", min=2, help="Accounts of the bank.")]
@@ -44,7 +45,8 @@ Plan = Annotated[
     int | None, typer.Option("--plan", min=1, help="Most transactions in one plan.")
 ]
 MaxOffsets = Annotated[
-    int, typer.Option("--max-offsets", min=1, help="Most transactions read in one micro-batch.")
+    int | None,
+    typer.Option("--max-offsets", min=1, help="Most transactions read in one micro-batch."),
 ]
 Rate = Annotated[float, typer.Option("--rate", min=1, help="Transactions/s for the latency.")]
 LatencySeconds = Annotated[
@@ -75,6 +77,10 @@ def distributions(text: str) -> tuple[str, ...]:
     return names
 
 
+def _most(given: int | None, shards: int) -> int:
+    return given or max_offsets_of(shards)
+
+
 def _sizes(text: str) -> list[int]:
     try:
         sizes = [int(part) for part in text.split(",")]
@@ -96,7 +102,7 @@ def bank(
     distribution: Distribution = "all",
     theta: Theta = 0.99,
     plan: Plan = None,
-    max_offsets: MaxOffsets = 200_000,
+    max_offsets: MaxOffsets = None,
     rate: Rate = 500.0,
     seconds: LatencySeconds = 20.0,
     sustain: Annotated[
@@ -122,8 +128,8 @@ def bank(
     options = bank_runs.BankOptions(
         shards=shards, transactions=transactions, repetitions=repetitions, accounts=accounts,
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
-        distributions=distributions(distribution), max_offsets=max_offsets, latency_rate=rate,
-        latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
+        distributions=distributions(distribution), max_offsets=_most(max_offsets, shards),
+        latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
     )  # fmt: skip
     if keys_series is not None:
         sizes = _sizes(keys_series)
@@ -156,7 +162,7 @@ def ycsb(
         int, typer.Option("--value-bytes", min=13, max=100_000, help="Size of a value.")
     ] = 100,
     plan: Plan = None,
-    max_offsets: MaxOffsets = 200_000,
+    max_offsets: MaxOffsets = None,
     rate: Rate = 500.0,
     seconds: LatencySeconds = 20.0,
     copy_limit: CopyLimit = True,
@@ -172,7 +178,8 @@ def ycsb(
         shards=shards, transactions=transactions, repetitions=repetitions, keys=keys,
         warm_up_transactions=warm_up_transactions or transactions, operations=operations,
         read_share=read_share, theta=theta, value_bytes=value_bytes, plan_limit=plan,
-        max_offsets=max_offsets, latency_rate=rate, latency_s=seconds, copy_limit=copy_limit,
+        max_offsets=_most(max_offsets, shards), latency_rate=rate, latency_s=seconds,
+        copy_limit=copy_limit,
         seed=seed, parent=folder,
     )  # fmt: skip
     _run(lambda phases: others.ycsb(options, phases), output, json=json)
@@ -193,7 +200,7 @@ def latency(
     distribution: Distribution = "uniform",
     transactions: Transactions = 200_000,
     plan: Plan = None,
-    max_offsets: MaxOffsets = 200_000,
+    max_offsets: MaxOffsets = None,
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
     folder: Folder = None,
@@ -207,7 +214,8 @@ def latency(
     options = others.LatencyOptions(
         shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
         distributions=distributions(distribution), transactions=transactions, repetitions=1,
-        plan_limit=plan, max_offsets=max_offsets, copy_limit=copy_limit, seed=seed, parent=folder,
+        plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
+        parent=folder,
     )  # fmt: skip
     _run(lambda phases: others.latency(options, phases), output, json=json)
 

@@ -2,8 +2,7 @@
 
 `run` reads Kafka; `logorder`, `expected`, `compare` and `report` are pure. In: the topics of a
 database, live or stopped. Out: a `Report` with counts, and the first differences in full. The
-replay
-is `streamydb.oracle`, which shares no execution code with the engine.
+replay is `streamydb.oracle`, which shares no execution code with the engine.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
+from streamydb import __version__
 from streamydb.cli.common import Json, print_json, stdout
 
 PACKAGES = (
@@ -49,7 +50,7 @@ def limits(json: Json = False) -> None:
 def version(json: Json = False) -> None:
     """Print the version of streamy-db, of Python and of the packages it stands on."""
     versions: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
-    own = installed("streamy-db") or installed("streamydb") or "not installed (run from the source)"
+    own = f"{__version__}{'' if installed('streamydb') else ' (from the source)'}"
     if json:
         print_json({"streamydb": own, "python": platform.python_version(), "packages": versions})
         return

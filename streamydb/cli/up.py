@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +14,6 @@ from streamydb.cli.create import Partitions, Shards, create_database, refuse_cha
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from streamydb.cli.phases import Phase, Phases
     from streamydb.jars import Progress
     from streamydb.records import Result
@@ -201,14 +202,25 @@ def _compact(value: object) -> str:
 
 def _tell_next(target: Target) -> None:
     """What to try now."""
-    option = _options(target)
+    option, streamydb = _options(target), _program()
     say()
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
-    say(f"  streamydb txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
-    say(f"  streamydb txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
-    say(f"  streamydb watch changes{option} --from-start --follow")
-    say(f"  streamydb check{option}        proves the database against a serial replay")
-    say(f"  streamydb status{option}  |  streamydb doctor{option}  |  streamydb down{option}")
+    say(f"  {streamydb} txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
+    say(f"  {streamydb} txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
+    say(f"  {streamydb} watch changes{option} --from-start --follow")
+    say(f"  {streamydb} check{option}        proves the database against a serial replay")
+    say(f"  {streamydb} status{option}  |  {streamydb} doctor{option}  |  {streamydb} down{option}")
+
+
+def _program() -> str:
+    """What to type to run this program again."""
+    if shutil.which("streamydb"):
+        return "streamydb"
+    own = Path(sys.argv[0])
+    here = Path.cwd()
+    if own.name != "streamydb":
+        return "python -m streamydb.cli"
+    return str(own.relative_to(here) if own.is_relative_to(here) else own)
 
 
 def _options(target: Target) -> str:

@@ -1,13 +1,10 @@
 """Blobs: how state is kept where every access has a price.
 
 State lives in a store of named blobs (Spark's state store in the query, a dict in the simulator).
-Each plan
-appends one blob of writes; blobs are merged geometrically, as in a log-structured merge tree
-(O'Neil et
-al., 1996): a blob is merged with its predecessor while that is less than twice its size, so each
-write is
-merged O(log n) times and there are O(log n) blobs, whose total size stays proportional to the live
-data.
+Each plan appends one blob of writes; blobs are merged geometrically, as in a log-structured merge
+tree (O'Neil et al., 1996): a blob is merged with its predecessor while that is less than twice its
+size, so each write is merged O(log n) times and there are O(log n) blobs, whose total size stays
+proportional to the live data.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 ended.
 
 The home shard of an id remembers it for a window counted in seq. The truth are blobs of (id hash,
-payload hash, seq,
-source) appended per plan; ids are looked up in open-addressing tables, one per generation of
-``window`` seqs, which
-are a cache beside the values: entries beyond the state's seq are ignored, missing ones are inserted
-again.
+payload hash, seq, source) appended per plan; ids are looked up in open-addressing tables, one per
+generation of ``window`` seqs, which are a cache beside the values: entries beyond the state's seq
+are ignored, missing ones are inserted again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Local files of a shard: values in LMDB, tables of ids as memory-mapped arrays.
 
 Both are caches of the state and are never synced to disk; the folder carries the machine's boot id,
-so that
-after a power loss they begin anew instead of being half there. A process that dies leaves them
-whole.
+so that after a power loss they begin anew instead of being half there. A process that dies leaves
+them whole.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The values of one shard: blobs of writes in the state, materialised in a local key-value file.
 
 The blobs are the truth; the file is a cache that may be missing, behind, or one plan ahead (when a
-batch is
-retried). It carries the position it stands at, a count of applied plans and a digest chained over
-the blobs, and
-is only trusted when that is on the state's own history.
+batch is retried). It carries the position it stands at, a count of applied plans and a digest
+chained over the blobs, and is only trusted when that is on the state's own history.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
     add("--grouping", choices=("planner", "single"), default="planner")
     add("--id-window", type=int, default=ID_WINDOW_DEFAULT, help="seqs an id is remembered for")
-    add("--max-offsets", type=int, default=200_000, help="most transactions read per micro-batch")
+    add("--max-offsets", type=int, help="most transactions read per micro-batch")
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")
     add("--status-file", type=Path, help="file that tells how the pipeline is")
@@ -51,10 +51,13 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    optional = {
+        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
+    }
     settings = Settings(
         database=given.database, bootstrap=given.bootstrap, shards=given.shards,
         grouping=given.grouping, id_window=given.id_window,
-        max_offsets_per_trigger=given.max_offsets, metrics_port=given.metrics_port,
+        **{name: value for name, value in optional.items() if value is not None},
     )
     local = given.local or default_local(settings.home)
     master = None if submitted else given.master

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.shard import ShardConfig
@@ -88,7 +89,8 @@ def build_query(
 def _input(spark: SparkSession, config: PipelineConfig, database: ShardConfig) -> DataFrame:
     """Transactions, as many as one micro-batch may take, and all feedback."""
     names = TopicNames(database.database)
-    limits = {"maxOffsetsPerTrigger": str(config.settings.max_offsets_per_trigger)}
+    most = config.settings.max_offsets_per_trigger or max_offsets(database.shards)
+    limits = {"maxOffsetsPerTrigger": str(most)}
     if database.shards > 1:
         limits["minPartitions"] = str(database.shards)
     transactions = _source(spark, config, names.transactions, limits)

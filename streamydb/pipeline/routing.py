@@ -1,8 +1,7 @@
 """Routing: a token per destination whose Spark hash gives each destination a partition of its own.
 
 `repartition(n, column)` and `groupBy(column)` put a row on partition `pmod(Murmur3(column, 42),
-n)`. Hashing the
-destinations themselves lets them collide, and the load is lopsided.
+n)`. Hashing the destinations themselves lets them collide, and the load is lopsided.
 """
 
 from __future__ import annotations

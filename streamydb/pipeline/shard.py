@@ -1,11 +1,9 @@
 """One shard: the sorter and the key processor in one step per micro-batch.
 
 The step is a pure function of the shard's state and the blocks of the batch (records, feedback,
-tokens): it
-applies the feedback of the plan in flight, orders and releases records, plans them when no plan is
-in flight,
-and grants. Everything it must remember is in the blob store, under ``meta`` and the names that meta
-lists.
+tokens): it applies the feedback of the plan in flight, orders and releases records, plans them when
+no plan is in flight, and grants. Everything it must remember is in the blob store, under ``meta``
+and the names that meta lists.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """The KeyedEventTimeSorter: one total order, released by watermark, as a pure function of the log.
 
 A record's *effective time* is the running maximum, along its partition, of append times and marker
-numbers.
-Records are ordered by (effective time, partition, offset) and released when their effective time is
-below the
-*watermark*: the minimum over partitions of the last effective time. A partition that is added later
-joins at the
-effective time of the markers that name it, so its records can never sort before what has been
-released.
-With one partition its offsets are the order, and nothing is ever held back.
+numbers. Records are ordered by (effective time, partition, offset) and released when their
+effective time is below the *watermark*: the minimum over partitions of the last effective time. A
+partition that is added later joins at the effective time of the markers that name it, so its
+records can never sort before what has been released. With one partition its offsets are the order,
+and nothing is ever held back.
 """
 
 from __future__ import annotations
@@ -44,9 +41,8 @@ class PartitionState(msgspec.Struct, gc=False):
     """What is known of one partition.
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
-    offset.
-    ``named``: (partitions named, effective time) of the markers that named more partitions than any
-    before.
+    offset. ``named``: (partitions named, effective time) of the markers that named more partitions
+    than any before.
     """
 
     effective: int = _NEVER

@@ -1,12 +1,10 @@
 """The planner: which transactions of a plan conflict, and who runs them.
 
 Transactions that touch a common key that somebody in the plan writes form one *conflict group* (a
-connected
-component), and so do transactions with one id. A group runs serially on one partition; groups run
-in
-parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware 2018) and
-Q-Store
-(EDBT 2020). Everything here is a pure function of the released records, so every shard plans alike.
+connected component), and so do transactions with one id. A group runs serially on one partition;
+groups run in parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware
+2018) and Q-Store (EDBT 2020). Everything here is a pure function of the released records, so every
+shard plans alike.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ class Plan:
 
     ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
     ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict
-    groups;
-    ``largest``: transactions in the largest.
+    groups; ``largest``: transactions in the largest.
     """
 
     slot: Ints

@@ -7,8 +7,7 @@ transaction; every
 output is identified by (seq, index) and byte-identical when produced again.
 
 `compile` turns payloads into steps (`program`), `kernel` executes them, `core` executes one on
-Python objects,
-`execution` drives both, `format` and `outputs` make the records.
+Python objects, `execution` drives both, `format` and `outputs` make the records.
 """
 
 from __future__ import annotations

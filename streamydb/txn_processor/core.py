@@ -1,9 +1,8 @@
 """The TransactionProcessor: executes one transaction on the values that were granted to it.
 
 Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who
-reads the
-values, who applies the writes and who formats the records is somebody else's business. This is the
-executor of `grouping=single` and of the transactions that the kernel leaves to Python.
+reads the values, who applies the writes and who formats the records is somebody else's business.
+This is the executor of `grouping=single` and of the transactions that the kernel leaves to Python.
 """
 
 from __future__ import annotations

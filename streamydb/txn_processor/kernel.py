@@ -2,12 +2,9 @@
 code.
 
 It executes until it meets a transaction that it cannot (a payload that did not compile, or a value
-that
-is neither absent nor an integer where arithmetic is asked) and returns its position; the caller
-runs that
-one in Python against the same slots and calls again. A transaction has no effect before all its
-checks
-and updates have passed, so stopping at it is always clean.
+that is neither absent nor an integer where arithmetic is asked) and returns its position; the
+caller runs that one in Python against the same slots and calls again. A transaction has no effect
+before all its checks and updates have passed, so stopping at it is always clean.
 """
 
 from __future__ import annotations
