@@ -66,7 +66,7 @@ def expand(starts: Array, counts: Array) -> Offsets:
 def starts_of(counts: Array) -> Offsets:
     """Exclusive prefix sums of ``counts`` with the total at the end; shape (n + 1,), int64."""
     out = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=out[1:])
+    counts.cumsum(out=out[1:])
     return out
 
 
@@ -234,10 +234,10 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
         if view[:4] != _MAGIC:
             raise RecordError("a block does not start with its magic number")
         at = 8 + int.from_bytes(view[4:8], "little")
-        header, names = msgspec.msgpack.decode(view[8:at], type=_HEADER)
+        header, names = _decode_header(view[8:at])
         arrays = {}
-        for name, length, *rest in names:
-            layout = tuple(rest)
+        for name, length, kind, codec, width, base, step in names:
+            layout = (kind, codec, width, base, step)
             end = at + stored_bytes(layout, length)
             if end > len(view):
                 raise RecordError("a block is shorter than it says")
@@ -248,4 +248,5 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
     return header, arrays
 
 
-_HEADER = tuple[dict[str, Any], list[tuple[str, int, str, str, int, int, int]]]
+_Names = list[tuple[str, int, str, str, int, int, int]]
+_decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], _Names]).decode

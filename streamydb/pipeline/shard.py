@@ -74,6 +74,9 @@ class Meta(msgspec.Struct):
     resolved_offsets: dict[int, int] = {}
 
 
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
 @dataclass(slots=True, frozen=True)
 class Emitted:
     """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
@@ -110,7 +113,7 @@ class Shard:
             sorter, values = SorterState(config.partitions), ValuesState()
             self._meta = Meta(config, sorter, values, IdWindowState(config.id_window))
         else:
-            self._meta = msgspec.msgpack.decode(data, type=Meta)
+            self._meta = _decode_meta(data)
             if self._meta.config != config:
                 raise ConfigurationError(mismatch(self._meta.config, config))
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)

@@ -50,4 +50,7 @@ class SingleMeta(msgspec.Struct):
 
 def decode_meta(data: bytes) -> SingleMeta:
     """What a shard remembered, from its blob "meta"."""
-    return msgspec.msgpack.decode(data, type=SingleMeta)
+    return _decode(data)
+
+
+_decode = msgspec.msgpack.Decoder(SingleMeta).decode

@@ -131,7 +131,7 @@ class TransactionGatherer:
             data = self._blobs.get(_name(number))
             if data is None:
                 raise InvariantViolation(f"the blob {_name(number)} is missing from the state")
-            self._loaded[number] = msgspec.msgpack.decode(data, type=dict[int, Arrived])
+            self._loaded[number] = _decode_arrived(data)
         return self._loaded[number]
 
     def _forget_one(self, number: int) -> None:
@@ -154,5 +154,5 @@ def _name(number: int) -> str:
     return f"gather/{number}"
 
 
-def _decode_index(data: bytes) -> GatherState:
-    return msgspec.msgpack.decode(data, type=GatherState)
+_decode_index = msgspec.msgpack.Decoder(GatherState).decode
+_decode_arrived = msgspec.msgpack.Decoder(dict[int, Arrived]).decode

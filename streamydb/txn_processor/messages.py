@@ -9,6 +9,7 @@ Locks are named by bytes: the keys of users in one namespace, the ids of transac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -126,6 +127,12 @@ def decode_list(data: bytes, kind: type[T]) -> list[T]:
 
     """
     try:
-        return msgspec.msgpack.decode(data, type=list[kind])  # type: ignore[valid-type]
+        found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
     except msgspec.MsgspecError as error:
         raise RecordError(f"not a list of {kind.__name__}: {error}") from error
+    return found
+
+
+@lru_cache(maxsize=16)
+def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(list[kind])  # type: ignore[valid-type]
