@@ -1,0 +1,161 @@
+"""The facade as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from litestar import Litestar, Request, Response, Router
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.handlers import BaseRouteHandler
+
+from streamydb.errors import StreamyError
+from streamydb.facade.auth import Tokens, load_tokens
+from streamydb.facade.changes import get_changes
+from streamydb.facade.gate import Gate, context_of
+from streamydb.facade.kv import delete_value, get_value, list_values, put_value, read_values
+from streamydb.facade.openapi import openapi_config
+from streamydb.facade.operations import (
+    get_limits,
+    get_live,
+    get_metrics,
+    get_problem,
+    get_problems,
+    get_ready,
+)
+from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError, problem_response
+from streamydb.facade.services import Services, make_services
+from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.transactions import get_transaction, post_transaction
+
+__all__ = ["create_app"]
+
+_LOG: Final = logging.getLogger("streamydb.facade")
+_GUARDED: Final = [
+    get_value, put_value, delete_value, list_values, read_values, post_transaction,
+    get_transaction, get_changes, get_limits, get_metrics,
+]  # fmt: skip
+_OPEN: Final = [get_live, get_ready, get_problems, get_problem]
+_OF_STATUS: Final = {
+    400: ("invalid-parameter", "A parameter is missing or malformed."),
+    404: ("no-such-endpoint", "See /schema for the endpoints."),
+    405: ("method-not-allowed", "See the header Allow."),
+    413: ("too-large", "The body is too large."),
+}
+
+
+def create_app(
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    settings: FacadeSettings | None = None,
+    tokens: Tokens | None = None,
+) -> Gate:
+    """Return the facade of a database as an ASGI application.
+
+    Args:
+        model: what is read.
+        log: what is written; started and stopped with the application.
+        changes: the change feed; started and stopped with the application.
+        settings: its limits; by default from the environment.
+        tokens: who may do what; by default those that the settings name.
+
+    Raises:
+        ConfigurationError: the tokens cannot be read.
+    """
+    settings = FacadeSettings() if settings is None else settings
+    tokens = load_tokens(settings) if tokens is None else tokens
+    services = make_services(model, log, changes, settings, tokens)
+    guarded = Router("/", route_handlers=_GUARDED, guards=[_authenticate(services), _known_query])
+    opened = Router("/", route_handlers=_OPEN, guards=[_known_query])
+    inner = Litestar(
+        route_handlers=[guarded, opened],
+        state=State({"services": services}),
+        exception_handlers={Exception: _handler(services)},
+        lifespan=[_lifespan(services)],
+        openapi_config=openapi_config(),
+        logging_config=None,
+        request_max_body_size=None,  # the facade counts what it reads itself
+        debug=False,
+    )
+    return Gate(inner, settings, services.metrics)
+
+
+def _lifespan(services: Services) -> Callable[[Litestar], Any]:
+    """Start and stop what the facade uses."""
+
+    @asynccontextmanager
+    async def run(_: Litestar) -> AsyncGenerator[None, None]:
+        await services.log.start()
+        try:
+            yield
+        finally:
+            await services.changes.stop()
+            await services.log.stop()
+
+    return run
+
+
+def _authenticate(services: Services) -> Callable[..., None]:
+    """The guard that finds out who sends a request."""
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        header = connection.headers.get("authorization")
+        context_of(connection.scope).client = services.tokens.identify(header)
+
+    return guard
+
+
+def _known_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Refuse query parameters that the endpoint does not know, or that are given twice."""
+    given = [name for name, _ in connection.query_params.multi_items()]
+    known = set(handler.parsed_fn_signature.parameters) - {"request"}
+    if not set(given) <= known or len(set(given)) != len(given):
+        names = ", ".join(sorted(known)) or "none"
+        detail = f"A query parameter is unknown or given twice. Known here: {names}."
+        raise ProblemError("invalid-parameter", detail)
+
+
+def _handler(
+    services: Services,
+) -> Callable[[Request[Any, Any, Any], Exception], Response[bytes]]:
+    """What makes an answer of an exception."""
+
+    def handle(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        problem = _problem_of(error)
+        services.metrics.problem(problem.problem.slug)
+        return problem_response(problem)
+
+    return handle
+
+
+def _problem_of(error: Exception) -> ProblemError:
+    """The problem that an exception stands for."""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, LogUnavailableError):
+        return ProblemError("log-unavailable", "Kafka does not answer.", retry_after_s=1)
+    if isinstance(error, StreamyError):
+        _LOG.warning("the read model failed with %s", type(error).__name__)
+        return ProblemError("not-ready", "The read model cannot be read.", retry_after_s=1)
+    if isinstance(error, HTTPException) and error.status_code in _OF_STATUS:
+        slug, detail = _OF_STATUS[error.status_code]
+        headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
+        if isinstance(error, ValidationException):
+            return ProblemError(slug, detail, parameters=_names(error))
+        return ProblemError(slug, detail, headers=headers)
+    frames = "".join(traceback.format_tb(error.__traceback__))  # where, and none of the values
+    _LOG.error("a request failed with %s\n%s", type(error).__name__, frames)
+    return ProblemError("internal", "A fault in streamy-db; its log tells where.")
+
+
+def _names(error: ValidationException) -> list[str]:
+    """The parameters that a request got wrong."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    return [str(item["key"]) for item in extra if isinstance(item, dict) and "key" in item]

@@ -1,0 +1,96 @@
+"""Bounds on what is under way at once: counted, in total and for each client, and in bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamydb.facade.problems import ProblemError
+
+__all__ = ["Budget", "Limiter", "Reservation"]
+
+_RETRY_AFTER_S = 1
+
+
+class Limiter:
+    """How many of something there may be at once."""
+
+    def __init__(self, what: str, total_max: int, client_max: int | None = None) -> None:
+        """Bound `what` (a plural, for messages), in total and for each client."""
+        self._what = what
+        self._total_max = total_max
+        self._client_max = client_max
+        self._clients: Counter[str] = Counter()
+        self.total = 0
+
+    @contextmanager
+    def enter(self, client: str = "") -> Iterator[None]:
+        """Be one of them within a block.
+
+        Raises:
+            ProblemError: too-many-requests (the client's bound) or overloaded (that of all).
+        """
+        if self._client_max is not None and self._clients[client] >= self._client_max:
+            raise self._full("too-many-requests", f"This client has {self._client_max}")
+        if self.total >= self._total_max:
+            raise self._full("overloaded", f"There are {self._total_max}")
+        self.total += 1
+        self._clients[client] += 1
+        try:
+            yield
+        finally:
+            self.total -= 1
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+
+    def _full(self, slug: str, count: str) -> ProblemError:
+        detail = f"{count} {self._what} under way, the most that are taken; try again later."
+        return ProblemError(slug, detail, retry_after_s=_RETRY_AFTER_S)
+
+
+class Budget:
+    """How many bytes of request bodies may be held at once."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Allow `bytes_max` bytes."""
+        self._bytes_max = bytes_max
+        self.held = 0
+
+    @contextmanager
+    def reserve(self) -> Iterator[Reservation]:
+        """Hold bytes within a block."""
+        reservation = Reservation(self)
+        try:
+            yield reservation
+        finally:
+            self.held -= reservation.held
+
+    def take(self, count: int) -> None:
+        """Hold more bytes.
+
+        Raises:
+            ProblemError: overloaded.
+        """
+        if self.held + count > self._bytes_max:
+            raise ProblemError(
+                "overloaded",
+                "The bodies of other requests take all the memory there is for them.",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        self.held += count
+
+
+class Reservation:
+    """The bytes that one request holds."""
+
+    def __init__(self, budget: Budget) -> None:
+        """Hold none yet."""
+        self._budget = budget
+        self.held = 0
+
+    def grow(self, count: int) -> None:
+        """Hold more; `overloaded` when there is no room."""
+        self._budget.take(count)
+        self.held += count

@@ -1,0 +1,108 @@
+"""`/v1/changes`: the changes as server-sent events (WHATWG HTML, section 9.2).
+
+Only the last change of a transaction carries an id, its seq. A client that loses the connection
+within a transaction thus gets the whole of it again when it comes back with `Last-Event-ID`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from litestar import get
+from litestar.response import Stream
+
+from streamydb.facade import queries as q
+from streamydb.facade.feed import Feed
+from streamydb.facade.gate import context_of
+from streamydb.facade.headers import last_event_id
+from streamydb.facade.openapi import answers
+from streamydb.facade.ports import Batch
+from streamydb.facade.problems import ProblemError, problem_body
+from streamydb.facade.services import AnyRequest, client_of, headers_of, services_of
+
+__all__ = ["events", "get_changes"]
+
+_PROBLEMS: Final = (
+    "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "too-many-requests",
+    "overloaded", "log-unavailable", "not-ready",
+)  # fmt: skip
+_CHUNK_BYTES: Final = 65_536
+_BEGIN: Final = b"retry: 1000\n\n"
+_HEARTBEAT: Final = b": heartbeat\n\n"
+
+
+@get(
+    "/v1/changes",
+    media_type="text/event-stream",
+    responses=answers(*_PROBLEMS),
+)
+async def get_changes(
+    request: AnyRequest, since: q.AsSince = None, prefix: q.AsPrefix = None
+) -> Stream:
+    """Follow the changes: events `change` in order, and now and then `resolved`.
+
+    The id of an event is the seq up to which everything has been given; `Last-Event-ID` goes on
+    after it. A comment is a heartbeat. An event `error` holds a problem and ends the stream.
+    """
+    services = services_of(request)
+    wanted = prefix or ""
+    client_of(request).must_read(wanted)
+    resumed = last_event_id(headers_of(request))
+    await services.feed.start()
+    position = resumed if resumed is not None else since
+    if position is None:
+        position = services.model.latest().seq
+    services.feed.admit(position)
+    context = context_of(request.scope)
+    context.closing.enter_context(services.streams.enter(context.client_name))
+    return Stream(
+        events(services.feed, position, wanted, services.settings.heartbeat_s),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def events(
+    feed: Feed, since: int, prefix: str, heartbeat_s: float
+) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
+    yield _BEGIN
+    seen = shown = since
+    spoke = time.monotonic()
+    try:
+        async with aclosing(feed.batches(since, heartbeat_s)) as batches:
+            async for batch in batches:
+                if batch is not None:
+                    seen = batch.resolved
+                    for chunk in _chunks(batch, prefix):
+                        yield chunk
+                        shown, spoke = max(shown, batch.changes[-1].seq), time.monotonic()
+                if batch is None or time.monotonic() - spoke >= heartbeat_s:
+                    yield _resolved(seen) if seen > shown else _HEARTBEAT
+                    shown, spoke = seen, time.monotonic()
+    except ProblemError as error:
+        yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
+
+
+def _chunks(batch: Batch, prefix: str) -> Iterator[bytes]:
+    """The events of a batch, some at a time."""
+    chunk = bytearray()
+    wanted = [event for event in batch.changes if event.key.startswith(prefix)]
+    for event, following in zip(wanted, [*wanted, None][1:], strict=True):
+        if following is None or following.seq != event.seq:
+            chunk += b"id: %d\n" % event.seq
+        chunk += b"event: change\ndata: " + event.data + b"\n\n"
+        if len(chunk) > _CHUNK_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+    if chunk:
+        yield bytes(chunk)
+
+
+def _resolved(seq: int) -> bytes:
+    """The event that says that there is nothing more up to a seq."""
+    return b"id: %d\nevent: resolved\ndata: %s\n\n" % (seq, msgspec.json.encode({"resolved": seq}))

@@ -1,0 +1,210 @@
+"""The changes of a database in the order of their transactions, for any number of event streams.
+
+`Merger` puts the records of the partitions of `<db>.changes` in order: at each seq that all
+partitions say is resolved, everything up to it is one batch. `Feed` keeps the latest batches,
+bounded in bytes. A stream has only a position in them, so a slow reader costs no memory: when its
+position is no longer among those kept, it is cut off, and reads on from the topic when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.ports import Batch, ChangeEvent, ChangeSource
+from streamydb.facade.problems import ProblemError
+from streamydb.records import Change, Resolved, decode_change
+
+__all__ = ["Feed", "Merger", "change_event"]
+
+_OVERHEAD_BYTES: Final = 300
+
+
+class _Envelope(msgspec.Struct):
+    """The data of an event: the change record with its key in front."""
+
+    key: str
+    op: str
+    before: msgspec.Raw
+    after: msgspec.Raw
+    ts_ms: int
+    source: Any
+    transaction: Any
+
+
+def change_event(key: bytes, change: Change) -> ChangeEvent:
+    """Return the event of a change record."""
+    name = key.decode()
+    data = msgspec.json.encode(
+        _Envelope(name, change.op, change.before, change.after, change.ts_ms,
+                  change.source, change.transaction)
+    )  # fmt: skip
+    return ChangeEvent(change.source.seq, change.transaction.total_order, name, data)
+
+
+class Merger:
+    """Puts the records of all partitions of the changes in order; drops what it has had."""
+
+    def __init__(self, partitions: int, since: int) -> None:
+        """Expect the changes after seq `since`."""
+        self._resolved = [since] * partitions
+        self._open: list[dict[tuple[int, int], ChangeEvent]] = [{} for _ in range(partitions)]
+        self._held = [0] * partitions
+        self.done = since
+
+    def take(self, partition: int, key: bytes | None, value: bytes | None) -> Batch | None:
+        """Take the next record of a partition; return a batch if that resolves something.
+
+        Raises:
+            RecordError: it is not a record of the changes.
+        """
+        if value is None:
+            return None
+        record = decode_change(value)
+        if isinstance(record, Resolved):
+            return self._resolve(partition, record.resolved)
+        event = change_event(key or b"", record)
+        place = (event.seq, event.number)
+        if event.seq > self.done and place not in self._open[partition]:
+            self._open[partition][place] = event
+            self._held[partition] += len(event.data) + _OVERHEAD_BYTES
+        return None
+
+    def is_ahead(self, partition: int, bytes_max: int) -> bool:
+        """Tell whether a partition holds much while others must be read first."""
+        ahead = self._resolved[partition] > min(self._resolved)
+        return ahead and self._held[partition] > bytes_max
+
+    def _resolve(self, partition: int, seq: int) -> Batch | None:
+        """Note that a partition has everything up to a seq; release what all of them have."""
+        self._resolved[partition] = max(self._resolved[partition], seq)
+        done = min(self._resolved)
+        if done <= self.done:
+            return None
+        self.done = done
+        events: list[ChangeEvent] = []
+        for number, waiting in enumerate(self._open):
+            ready = [place for place in waiting if place[0] <= done]
+            for place in ready:
+                event = waiting.pop(place)
+                self._held[number] -= len(event.data) + _OVERHEAD_BYTES
+                events.append(event)
+        return Batch(done, tuple(sorted(events)))
+
+
+class Feed:
+    """The latest batches of changes; used in one event loop."""
+
+    def __init__(self, source: ChangeSource, bytes_max: int, catch_ups_max: int) -> None:
+        """Keep batches of `bytes_max` bytes, the newest in any case."""
+        self._source = source
+        self._bytes_max = bytes_max
+        self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
+        self._batches: deque[tuple[Batch, int]] = deque()
+        self._bytes = 0
+        self._came = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._started = False
+        self._floor = 0
+        self.latest = 0
+
+    async def start(self) -> None:
+        """Start the source, when the first stream wants it; afterwards this does nothing.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+        async with self._starting:
+            if not self._started:
+                self._floor = self.latest = await self._source.start(self.publish)
+                self._started = True
+
+    def publish(self, batch: Batch) -> None:
+        """Take a batch and wake the streams."""
+        if batch.resolved <= self.latest:
+            return
+        size = sum(len(event.data) + _OVERHEAD_BYTES for event in batch.changes) + _OVERHEAD_BYTES
+        self._batches.append((batch, size))
+        self._bytes += size
+        self.latest = batch.resolved
+        while self._bytes > self._bytes_max and len(self._batches) > 1:
+            old, size = self._batches.popleft()
+            self._bytes -= size
+            self._floor = old.resolved
+        self._came.set()
+        self._came = asyncio.Event()
+
+    async def batches(self, since: int, pause_s: float) -> AsyncGenerator[Batch | None, None]:
+        """Yield batches that hold everything after seq `since`; None after a pause without any.
+
+        Raises:
+            ProblemError: slow-reader, overloaded (too many read old changes).
+        """
+        position = since
+        if position < self._floor:
+            async with aclosing(self._old(position, pause_s)) as old:
+                async for batch in old:
+                    position = position if batch is None else batch.resolved
+                    yield batch
+        while True:
+            if position < self._floor:
+                raise _slow()
+            following = next((b for b, _ in self._batches if b.resolved > position), None)
+            if following is not None:
+                yield _after(following, position)
+                position = following.resolved
+            elif not await self._comes(pause_s):
+                yield None
+
+    def admit(self, since: int) -> None:
+        """Refuse a stream that could not begin.
+
+        Raises:
+            ProblemError: overloaded.
+        """
+        if since < self._floor:
+            with self._catch_ups.enter():
+                return
+
+    async def _comes(self, pause_s: float) -> bool:
+        """Wait for a batch; False after a pause without any."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _old(self, since: int, pause_s: float) -> AsyncGenerator[Batch | None, None]:
+        """Batches that are not kept any more, up to those that are."""
+        with self._catch_ups.enter():
+            async with aclosing(self._source.history(since)) as history:
+                batch: Batch | None = None
+                while batch is None or batch.resolved < self._floor:
+                    task = asyncio.ensure_future(anext(history))
+                    try:
+                        while not (await asyncio.wait([task], timeout=pause_s))[0]:
+                            yield None
+                    finally:
+                        task.cancel()
+                        await asyncio.wait([task])
+                    batch = task.result()
+                    yield batch
+
+
+def _after(batch: Batch, position: int) -> Batch:
+    """The part of a batch after a seq."""
+    if not batch.changes or batch.changes[0].seq > position:
+        return batch
+    return Batch(batch.resolved, tuple(event for event in batch.changes if event.seq > position))
+
+
+def _slow() -> ProblemError:
+    detail = "The stream fell too far behind; connect again with the header Last-Event-ID."
+    return ProblemError("slow-reader", detail)

@@ -1,0 +1,181 @@
+"""What every request passes first and last: size, host and origin checks, bounds, logs, metrics.
+
+It stands before the router, so that nothing a client sends reaches the router unchecked, and no
+answer goes out unbounded: a client that does not read is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
+
+from streamydb.facade.auth import ANYBODY, Client
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.paths import check_query, take_name
+from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+    from streamydb.facade.metrics import Metrics
+    from streamydb.facade.settings import FacadeSettings
+
+__all__ = ["Context", "Gate", "context_of"]
+
+_LOG: Final = logging.getLogger("streamydb.facade")
+_CONTEXT: Final = "streamydb"
+_STREAMS: Final = frozenset({"/v1/changes"})
+
+
+class Context:
+    """What is known of a request beside what the router knows.
+
+    Attributes:
+        name: the key or id in the path, still escaped.
+        client: who sends it; decided by the guard.
+        address: the network address it comes from.
+        closing: what is undone when the request ends, however it ends.
+    """
+
+    def __init__(self, name: bytes | None, address: str) -> None:
+        """Know the name and the address."""
+        self.name = name
+        self.address = address
+        self.client: Client = ANYBODY
+        self.closing = ExitStack()
+
+    @property
+    def client_name(self) -> str:
+        """How the client is counted: by its token's name, else by its address."""
+        return self.address if self.client is ANYBODY else f"token {self.client.name}"
+
+
+def context_of(scope: Scope) -> Context:
+    """Return the context of a request."""
+    context: Context = cast("dict[str, Any]", scope)[_CONTEXT]
+    return context
+
+
+class _Sender:
+    """Sends an answer's messages, each within a time; remembers the status."""
+
+    def __init__(self, send: Send, timeout_s: float, *, without_body: bool) -> None:
+        self._send = send
+        self._timeout_s = timeout_s
+        self._without_body = without_body
+        self.status = 0
+        self.cut_off = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+            message = {**message, "headers": headers}
+        elif message["type"] == "http.response.body" and self._without_body:
+            message = {**message, "body": b""}
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._send(message)
+        except TimeoutError:
+            self.cut_off = True
+            raise
+
+
+class Gate:
+    """An ASGI application around another."""
+
+    def __init__(self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> None:
+        """Guard `app`."""
+        self.app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._requests = Limiter("requests", settings.requests_max)
+        metrics.gauge("requests_under_way", "Requests being served", lambda: self._requests.total)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; pass on the lifespan; refuse WebSockets."""
+        kind = str(scope["type"])
+        if kind == "http":
+            await self._serve(cast("dict[str, Any]", scope), receive, send)
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1000, "reason": ""})
+        else:
+            await self.app(scope, receive, send)
+
+    async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        head = method == "HEAD" and scope["path"] not in _STREAMS
+        if head:
+            scope["method"] = "GET"
+        sender = _Sender(send, self._settings.send_timeout_s, without_body=head)
+        address = (scope.get("client") or ("unknown",))[0]
+        began = time.perf_counter()
+        try:
+            self._check(scope)
+            with self._requests.enter():
+                context = scope[_CONTEXT] = Context(take_name(scope), address)
+                with context.closing:
+                    await self.app(cast("Scope", scope), receive, cast("Send", sender))
+        except ProblemError as error:
+            await _send_problem(cast("Send", sender), error)
+            self._metrics.problem(error.problem.slug)
+        except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
+            self._log_fault(sender, error)
+            if not sender.status:
+                await _send_problem(cast("Send", sender), ProblemError("internal", "See the log."))
+        seconds = time.perf_counter() - began
+        route = str(scope.get("path_template") or "unmatched")
+        self._metrics.request(method, route, sender.status, seconds)
+        _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
+
+    def _log_fault(self, sender: _Sender, error: Exception) -> None:
+        """Log what went wrong without what it went wrong with."""
+        if sender.cut_off:
+            self._metrics.slow_reader()
+            _LOG.warning("a reader was cut off: it read nothing for the time allowed")
+        else:
+            _LOG.error("a request failed with %s", type(error).__name__)
+
+    def _check(self, scope: dict[str, Any]) -> None:
+        """Refuse what no endpoint needs to see."""
+        headers = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > self._settings.header_bytes_max:
+            limit = self._settings.header_bytes_max
+            raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
+        target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if target > self._settings.target_bytes_max:
+            limit = self._settings.target_bytes_max
+            raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
+        check_query(scope["query_string"])
+        host = _header(headers, b"host")
+        allowed = self._settings.allowed_hosts
+        if allowed is not None and (urlsplit(f"//{host}").hostname or "") not in allowed:
+            raise ProblemError("misdirected", "The header Host names no host of this facade.")
+        origin = _header(headers, b"origin")
+        if origin and urlsplit(origin).netloc != host:
+            raise ProblemError("cross-origin", "The header Origin names another host.")
+
+
+def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
+    """The first header of a name, empty if there is none."""
+    return next((value.decode("latin-1") for name, value in headers if name == wanted), "")
+
+
+async def _send_problem(send: Send, error: ProblemError) -> None:
+    """Send a problem as a whole answer."""
+    body = problem_body(error)
+    headers = {
+        "content-type": PROBLEM_MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        "connection": "close",
+        **error.headers,
+    }
+    encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    status = error.problem.status
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,170 @@
+"""The transaction log on Kafka: appending, following results, looking at the ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamydb.errors import RecordError
+from streamydb.facade.kafka_search import search_result
+from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.results import ResultIndex
+from streamydb.facade.settings import FacadeSettings
+from streamydb.records import Result, decode_result
+from streamydb.sequencer.producer import Appended, AppendError, Producer
+from streamydb.settings import Settings
+from streamydb.topics.admin import LATEST
+from streamydb.topics.admin import connect as connect_admin
+from streamydb.topics.names import TopicNames
+
+__all__ = ["KafkaLog"]
+
+_PRELOAD: Final = 10_000
+_TRIED_S: Final = 30.0
+_THREADS: Final = 6
+
+_Seen = list[tuple[Result, bytes]]
+
+
+class KafkaLog:
+    """A database's log and results on Kafka.
+
+    Args:
+        settings: the database and the connection.
+        facade: the facade's limits.
+    """
+
+    def __init__(self, settings: Settings, facade: FacadeSettings) -> None:
+        """Connect at `start`."""
+        self._settings = settings
+        self._facade = facade
+        self._names = TopicNames(settings.database)
+        self._index = ResultIndex(facade.results_bytes_max)
+        self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
+        self._looks = ThreadPoolExecutor(1, "streamydb-ends")
+        self._producer: Producer | None = None
+        self._admin: AdminClient | None = None
+        self._tail: Tail[_Seen] | None = None
+
+    async def start(self) -> None:
+        """Connect and follow the results, the last ones before now included.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer, or the database does not exist.
+        """
+        starts = await run_in(self._executor, self._starts)
+        self._admin = connect_admin(self._settings.client_config())
+        self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
+        self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
+
+    async def stop(self) -> None:
+        """Wait until what was appended is in the log, and end."""
+        for part in (self._tail, self._producer):
+            if part is not None:
+                with suppress(AppendError):
+                    await run_in(self._executor, part.close)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._looks.shutdown(wait=False, cancel_futures=True)
+
+    async def append(self, txn_id: str, payload: bytes) -> Position:  # noqa: ARG002 - the port
+        """Append a transaction; see `TransactionLog`.
+
+        An error before the record is handed to the client library means that it was not appended;
+        any error after that leaves it open.
+        """
+        if self._producer is None or self.fault() is not None:
+            raise LogUnavailableError("Kafka does not answer")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Position] = loop.create_future()
+
+        def delivered(appended: Appended | None, error: AppendError | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_settle, future, appended, error)
+
+        try:
+            await run_in(self._executor, self._producer.append_async, payload, delivered)
+        except AppendError as error:
+            raise LogUnavailableError(str(error)) from error
+        return await future
+
+    async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
+        """Wait for a result; see `TransactionLog`."""
+        return await self._index.wait(position)
+
+    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+        """Return a result that was seen lately; see `TransactionLog`."""
+        return self._index.of(txn_id) if position is None else self._index.at(position)
+
+    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+        """Search the results topic; see `TransactionLog`."""
+        return await run_in(self._executor, search_result, self._settings, txn_id, position)
+
+    async def ends(self) -> Mapping[int, int]:
+        """Look at the ends of the log; see `TransactionLog`."""
+        if self.fault() is not None:
+            raise LogUnavailableError("Kafka does not answer")
+        return await run_in(self._looks, self._look)
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the connection."""
+        return "not started" if self._tail is None else self._tail.fault
+
+    def _starts(self) -> dict[int, int]:
+        """Where to begin to follow the results."""
+        consumer = connect(self._settings)
+        try:
+            found = spans(consumer, self._names.results)
+        finally:
+            consumer.close()
+        return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
+
+    def _look(self) -> dict[int, int]:
+        """The ends of all partitions there are now, asked for in one request."""
+        if self._admin is None:
+            raise LogUnavailableError("not started")
+        topic = self._names.transactions
+        try:
+            found = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
+            asked = {TopicPartition(topic, number): LATEST for number in found.partitions}
+            listed = self._admin.list_offsets(
+                asked,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=REQUEST_S,
+            )
+            return {p.partition: f.result(REQUEST_S).offset for p, f in listed.items()}
+        except (KafkaException, TimeoutError) as error:
+            raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
+
+    def _take(self, seen: _Seen) -> None:
+        for result, value in seen:
+            self._index.add(result, value)
+
+
+def _decoded(messages: list[Any]) -> _Seen:
+    """The results in records; what is none is skipped."""
+    seen: _Seen = []
+    for message in messages:
+        value = message.value()
+        if value is not None:
+            with suppress(RecordError):
+                seen.append((decode_result(value), value))
+    return seen
+
+
+def _settle(
+    future: asyncio.Future[Position], appended: Appended | None, error: AppendError | None
+) -> None:
+    """Tell who waits where a record is, or that nobody knows."""
+    if future.done():
+        return
+    if appended is not None:
+        future.set_result(Position(appended.partition, appended.offset))
+    else:
+        future.set_exception(AppendUnknownError(str(error)))

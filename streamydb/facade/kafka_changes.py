@@ -1,0 +1,176 @@
+"""The change feed on Kafka: the changes topic, merged to the order of the transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from confluent_kafka import TopicPartition
+
+from streamydb.errors import StreamyError
+from streamydb.facade.feed import Merger
+from streamydb.facade.kafka_tail import connect, offsets_at, run_in, spans
+from streamydb.facade.ports import Batch, ReadModel
+from streamydb.facade.settings import FacadeSettings
+from streamydb.settings import Settings
+from streamydb.topics.names import TopicNames
+
+__all__ = ["ChangeReader", "KafkaChanges"]
+
+_SKEW_MS: Final = 120_000
+_POLL_S: Final = 0.25
+_BATCH: Final = 2_000
+_AHEAD_BYTES_MAX: Final = 8_388_608
+_RESOLVED: Final = b'{"resolved"'
+
+
+class ChangeReader:
+    """Reads the changes after a seq, from its commit timestamp on.
+
+    A change after a seq was appended after that seq's commit timestamp, so that it is enough to
+    begin there (less an allowance for clocks). Should a partition's first resolved seq be above
+    the wanted one nevertheless, clocks were wilder than that, and the partition is read from its
+    beginning.
+    """
+
+    def __init__(self, settings: Settings, since: int, ts_ms: int | None) -> None:
+        """Connect; `ts_ms` is the commit timestamp of seq `since`, if it is known.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+        topic = TopicNames(settings.database).changes
+        self._topic = topic
+        self._since = since
+        self._lock = threading.Lock()
+        self._closed = False
+        self._paused: set[int] = set()
+        self._consumer = connect(settings)
+        try:
+            self._lows = {number: low for number, (low, _) in spans(self._consumer, topic).items()}
+            starts = self._lows
+            if ts_ms is not None:
+                starts = offsets_at(self._consumer, topic, ts_ms - _SKEW_MS)
+        except StreamyError:
+            self._consumer.close()
+            raise
+        self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
+        self._merger = Merger(len(starts), since)
+        self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
+
+    def poll(self) -> list[Batch]:
+        """Return the batches that have become complete; waits for a moment if there are none."""
+        with self._lock:
+            if self._closed:
+                return []
+            batches = []
+            for message in self._consumer.consume(_BATCH, timeout=_POLL_S):
+                if message.error() is None and not self._begins_late(message):
+                    number = message.partition()
+                    batch = self._merger.take(number, message.key(), message.value())
+                    batches += [] if batch is None else [batch]
+            self._balance()
+            return batches
+
+    def close(self) -> None:
+        """End; waits for a poll that is under way."""
+        with self._lock:
+            self._closed = True
+            self._consumer.close()
+
+    def _begins_late(self, message: Any) -> bool:
+        """Whether a record shows that its partition must be read from the beginning."""
+        number, value = message.partition(), message.value()
+        if number not in self._unsure or value is None or not value.startswith(_RESOLVED):
+            return False
+        self._unsure.discard(number)
+        batch = Merger(1, 0).take(0, None, value)
+        if batch is None or batch.resolved <= self._since:
+            return False
+        self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
+        return True
+
+    def _balance(self) -> None:
+        """Stop reading partitions that are far ahead, until the others have come after them."""
+        for number in self._lows:
+            ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
+            place = [TopicPartition(self._topic, number)]
+            if ahead and number not in self._paused:
+                self._consumer.pause(place)
+                self._paused.add(number)
+            elif not ahead and number in self._paused:
+                self._consumer.resume(place)
+                self._paused.discard(number)
+
+
+class KafkaChanges:
+    """A database's changes on Kafka.
+
+    Args:
+        settings: the database and the connection.
+        facade: the facade's limits.
+        model: tells the commit timestamps of seqs.
+    """
+
+    def __init__(self, settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
+        """Connect at `start`."""
+        self._settings = settings
+        self._model = model
+        self._executor = ThreadPoolExecutor(facade.catch_ups_max + 2, "streamydb-changes")
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def start(self, publish: Callable[[Batch], None]) -> int:
+        """Publish what comes after what the read model has; see `ChangeSource`."""
+        latest = self._model.latest()
+        known = latest.ts_ms if latest.seq else None
+        reader = await run_in(self._executor, ChangeReader, self._settings, latest.seq, known)
+        self._publishing = asyncio.create_task(self._publish(reader, publish))
+        return latest.seq
+
+    async def stop(self) -> None:
+        """End; see `ChangeSource`."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait([self._publishing])
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def history(self, since: int) -> AsyncGenerator[Batch, None]:
+        """Yield the batches after a seq; see `ChangeSource`."""
+        reader = await run_in(
+            self._executor, ChangeReader, self._settings, since, self._time_of(since)
+        )
+        try:
+            while True:
+                for batch in await run_in(self._executor, reader.poll):
+                    yield batch
+        finally:
+            await asyncio.shield(run_in(self._executor, reader.close))
+
+    def fault(self) -> str | None:
+        """Return what ended the publishing."""
+        task = self._publishing
+        if task is None or not task.done() or task.cancelled():
+            return None
+        return f"the changes cannot be followed ({type(task.exception()).__name__})"
+
+    async def _publish(self, reader: ChangeReader, publish: Callable[[Batch], None]) -> None:
+        """Publish until cancelled."""
+        try:
+            while True:
+                for batch in await run_in(self._executor, reader.poll):
+                    publish(batch)
+        finally:
+            await asyncio.shield(run_in(self._executor, reader.close))
+
+    def _time_of(self, since: int) -> int | None:
+        """The commit timestamp of a seq, if the read model still has it."""
+        if since < 1:
+            return None
+        try:
+            with self._model.snapshot(since) as snapshot:
+                return snapshot.ts_ms
+        except StreamyError:
+            return None

@@ -1,0 +1,157 @@
+"""Following a topic from given offsets in a thread, for a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from streamydb.facade.ports import LogUnavailableError
+from streamydb.sequencer.clients import consumer_config
+from streamydb.settings import Settings
+
+__all__ = ["Tail", "connect", "offsets_at", "run_in", "spans"]
+
+REQUEST_S: Final = 5.0
+"""How long Kafka may take to answer a question."""
+
+_POLL_S: Final = 0.25
+_BATCH: Final = 2_000
+_ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
+
+_Rows = TypeVar("_Rows")
+_T = TypeVar("_T")
+
+
+def connect(settings: Settings, on_error: Callable[[KafkaError], None] | None = None) -> Any:
+    """Return a consumer that belongs to no group and logs nothing."""
+    config = consumer_config(settings)
+    config["error_cb"] = on_error or (lambda _: None)
+    return Consumer(config)
+
+
+def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
+    """Return, for each partition, its first offset and the one after its last record.
+
+    Raises:
+        LogUnavailableError: Kafka does not answer or has no such topic.
+    """
+    try:
+        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
+        return {
+            number: consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=REQUEST_S, cached=False
+            )
+            for number in sorted(found.partitions)
+        }
+    except KafkaException as error:
+        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+
+
+def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
+    """Return, for each partition, the first offset that was appended at a time or after it.
+
+    Raises:
+        LogUnavailableError: Kafka does not answer or has no such topic.
+    """
+    known = spans(consumer, topic)
+    asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
+    try:
+        found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
+    except KafkaException as error:
+        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
+
+
+async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
+    """Run a function that waits for Kafka in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
+
+
+class Tail(Generic[_Rows]):
+    """Reads a topic in a thread of its own until closed.
+
+    Args:
+        settings: the connection.
+        topic: what is read.
+        starts: where to begin in each partition.
+        prepare: makes of records what `take` gets; called in the thread.
+        take: called in the event loop; the thread waits for it, so that nothing piles up.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        starts: Mapping[int, int],
+        prepare: Callable[[list[Any]], _Rows],
+        take: Callable[[_Rows], None],
+    ) -> None:
+        """Begin to read; call it in the event loop."""
+        self._topic = topic
+        self._loop = asyncio.get_running_loop()
+        self._prepare = prepare
+        self._take = take
+        self._stop = threading.Event()
+        self.fault: str | None = None
+        self._consumer = connect(settings, self._note)
+        self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
+        self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and wait for the end; not to be called in the event loop."""
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        """Read until closed; a fault that is not Kafka's ends the reading and stays visible."""
+        while not self._stop.is_set():
+            messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
+            if self.fault is not None:
+                self._probe()
+            records = [message for message in messages if message.error() is None]
+            if not records:
+                continue
+            try:
+                self._hand_over(self._prepare(records))
+            except Exception as error:  # noqa: BLE001 - shown by /health/ready
+                self.fault = f"{self._topic} cannot be followed ({type(error).__name__})"
+                return
+
+    def _hand_over(self, rows: _Rows) -> None:
+        """Have the event loop take rows, and wait until it has."""
+        taken = threading.Event()
+        failed: list[Exception] = []
+
+        def take() -> None:
+            try:
+                self._take(rows)
+            except Exception as error:  # noqa: BLE001 - raised again in the thread
+                failed.append(error)
+            taken.set()
+
+        with suppress(RuntimeError):  # the loop is closed: nobody needs the rows
+            self._loop.call_soon_threadsafe(take)
+        while not taken.wait(_POLL_S) and not self._stop.is_set():
+            pass
+        if failed:
+            raise failed[0]
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == _ALL_BROKERS_DOWN:
+            self.fault = "Kafka does not answer"
+
+    def _probe(self) -> None:
+        """Find out whether Kafka answers again."""
+        with suppress(KafkaException):
+            self._consumer.list_topics(self._topic, timeout=1)
+            self.fault = None

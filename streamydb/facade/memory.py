@@ -1,0 +1,332 @@
+"""A database in memory behind the facade's ports, for tests: the serial oracle executes it.
+
+    database = MemoryDatabase()
+    app = create_app(database.model, database.log, database.changes)
+
+Each stage can be stopped, to see what clients see then: `executing` (no verdicts), `resolving` (the
+read model stays behind), and the attributes of `MemoryLog`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from streamydb.errors import StreamyError
+from streamydb.facade.feed import change_event
+from streamydb.facade.ports import (
+    AppendUnknownError,
+    Batch,
+    ChangeEvent,
+    LogUnavailableError,
+    Position,
+)
+from streamydb.facade.results import ResultIndex, position_of
+from streamydb.oracle import Oracle, OutputRecord
+from streamydb.records import Change, Result, decode_change, decode_result
+
+__all__ = [
+    "MemoryChanges",
+    "MemoryDatabase",
+    "MemoryEntry",
+    "MemoryLog",
+    "MemoryModel",
+    "MemoryResolved",
+    "MemorySnapshot",
+]
+
+_EPOCH_MS = 1_000
+
+
+class MemoryEntry(NamedTuple):
+    """A key's value at a version; None: deleted."""
+
+    key: str
+    value: bytes
+    version: int
+    ts_ms: int
+
+
+class MemoryResolved(NamedTuple):
+    """How far a read model is."""
+
+    seq: int
+    ts_ms: int
+    offsets: Mapping[int, int]
+
+
+class MemorySnapshot:
+    """The state after a seq."""
+
+    def __init__(self, seq: int, entries: dict[str, MemoryEntry]) -> None:
+        """Show these entries."""
+        self.seq = seq
+        self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
+        self._entries = entries
+
+    def get(self, key: str) -> MemoryEntry | None:
+        """Return a key's entry."""
+        return self._entries.get(key)
+
+    def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
+        """Return the entries of several keys."""
+        return [self._entries.get(key) for key in keys]
+
+    def scan(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> list[MemoryEntry]:
+        """Return entries in key order."""
+        keys = sorted(self._entries, key=str.encode)
+        found = [
+            self._entries[key]
+            for key in keys
+            if key.startswith(prefix)
+            and (start is None or key.encode() >= start.encode())
+            and (end is None or key.encode() < end.encode())
+            and (after is None or key.encode() > after.encode())
+        ]
+        return found[:limit]
+
+    def __enter__(self) -> Self:
+        """Return the snapshot itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Nothing is held."""
+
+
+class MemoryModel:
+    """The read model: every state that was ever resolved.
+
+    Attributes:
+        gone: states before this seq are not kept.
+        broken: it cannot be read.
+        looks: how often somebody asked how far it is.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.gone = 0
+        self.broken = False
+        self.looks = 0
+        self._resolved = MemoryResolved(0, 0, {})
+        self._history: dict[str, list[tuple[int, bytes | None, int]]] = {}
+
+    def latest(self) -> MemoryResolved:
+        """Return how far it is."""
+        if self.broken:
+            raise StreamyError("the read model is broken")
+        self.looks += 1
+        return self._resolved
+
+    def oldest(self) -> int:
+        """Return the smallest seq that is kept."""
+        return self.gone
+
+    def snapshot(self, at: int | None = None) -> MemorySnapshot:
+        """Return the state at a seq."""
+        seq = self._resolved.seq if at is None else at
+        if not self.gone <= seq <= self._resolved.seq:
+            raise StreamyError(f"no snapshot at {seq}")
+        return MemorySnapshot(seq, {e.key: e for k in self._history if (e := self._at(k, seq))})
+
+    def apply(self, changes: Sequence[tuple[str, Change]], resolved: MemoryResolved) -> None:
+        """Take in changes, and show them."""
+        for key, change in changes:
+            after = None if change.op == "d" else bytes(change.after)
+            self._history.setdefault(key, []).append((change.source.seq, after, change.ts_ms))
+        self._resolved = resolved
+
+    def _at(self, key: str, seq: int) -> MemoryEntry | None:
+        past = [version for version in self._history[key] if version[0] <= seq]
+        if not past or past[-1][1] is None:
+            return None
+        return MemoryEntry(key, past[-1][1], past[-1][0], past[-1][2])
+
+
+class MemoryLog:
+    """The log: one partition.
+
+    Attributes:
+        refusing: appends and looks at the end fail.
+        unknowing: appends succeed and nobody is told.
+        stalled: if set, appends and looks wait until the event is set.
+        forgetful: results are found by searching only.
+        looks: how often the end was asked for.
+        searches: how often results were searched for.
+    """
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        """Append to `database`."""
+        self._database = database
+        self.refusing = self.unknowing = self.forgetful = False
+        self.stalled: asyncio.Event | None = None
+        self.looks = self.searches = 0
+        self.running = False
+        self.records: list[bytes] = []
+        self.results: list[Result] = []
+        self.index = ResultIndex(1 << 24)
+
+    async def start(self) -> None:
+        """Connect."""
+        self.running = True
+
+    async def stop(self) -> None:
+        """End."""
+        self.running = False
+
+    async def append(self, txn_id: str, payload: bytes) -> Position:  # noqa: ARG002 - the port
+        """Append a record and, unless that is stopped, execute it."""
+        await self._pass()
+        self.records.append(payload)
+        position = Position(0, len(self.records) - 1)
+        self._database.run()
+        if self.unknowing:
+            raise AppendUnknownError("no answer")
+        return position
+
+    async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
+        """Wait for a result."""
+        return await self.index.wait(position)
+
+    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+        """Return a result that is at hand."""
+        if self.forgetful:
+            return None
+        return self.index.of(txn_id) if position is None else self.index.at(position)
+
+    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+        """Search all results."""
+        self.searches += 1
+        for result in self.results:
+            if (position_of(result) == position) if position else (result.id == txn_id):
+                return result
+        return None
+
+    async def ends(self) -> Mapping[int, int]:
+        """Return the end of the log."""
+        self.looks += 1
+        await self._pass()
+        return {0: len(self.records)}
+
+    def fault(self) -> str | None:
+        """Return what is wrong."""
+        return "Kafka does not answer" if self.refusing else None
+
+    async def _pass(self) -> None:
+        if self.stalled is not None:
+            await self.stalled.wait()
+        if self.refusing:
+            raise LogUnavailableError("the log is down")
+
+
+class MemoryChanges:
+    """The changes, as batches."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.all: list[Batch] = []
+        self._publish: Callable[[Batch], None] | None = None
+        self._came = asyncio.Event()
+
+    async def start(self, publish: Callable[[Batch], None]) -> int:
+        """Publish from now on."""
+        self._publish = publish
+        return self.all[-1].resolved if self.all else 0
+
+    async def stop(self) -> None:
+        """Publish no more."""
+        self._publish = None
+
+    async def history(self, since: int) -> AsyncGenerator[Batch, None]:
+        """Yield all batches after a seq, old and new."""
+        position = since
+        while True:
+            came = self._came
+            for batch in [batch for batch in self.all if batch.resolved > position]:
+                position = batch.resolved
+                yield batch
+            await came.wait()
+
+    def fault(self) -> str | None:
+        """Nothing is ever wrong."""
+        return None
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch."""
+        self.all.append(batch)
+        if self._publish is not None:
+            self._publish(batch)
+        self._came.set()
+        self._came = asyncio.Event()
+
+
+class MemoryDatabase:
+    """A log, what the oracle makes of it, and a read model of that.
+
+    Attributes:
+        executing: whether records are executed as they are appended.
+        resolving: whether the read model follows.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.executing = self.resolving = True
+        self.model = MemoryModel()
+        self.log = MemoryLog(self)
+        self.changes = MemoryChanges()
+        self._oracle = Oracle("memory")
+        self._executed = 0
+        self._unresolved: list[tuple[str, Change]] = []
+
+    def run(self) -> None:
+        """Let every stage that is not stopped do its work."""
+        if self.executing:
+            self.execute()
+        if self.resolving:
+            self.resolve()
+
+    def execute(self) -> None:
+        """Execute what has been appended; the results are seen."""
+        for offset in range(self._executed, len(self.log.records)):
+            for record in self._oracle.apply(
+                self.log.records[offset], 0, offset, _EPOCH_MS + offset
+            ):
+                self._take(record)
+        self._executed = len(self.log.records)
+
+    def resolve(self) -> None:
+        """Let the read model and the feed show what has been executed."""
+        seq = self._oracle.next_seq - 1
+        if seq == self.model.latest().seq:
+            return
+        changes, self._unresolved = self._unresolved, []
+        resolved = MemoryResolved(seq, _EPOCH_MS + self._executed, {0: self._executed})
+        self.model.apply(changes, resolved)
+        events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
+        self.changes.put(Batch(seq, tuple(events)))
+
+    def _take(self, record: OutputRecord) -> None:
+        """Take an output of the oracle."""
+        if record.topic == "results" and record.value is not None:
+            result = decode_result(record.value)
+            self.log.index.add(result, record.value)
+            self.log.results.append(result)
+        elif record.topic == "changes" and record.value is not None:
+            change = decode_change(record.value)
+            if isinstance(change, Change):
+                self._unresolved.append(((record.key or b"").decode(), change))

@@ -1,0 +1,73 @@
+"""The facade's Prometheus metrics; labels are routes and statuses, never keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from streamydb.errors import StreamyError
+
+__all__ = ["METRICS_MEDIA_TYPE", "Metrics"]
+
+METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
+_BUCKETS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    """What happens in one facade, in a registry of its own."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Requests", "method", "route", "status")
+        self._problems = self._counter("problems", "Failed requests", "type")
+        self._verdicts = self._counter("verdicts", "Answered transactions", "status")
+        self._cut_off = self._counter("slow_readers", "Readers that were cut off")
+        self._seconds = Histogram(
+            "streamydb_facade_request_seconds",
+            "Time to answer a request",
+            ["method", "route"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        shown = method if method in _METHODS else "OTHER"
+        self._requests.labels(shown, route, str(status)).inc()
+        self._seconds.labels(shown, route).observe(seconds)
+
+    def problem(self, slug: str) -> None:
+        """Count a failed request."""
+        self._problems.labels(slug).inc()
+
+    def verdict(self, status: str) -> None:
+        """Count a transaction: committed, aborted, rejected, unknown, pending."""
+        self._verdicts.labels(status).inc()
+
+    def slow_reader(self) -> None:
+        """Count a reader that was cut off."""
+        self._cut_off.inc()
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a number that is asked for when the metrics are."""
+        gauge = Gauge(f"streamydb_facade_{name}", text, registry=self.registry)
+
+        def ask() -> float:
+            try:
+                return value()
+            except StreamyError:
+                return math.nan
+
+        gauge.set_function(ask)
+
+    def render(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"streamydb_facade_{name}", text, labels, registry=self.registry)

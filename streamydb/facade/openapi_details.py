@@ -1,0 +1,137 @@
+"""What the OpenAPI document says beyond what handlers' signatures do: bodies and headers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from streamydb.facade.problems import PROBLEMS, type_of
+from streamydb.records.schemas import schemas
+
+__all__ = ["completed"]
+
+_Json = dict[str, Any]
+
+_ANY: Final[_Json] = {"description": "Any JSON value but null."}
+_RESULT: Final[_Json] = {"$ref": "#/components/schemas/result"}
+_SEQ: Final[_Json] = {"type": "integer", "minimum": 0}
+_ENTRY: Final[_Json] = {
+    "type": "object",
+    "required": ["key", "value", "version", "ts_ms"],
+    "properties": {"key": {"type": "string"}, "value": _ANY, "version": _SEQ, "ts_ms": _SEQ},
+}
+_LIST: Final[_Json] = {
+    "type": "object",
+    "properties": {
+        "seq": _SEQ,
+        "entries": {"type": "array", "items": _ENTRY},
+        "cursor": {"type": ["string", "null"]},
+    },
+}
+_READS: Final[_Json] = {
+    "type": "object",
+    "properties": {
+        "seq": _SEQ,
+        "entries": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [_ENTRY, {"type": "null"}]},
+        },
+    },
+}
+_READ_BODY: Final[_Json] = {
+    "type": "object",
+    "required": ["keys"],
+    "properties": {
+        "keys": {"type": "array", "items": {"type": "string"}},
+        "at": {"type": ["integer", "null"], "minimum": 1},
+        "consistency": {"enum": ["strong", "session", "snapshot", None]},
+        "min_version": {"type": ["integer", "null"], "minimum": 1},
+    },
+}
+_PENDING: Final[_Json] = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
+}
+
+_BODIES: Final[dict[tuple[str, str], _Json]] = {
+    ("put", "/v1/kv/{key}"): _ANY,
+    ("post", "/v1/transactions"): {"$ref": "#/components/schemas/transaction"},
+    ("post", "/v1/read"): _READ_BODY,
+}
+_ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
+    ("get", "/v1/kv/{key}"): {
+        "200": ("The value.", "application/json", _ANY),
+        "304": ("The client has this version.", "", {}),
+    },
+    ("put", "/v1/kv/{key}"): {
+        "200": ("Committed.", "application/json", _RESULT),
+        "201": ("Committed, created (If-None-Match: *).", "application/json", _RESULT),
+        "202": ("Appended; ask Location.", "application/json", _PENDING),
+    },
+    ("delete", "/v1/kv/{key}"): {
+        "200": ("Committed.", "application/json", _RESULT),
+        "202": ("Appended; ask Location.", "application/json", _PENDING),
+    },
+    ("get", "/v1/kv"): {"200": ("A page.", "application/json", _LIST)},
+    ("post", "/v1/read"): {"200": ("The entries, null: absent.", "application/json", _READS)},
+    ("post", "/v1/transactions"): {
+        "200": ("The verdict, committed or aborted.", "application/json", _RESULT),
+        "202": ("Appended; ask Location.", "application/json", _PENDING),
+    },
+    ("get", "/v1/transactions/{id}"): {
+        "200": ("The verdict.", "application/json", _RESULT),
+        "202": ("Not decided yet.", "application/json", _PENDING),
+    },
+    ("get", "/v1/changes"): {
+        "200": ("Server-sent events; data is a change.", "text/event-stream", {"type": "string"}),
+    },
+    ("get", "/metrics"): {"200": ("Metrics.", "text/plain", {"type": "string"})},
+}
+_CONDITIONS: Final = {
+    "If-Match": 'A version, as "41", or *: the key must have it, or be there.',
+    "If-None-Match": "On reads: versions that need no answer. On writes: *, create only.",
+}
+_SENDING: Final = {
+    "Idempotency-Key": "The transaction's id: send it again with the same content after a failure.",
+    "Prefer": "respond-async: answer once appended. wait=n: answer within n seconds.",
+}
+_HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
+    ("get", "/v1/kv/{key}"): _CONDITIONS,
+    ("put", "/v1/kv/{key}"): {**_CONDITIONS, **_SENDING},
+    ("delete", "/v1/kv/{key}"): {**_CONDITIONS, **_SENDING},
+    ("post", "/v1/transactions"): _SENDING,
+    ("get", "/v1/transactions/{id}"): {"Prefer": "wait=n: wait for the verdict n seconds."},
+    ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this seq; goes before `since`."},
+}
+
+
+def completed(document: _Json) -> _Json:
+    """Return the OpenAPI document with bodies, answers and headers."""
+    full = copy.deepcopy(document)
+    for path, item in full["paths"].items():
+        for method, operation in item.items():
+            _complete(operation, (method, path))
+    named = full["components"]["schemas"]
+    named["ProblemDetails"]["properties"]["type"]["enum"] = [type_of(slug) for slug in PROBLEMS]
+    for name in ("transaction", "result", "change"):
+        schema = schemas()[name]
+        named[name] = {field: part for field, part in schema.items() if field != "$schema"}
+    named["transaction"]["required"] = []  # the id may be left out here
+    return full
+
+
+def _complete(operation: _Json, of: tuple[str, str]) -> None:
+    """Add to one operation what is known of it."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            parameter["schema"] = {"type": "string"}
+            parameter["description"] = "Percent-encoded; slashes may stand as they are."
+    if of in _BODIES:
+        content = {"application/json": {"schema": _BODIES[of]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    for status, (description, media_type, schema) in _ANSWERS.get(of, {}).items():
+        content = {media_type: {"schema": schema}} if media_type else {}
+        operation["responses"][status] = {"description": description, "content": content}
+    for name, description in _HEADERS.get(of, {}).items():
+        parameter = {"name": name, "in": "header", "schema": {"type": "string"}}
+        operation.setdefault("parameters", []).append({**parameter, "description": description})

@@ -1,0 +1,75 @@
+"""Endpoints for those who run a facade: limits, health, metrics, the problem types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+
+from streamydb.errors import StreamyError
+from streamydb.facade.metrics import METRICS_MEDIA_TYPE
+from streamydb.facade.openapi import answers
+from streamydb.facade.problems import PROBLEMS, Problem, ProblemError, type_of
+from streamydb.facade.services import AnyRequest, json_response, services_of
+from streamydb.limits import LIMITS
+
+__all__ = ["get_limits", "get_live", "get_metrics", "get_problem", "get_problems", "get_ready"]
+
+
+@get("/v1/limits", responses=answers("unauthorized"))
+async def get_limits(request: AnyRequest) -> Response[bytes]:
+    """Show the limits of the database and of this facade."""
+    services = services_of(request)
+    limits = {**LIMITS, "facade": services.settings.limits()}
+    return json_response(msgspec.json.encode(limits))
+
+
+@get("/health/live", responses=answers())
+async def get_live() -> Response[bytes]:
+    """Tell that the facade runs."""
+    return json_response(b'{"status":"live"}')
+
+
+@get("/health/ready", responses=answers("not-ready"))
+async def get_ready(request: AnyRequest) -> Response[bytes]:
+    """Tell whether the facade can serve reads and writes."""
+    services = services_of(request)
+    faults = [fault for fault in (services.log.fault(), services.changes.fault()) if fault]
+    try:
+        seq = services.model.latest().seq
+    except StreamyError:
+        faults.append("the read model cannot be read")
+    if faults:
+        raise ProblemError("not-ready", f"Not ready: {'; '.join(faults)}.", retry_after_s=1)
+    return json_response(msgspec.json.encode({"status": "ready", "seq": seq}))
+
+
+@get("/metrics", responses=answers("unauthorized"))
+async def get_metrics(request: AnyRequest) -> Response[bytes]:
+    """Show metrics in Prometheus' text format."""
+    services = services_of(request)
+    return Response(
+        services.metrics.render(),
+        headers={"Content-Type": METRICS_MEDIA_TYPE, "Cache-Control": "no-store"},
+    )
+
+
+@get("/problems", responses=answers())
+async def get_problems() -> Response[bytes]:
+    """Describe all problem types."""
+    return json_response(msgspec.json.encode([_described(p) for p in PROBLEMS.values()]))
+
+
+@get("/problems/{slug:str}", responses=answers("no-such-endpoint"))
+async def get_problem(request: AnyRequest) -> Response[bytes]:
+    """Describe the problem type that an answer names."""
+    slug = str(request.path_params["slug"])
+    if slug not in PROBLEMS:
+        raise ProblemError("no-such-endpoint", "There is no such problem type.")
+    return json_response(msgspec.json.encode(_described(PROBLEMS[slug])))
+
+
+def _described(problem: Problem) -> dict[str, Any]:
+    """A problem type in an answer."""
+    return {**problem._asdict(), "type": type_of(problem.slug)}

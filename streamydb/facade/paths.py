@@ -1,0 +1,70 @@
+"""Keys and ids in paths: exactly the bytes that were sent, not what a router makes of them.
+
+A router drops empty and trailing segments and may resolve `..`; a key is any text. So the part of
+the raw path after `/v1/kv/` or `/v1/transactions/` is decoded here, and the router sees a fixed
+word in its place (so that keys show up neither in its caches nor in its logs).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from streamydb.facade.problems import ProblemError
+from streamydb.limits import KEY_BYTES_MAX
+
+__all__ = ["NAMED", "check_query", "key_of", "take_name", "text_of"]
+
+NAMED: Final = ("/v1/kv/", "/v1/transactions/")
+"""Paths whose rest is a name."""
+
+_PLACEHOLDER: Final = "-"
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def take_name(scope: dict[str, Any]) -> bytes | None:
+    """Take the name out of a request's path; return it still escaped, None if there is none."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
+    raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+    for start in NAMED:
+        if raw.startswith(start.encode()):
+            scope["path"] = start + _PLACEHOLDER
+            scope["raw_path"] = scope["path"].encode()
+            scope["root_path"] = ""
+            return raw[len(start) :]
+    return None
+
+
+def text_of(escaped: bytes) -> str | None:
+    """Decode an escaped name, strictly; None if it is not UTF-8 or badly escaped."""
+    if _BAD_ESCAPE.search(escaped):
+        return None
+    try:
+        return unquote_to_bytes(escaped).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def key_of(escaped: bytes) -> str:
+    """Decode the key in a path.
+
+    Raises:
+        ProblemError: invalid-key.
+    """
+    key = text_of(escaped)
+    if key is None:
+        raise ProblemError("invalid-key", "The key in the path is not percent-encoded UTF-8.")
+    if not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
+        raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
+    return key
+
+
+def check_query(query: bytes) -> None:
+    """Refuse a query string that would be decoded to something else than was meant.
+
+    Raises:
+        ProblemError: invalid-parameter.
+    """
+    if text_of(query) is None:
+        raise ProblemError("invalid-parameter", "The query is not percent-encoded UTF-8.")

@@ -1,0 +1,143 @@
+"""The transactions that requests mean: their ids, bytes and keys, checked before they are appended.
+
+A request that is sent again must give the same bytes, for the log tells repetitions by their bytes.
+So a body keeps the order of its fields and loses only its whitespace, and a written value has its
+canonical form.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from streamydb import errors
+from streamydb.facade.auth import Client
+from streamydb.facade.body import invalid_json
+from streamydb.facade.problems import ProblemError
+from streamydb.records import Check, NextId, Rejection, Transaction, decode
+from streamydb.records.marker import Marker
+
+__all__ = [
+    "authorise",
+    "conditional_write",
+    "new_id",
+    "parse",
+    "refuse_code",
+    "time_of_id",
+    "transaction_body",
+]
+
+_TOO_LARGE: Final = frozenset(
+    {errors.TRANSACTION_TOO_LARGE, errors.VALUE_TOO_LARGE, errors.TOO_MANY_KEYS}
+)
+_MALFORMED: Final = frozenset({errors.INVALID_JSON, errors.NUMBER_RANGE, errors.TOO_DEEP})
+_OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_EMPTY: Final = re.compile(rb"\{\}")
+
+
+def new_id() -> str:
+    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562)."""
+    number = uuid.uuid4().int
+    number = (time.time_ns() // 1_000_000) << 80 | number & ((1 << 80) - 1)
+    return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
+
+
+def time_of_id(txn_id: str) -> int | None:
+    """Return the time (ms) that an id of ours, or any UUID of version 7, was made; else None."""
+    if not _OWN_ID.fullmatch(txn_id):
+        return None
+    return int(txn_id[:8] + txn_id[9:13], 16)
+
+
+def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
+    """Return the id and the payload of a transaction given as a body.
+
+    Args:
+        body: the body of `POST /v1/transactions`; its `id` may be left out.
+        key: the header `Idempotency-Key`, which then is the id.
+
+    Raises:
+        ProblemError: invalid-json, invalid-transaction, invalid-parameter.
+    """
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parse(b'{"id":"-",' + body.lstrip()[1:])  # the codec knows why not
+        raise refuse_code(errors.INVALID_JSON) from None
+    if not isinstance(fields, dict):
+        raise refuse_code(errors.INVALID_TRANSACTION)
+    compact = msgspec.json.format(body, indent=-1)
+    if "id" in fields:
+        if key is not None and fields["id"] != key:
+            detail = "Idempotency-Key differs from the id in the body; send one of them."
+            raise ProblemError("invalid-parameter", detail, parameters=["Idempotency-Key"])
+        return fields["id"] if isinstance(fields["id"], str) else "", compact
+    txn_id = new_id() if key is None else key
+    named = b'{"id":' + msgspec.json.encode(txn_id)
+    return txn_id, named + (b"}" if _EMPTY.fullmatch(compact) else b"," + compact[1:])
+
+
+def conditional_write(
+    txn_id: str, key: str, value: bytes | None, checks: list[dict[str, Any]]
+) -> bytes:
+    """Return the payload of a PUT of a canonical value, or of a DELETE (None)."""
+    update: dict[str, Any] = {"op": "delete", "key": key}
+    if value is not None:
+        update = {"op": "put", "key": key, "value": msgspec.Raw(value)}
+    return msgspec.json.encode({"id": txn_id, "checks": checks, "updates": [update]})
+
+
+def parse(payload: bytes) -> Transaction:
+    """Return the transaction in a payload.
+
+    Raises:
+        ProblemError: invalid-json, too-large, invalid-transaction.
+    """
+    decoded = decode(payload)
+    if isinstance(decoded, Rejection):
+        raise refuse_code(decoded.code)
+    if isinstance(decoded, Marker):
+        raise refuse_code(errors.INVALID_TRANSACTION)
+    return decoded
+
+
+def refuse_code(code: str) -> ProblemError:
+    """Return the problem of a transaction that would get the reason code, or got it."""
+    text = errors.REJECTED_CODES[code]
+    if code == errors.ID_REUSED:
+        return ProblemError("id-reused", text, code=code)
+    if code in _MALFORMED:
+        return invalid_json(text, code)
+    return ProblemError("too-large" if code in _TOO_LARGE else "invalid-transaction",
+                        text, code=code)  # fmt: skip
+
+
+def authorise(txn: Transaction, client: Client) -> None:
+    """Refuse a transaction that touches keys outside the client's scopes.
+
+    Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
+    need a write scope, `next_id` both. Checks of version and existence need either.
+
+    Raises:
+        ProblemError: forbidden.
+    """
+    for key in (*txn.reads, *txn.asserts):
+        client.must_read(key)
+    for update in txn.updates:
+        client.must_write(update.key)
+        if isinstance(update, NextId):
+            client.must_read(update.key)
+    for check in txn.checks:
+        if _compares(check) or not client.may_write(check.key):
+            client.must_read(check.key)
+
+
+def _compares(check: Check) -> bool:
+    """Whether a check says something about the value."""
+    operands = (check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
+    return any(operand is not UNSET for operand in operands)

@@ -1,0 +1,206 @@
+"""What the facade needs of the rest: a read model, the transaction log, the feed of changes.
+
+The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
+`facade.memory`; the read model is `streamydb.read_model`. All methods are called in the event loop;
+those that are not coroutines must return at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from streamydb.errors import StreamyError
+from streamydb.records import Result
+
+__all__ = [
+    "AppendUnknownError",
+    "Batch",
+    "ChangeEvent",
+    "ChangeSource",
+    "Entry",
+    "LogUnavailableError",
+    "Position",
+    "ReadModel",
+    "Resolved",
+    "Snapshot",
+    "TransactionLog",
+]
+
+
+class LogUnavailableError(StreamyError):
+    """Kafka does not answer or refuses; nothing was written."""
+
+
+class AppendUnknownError(StreamyError):
+    """It is not known whether a transaction was appended."""
+
+
+class Position(NamedTuple):
+    """Where a record lies in the log."""
+
+    partition: int
+    offset: int
+
+
+class Entry(Protocol):
+    """A key that is there: its value in canonical JSON, its version and that version's time."""
+
+    @property
+    def key(self) -> str:
+        """The key."""
+
+    @property
+    def value(self) -> bytes:
+        """The value, canonical JSON."""
+
+    @property
+    def version(self) -> int:
+        """The seq of the transaction that wrote the value."""
+
+    @property
+    def ts_ms(self) -> int:
+        """The commit timestamp of the version."""
+
+
+class Resolved(Protocol):
+    """How far a read model is."""
+
+    @property
+    def seq(self) -> int:
+        """All transactions up to this one are visible."""
+
+    @property
+    def ts_ms(self) -> int:
+        """Its commit timestamp."""
+
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        """Partition of the log -> first offset that is not covered."""
+
+
+class Snapshot(Protocol):
+    """The state after one transaction."""
+
+    @property
+    def seq(self) -> int:
+        """The transaction after which this is the state."""
+
+    @property
+    def ts_ms(self) -> int:
+        """Its commit timestamp."""
+
+    def get(self, key: str) -> Entry | None:
+        """Return a key's entry, if it is there."""
+
+    def get_many(self, keys: Sequence[str]) -> Sequence[Entry | None]:
+        """Return the entries of several keys."""
+
+    def scan(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Sequence[Entry]:
+        """Return entries in the order of their keys' UTF-8 bytes."""
+
+    def __enter__(self) -> Self:
+        """Return the snapshot itself."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool | None:
+        """Let go of the snapshot."""
+
+
+class ReadModel(Protocol):
+    """The database as of the transactions whose changes have arrived."""
+
+    def latest(self) -> Resolved:
+        """Return how far it is."""
+
+    def oldest(self) -> int:
+        """Return the smallest seq of which there is a snapshot."""
+
+    def snapshot(self, at: int | None = None) -> Snapshot:
+        """Return the state at a seq, by default the latest; a `StreamyError` if there is none."""
+
+
+class TransactionLog(Protocol):
+    """The log and the results that come of it."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def stop(self) -> None:
+        """End; those who wait are cancelled."""
+
+    async def append(self, txn_id: str, payload: bytes) -> Position:
+        """Append a transaction and return where it durably is.
+
+        Raises:
+            LogUnavailableError: it was not appended.
+            AppendUnknownError: nobody knows.
+        """
+
+    async def result(self, txn_id: str, position: Position) -> Result:
+        """Wait, without an end, for the result of the record at `position`."""
+
+    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+        """Return the result of the record at `position`, or of the id, if it is at hand."""
+
+    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+        """Look for the same among all results, within bounds of time; None if it is not found."""
+
+    async def ends(self) -> Mapping[int, int]:
+        """Return the offset after the last record of each partition.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""
+
+
+class ChangeEvent(NamedTuple):
+    """A change for an event stream, the `number`th of its transaction; `data` is JSON."""
+
+    seq: int
+    number: int
+    key: str
+    data: bytes
+
+
+class Batch(NamedTuple):
+    """All changes after the batch before, up to seq `resolved`, in order."""
+
+    resolved: int
+    changes: tuple[ChangeEvent, ...]
+
+
+class ChangeSource(Protocol):
+    """The changes, in batches that end at resolved seqs."""
+
+    async def start(self, publish: Callable[[Batch], None]) -> int:
+        """Publish, in the event loop, all batches after a seq; return that seq."""
+
+    async def stop(self) -> None:
+        """End."""
+
+    def history(self, since: int) -> AsyncGenerator[Batch, None]:
+        """Yield the batches after seq `since`, for those that came too late for the published.
+
+        The generator never ends by itself; close it.
+        """
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""

@@ -1,0 +1,74 @@
+"""The parameters of requests, as the OpenAPI document shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from litestar.params import QueryParameter
+
+from streamydb.facade.reads import Consistency
+from streamydb.limits import INTEGER_MAX
+
+__all__ = [
+    "AsConsistency",
+    "AsCursor",
+    "AsEnd",
+    "AsLimit",
+    "AsMinVersion",
+    "AsPrefix",
+    "AsRecord",
+    "AsSeq",
+    "AsSince",
+    "AsStart",
+]
+
+_TEXT_MAX = 8_192
+
+AsSeq: TypeAlias = Annotated[
+    int | None,
+    QueryParameter(
+        ge=1, le=INTEGER_MAX, description="The state after this seq (an ETag's number)."
+    ),
+]
+AsConsistency: TypeAlias = Annotated[
+    Consistency | None,
+    QueryParameter(
+        description="strong (linearizable; default), session (at least `min_version`), or snapshot "
+        "(what the read model has, without waiting)."
+    ),
+]
+AsMinVersion: TypeAlias = Annotated[
+    int | None,
+    QueryParameter(ge=1, le=INTEGER_MAX, description="Show a state that includes this seq."),
+]
+AsPrefix: TypeAlias = Annotated[
+    str | None, QueryParameter(max_length=_TEXT_MAX, description="Only keys that begin so.")
+]
+AsStart: TypeAlias = Annotated[
+    str | None, QueryParameter(max_length=_TEXT_MAX, description="Only keys from this one on.")
+]
+AsEnd: TypeAlias = Annotated[
+    str | None, QueryParameter(max_length=_TEXT_MAX, description="Only keys before this one.")
+]
+AsLimit: TypeAlias = Annotated[
+    int, QueryParameter(ge=1, description="Most entries in a page; /v1/limits has the largest.")
+]
+AsCursor: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot."
+    ),
+]
+AsSince: TypeAlias = Annotated[
+    int | None,
+    QueryParameter(
+        ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."
+    ),
+]
+AsRecord: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        pattern=r"^[0-9]{1,9}:[0-9]{1,19}$",
+        description="Where the record is in the log (partition:offset), as Location has it.",
+    ),
+]

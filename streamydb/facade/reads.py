@@ -1,0 +1,189 @@
+"""When a read may be answered: strong, session and snapshot reads of the read model.
+
+A *strong* read is linearizable: it takes the ends of the log after it arrived, and waits until the
+read model has passed them. Strong reads that wait at the same time share one look at the ends, but
+never one that began before they arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from streamydb.errors import StreamyError
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.settings import FacadeSettings
+
+__all__ = ["Consistency", "Ends", "Progress", "Reached", "Reader", "in_thread"]
+
+Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
+Reached: TypeAlias = Callable[[Resolved], bool]
+
+_RETRY_AFTER_S: Final = 1
+
+_T = TypeVar("_T")
+
+
+class Ends:
+    """Looks at the ends of the log, once for all who ask while a look is under way."""
+
+    def __init__(self, log: TransactionLog) -> None:
+        """Ask `log`."""
+        self._log = log
+        self._current: asyncio.Task[Mapping[int, int]] | None = None
+        self._next: asyncio.Task[Mapping[int, int]] | None = None
+
+    async def look(self) -> Mapping[int, int]:
+        """Return the ends as of some time after this call."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._look_after(self._current))
+            self._next.add_done_callback(_retrieve)
+        return await asyncio.shield(self._next)
+
+    async def _look_after(
+        self, before: asyncio.Task[Mapping[int, int]] | None
+    ) -> Mapping[int, int]:
+        """Look as soon as the look before has ended; those who come from then on take the next."""
+        if before is not None:
+            await asyncio.wait([before])
+        self._current, self._next = self._next, None
+        return await self._log.ends()
+
+
+class Progress:
+    """Waits until a read model has reached something; one task looks at it for all who wait."""
+
+    def __init__(self, model: ReadModel, poll_s: float) -> None:
+        """Look at `model` every `poll_s` seconds while somebody waits."""
+        self._model = model
+        self._poll_s = poll_s
+        self._waiting = 0
+        self._moved = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+
+    async def until(self, reached: Reached) -> None:
+        """Wait, without an end."""
+        while not reached(self._model.latest()):
+            self._waiting += 1
+            try:
+                if self._poller is None or self._poller.done():
+                    self._poller = asyncio.create_task(self._poll())
+                await self._moved.wait()
+            finally:
+                self._waiting -= 1
+
+    async def _poll(self) -> None:
+        """Wake those who wait whenever the read model has moved, until nobody waits."""
+        seen: tuple[int, dict[int, int]] | None = None
+        while self._waiting:
+            await asyncio.sleep(self._poll_s)
+            mark = self._mark()
+            if mark != seen or mark is None:  # at first too: it may have moved before this began
+                seen = mark
+                self._moved.set()
+                self._moved = asyncio.Event()
+
+    def _mark(self) -> tuple[int, dict[int, int]] | None:
+        """How far the read model is; None if it does not tell, so that those who wait find out."""
+        try:
+            latest = self._model.latest()
+        except StreamyError:
+            return None
+        return latest.seq, dict(latest.offsets)
+
+
+class Reader:
+    """Opens snapshots that satisfy what a read asks for."""
+
+    def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
+        """Read from `model`."""
+        self._model = model
+        self._ends = Ends(log)
+        self._progress = Progress(model, settings.poll_s)
+        self._timeout_s = settings.read_timeout_s
+        self.waiters = Limiter("waiting reads", settings.waiters_max)
+
+    async def snapshot(
+        self,
+        *,
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        min_version: int | None = None,
+    ) -> Snapshot:
+        """Return a snapshot; close it.
+
+        Args:
+            at: the seq whose state it shows; default: the latest.
+            consistency: strong unless `at` or `min_version` says otherwise.
+            min_version: the state includes this seq.
+
+        Raises:
+            ProblemError: invalid-parameter, snapshot-gone, read-model-behind, overloaded.
+        """
+        _check(at, consistency, min_version)
+        floor = max(at or 0, min_version or 0)
+        strong = consistency == "strong" or (consistency is None and not floor)
+        if strong or self._model.latest().seq < floor:
+            await self._wait(floor, strong=strong)
+        try:
+            return self._model.snapshot(at)
+        except StreamyError:
+            if at is not None and at < self._model.oldest():
+                raise _gone(self._model.oldest()) from None
+            raise
+
+    async def _wait(self, floor: int, *, strong: bool) -> None:
+        """Wait until the read model has the seq `floor` and, if `strong`, has passed the log."""
+        with self.waiters.enter():
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    ends = await self._ends.look() if strong else {}
+                    await self._progress.until(lambda now: now.seq >= floor and _passed(now, ends))
+            except TimeoutError:
+                raise _behind() from None
+
+
+async def in_thread(function: Callable[..., _T], *args: Any) -> _T:
+    """Run a function that may take long in a thread; if cancelled, wait for its end first."""
+    task = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(task)
+    finally:
+        await asyncio.wait([task])
+
+
+def _retrieve(look: asyncio.Task[Mapping[int, int]]) -> None:
+    """Take note of a look's failure, even if all who asked have gone."""
+    if not look.cancelled():
+        look.exception()
+
+
+def _passed(now: Resolved, ends: Mapping[int, int]) -> bool:
+    """Whether everything before the ends is covered."""
+    return all(now.offsets.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _check(at: int | None, consistency: Consistency | None, min_version: int | None) -> None:
+    """Refuse parameters that contradict each other."""
+    if at is not None and consistency not in {None, "snapshot"}:
+        raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")
+    if at is not None and min_version is not None and min_version > at:
+        raise ProblemError("invalid-parameter", "`min_version` is above `at`.")
+    if consistency == "session" and min_version is None:
+        raise ProblemError("invalid-parameter", "consistency=session needs `min_version`.")
+
+
+def _gone(oldest: int) -> ProblemError:
+    return ProblemError("snapshot-gone", f"The oldest snapshot is at seq {oldest}.", oldest=oldest)
+
+
+def _behind() -> ProblemError:
+    return ProblemError(
+        "read-model-behind",
+        "The read model has not come so far in the time allowed; ask again, or read with "
+        "consistency=snapshot.",
+        retry_after_s=_RETRY_AFTER_S,
+    )

@@ -1,0 +1,103 @@
+"""The results that were seen lately, by position and by id, bounded in number and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import NamedTuple
+
+from streamydb.errors import ID_REUSED
+from streamydb.facade.ports import Position
+from streamydb.records import Result, decode_result
+
+__all__ = ["ResultIndex", "position_of"]
+
+_OVERHEAD_BYTES = 400
+
+
+class _Kept(NamedTuple):
+    """A result as it was read; decoded again when somebody asks, for that is rare."""
+
+    txn_id: str | None
+    value: bytes
+
+
+def position_of(result: Result) -> Position:
+    """Return where the record is that a result answers; for a repetition, the repeated one."""
+    again = result.duplicate
+    source = again or result.source
+    return Position(source.partition, source.offset)
+
+
+class ResultIndex:
+    """Results by position and by id; used in one event loop.
+
+    An id's result is the first that was seen, unless that was a refusal to use the id again: the
+    verdict of an id is that of the transaction which was executed under it.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        """Keep results of `bytes_max` bytes."""
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[Position, _Kept] = OrderedDict()
+        self._by_id: dict[str, Position] = {}
+        self._waiting: dict[Position, set[asyncio.Future[Result]]] = {}
+        self.held = 0
+
+    def add(self, result: Result, value: bytes) -> None:
+        """Take in a result and the record it is in; a repetition changes nothing."""
+        position = position_of(result)
+        if position in self._kept:
+            return
+        self._kept[position] = _Kept(result.id, value)
+        self.held += len(value) + _OVERHEAD_BYTES
+        if result.id is not None and self._names(result):
+            self._by_id[result.id] = position
+        self._evict()
+        for future in self._waiting.pop(position, ()):
+            if not future.done():
+                future.set_result(result)
+
+    def at(self, position: Position) -> Result | None:
+        """Return the result of the record at a position, if it is kept."""
+        kept = self._kept.get(position)
+        return None if kept is None else decode_result(kept.value)
+
+    def of(self, txn_id: str) -> Result | None:
+        """Return the result of an id, if it is kept."""
+        position = self._by_id.get(txn_id)
+        return None if position is None else self.at(position)
+
+    async def wait(self, position: Position) -> Result:
+        """Wait for the result of the record at a position, without an end."""
+        found = self.at(position)
+        if found is not None:
+            return found
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(position, set()).add(future)
+        try:
+            return await future
+        finally:
+            self._leave(position, future)
+
+    def _leave(self, position: Position, future: asyncio.Future[Result]) -> None:
+        waiting = self._waiting.get(position)
+        if waiting is not None:
+            waiting.discard(future)
+            if not waiting:
+                del self._waiting[position]
+
+    def _names(self, result: Result) -> bool:
+        """Whether this result is the one of its id."""
+        first = self._by_id.get(result.id or "")
+        if first is None:
+            return True
+        return result.code != ID_REUSED and decode_result(self._kept[first].value).code == ID_REUSED
+
+    def _evict(self) -> None:
+        """Drop the oldest results while there are too many; the newest stays."""
+        while self.held > self._bytes_max and len(self._kept) > 1:
+            position, kept = self._kept.popitem(last=False)
+            self.held -= len(kept.value) + _OVERHEAD_BYTES
+            if kept.txn_id is not None and self._by_id.get(kept.txn_id) == position:
+                del self._by_id[kept.txn_id]

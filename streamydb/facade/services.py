@@ -1,0 +1,108 @@
+"""What the endpoints work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from litestar import Request, Response
+
+from streamydb.facade.auth import Client, Tokens
+from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.feed import Feed
+from streamydb.facade.gate import context_of
+from streamydb.facade.metrics import Metrics
+from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.reads import Reader
+from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.writes import Writer
+
+__all__ = [
+    "AnyRequest",
+    "Services",
+    "client_of",
+    "headers_of",
+    "json_response",
+    "make_services",
+    "services_of",
+]
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of one facade."""
+
+    settings: FacadeSettings
+    model: ReadModel
+    log: TransactionLog
+    changes: ChangeSource
+    tokens: Tokens
+    metrics: Metrics
+    bodies: Budget
+    reader: Reader
+    writer: Writer
+    feed: Feed
+    streams: Limiter
+
+
+def make_services(
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    settings: FacadeSettings,
+    tokens: Tokens,
+) -> Services:
+    """Put the parts of a facade together."""
+    metrics = Metrics()
+    services = Services(
+        settings=settings,
+        model=model,
+        log=log,
+        changes=changes,
+        tokens=tokens,
+        metrics=metrics,
+        bodies=Budget(settings.bodies_bytes_max),
+        reader=Reader(model, log, settings),
+        writer=Writer(model, log, settings, metrics),
+        feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
+        streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
+    )
+    _show(services)
+    return services
+
+
+def services_of(request: AnyRequest) -> Services:
+    """Return the parts of the facade that a request is sent to."""
+    services: Services = request.app.state["services"]
+    return services
+
+
+def client_of(request: AnyRequest) -> Client:
+    """Return who sends a request."""
+    return context_of(request.scope).client
+
+
+def headers_of(request: AnyRequest) -> dict[str, str]:
+    """Return a request's headers; those that were sent several times are joined."""
+    return {name: ", ".join(request.headers.getall(name)) for name in request.headers}
+
+
+def json_response(
+    body: bytes, status: int = 200, headers: dict[str, str] | None = None
+) -> Response[bytes]:
+    """Return an answer of JSON that may not be kept without asking."""
+    shown = {"Cache-Control": "no-cache", "Vary": "Authorization", **(headers or {})}
+    return Response(body, status_code=status, media_type="application/json", headers=shown)
+
+
+def _show(services: Services) -> None:
+    """Show what is under way in the metrics."""
+    show = services.metrics.gauge
+    show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
+    show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)
+    show("streams", "Event streams", lambda: services.streams.total)
+    show("body_bytes", "Bytes of bodies held", lambda: services.bodies.held)
+    show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)
+    show("read_model_seq", "Last seq that reads see", lambda: services.model.latest().seq)

@@ -1,0 +1,144 @@
+"""Serving a facade over HTTP with uvicorn."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from streamydb.errors import ConfigurationError
+from streamydb.facade.auth import load_tokens
+from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+    from streamydb.settings import Settings
+
+__all__ = ["checked", "listen", "make_server", "serve", "serve_database"]
+
+_LOG: Final = logging.getLogger("streamydb.facade")
+_BACKLOG: Final = 1_024
+_SHUTDOWN_S: Final = 10
+_INCOMPLETE_MARGIN_BYTES: Final = 8_192
+
+
+def checked(settings: FacadeSettings) -> FacadeSettings:
+    """Return the settings as they are served with; refuse an open facade that others can reach.
+
+    Without tokens, requests must name a loopback host: else any web page that a user of this
+    machine visits could point its own host name here and read and write the database.
+
+    Raises:
+        ConfigurationError: off loopback there must be tokens.
+    """
+    if load_tokens(settings):
+        if not settings.on_loopback and settings.tls_key_file is None:
+            _LOG.warning("serving without TLS: tokens and data can be read on the network")
+        return settings
+    if not settings.on_loopback:
+        raise ConfigurationError(
+            f"{settings.host} can be reached from other machines, so that the facade needs tokens: "
+            "name a file of them with STREAMYDB_SERVE_TOKENS_FILE, or listen on 127.0.0.1"
+        )
+    if settings.allowed_hosts is not None:
+        return settings
+    return settings.model_copy(update={"allowed_hosts": (*LOOPBACK_HOSTS, settings.host)})
+
+
+def make_server(
+    settings: FacadeSettings, model: ReadModel, log: TransactionLog, changes: ChangeSource
+) -> uvicorn.Server:
+    """Return the server, not started yet.
+
+    Raises:
+        ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
+    """
+    import uvicorn
+
+    from streamydb.facade.app import create_app
+
+    settings = checked(settings)
+    config = uvicorn.Config(
+        create_app(model, log, changes, settings),
+        host=settings.host,
+        port=settings.port,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        access_log=False,  # it would show keys
+        server_header=False,
+        proxy_headers=False,
+        log_config=None,
+        backlog=_BACKLOG,
+        limit_concurrency=2 * settings.requests_max,
+        h11_max_incomplete_event_size=(
+            settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
+        ),
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        ssl_certfile=settings.tls_certificate_file,
+        ssl_keyfile=settings.tls_key_file,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
+            f"key ({error.strerror or type(error).__name__})"
+        ) from None
+    return uvicorn.Server(config)
+
+
+def serve(
+    settings: FacadeSettings, model: ReadModel, log: TransactionLog, changes: ChangeSource
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        ConfigurationError: see `make_server`; or the address is taken.
+    """
+    server = make_server(settings, model, log, changes)
+    with listen(settings) as listener:
+        server.run(sockets=[listener])
+
+
+def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
+    """Serve a database on Kafka until SIGINT or SIGTERM.
+
+    Args:
+        settings: the database and the connection.
+        facade: where and how to serve.
+        model: what is read; a follower elsewhere keeps it up to date.
+
+    Raises:
+        ConfigurationError: see `serve`.
+    """
+    from streamydb.facade.kafka import KafkaLog
+    from streamydb.facade.kafka_changes import KafkaChanges
+
+    serve(facade, model, KafkaLog(settings, facade), KafkaChanges(settings, facade, model))
+
+
+def listen(settings: FacadeSettings) -> socket.socket:
+    """Return the socket to serve on; it drops connections whose other side does not read.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            timeout_ms = round(1000 * settings.send_timeout_s)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}; choose "
+            "another with --port"
+        ) from None
+    return listener

@@ -1,0 +1,98 @@
+"""The settings of a facade, and its limits; nothing is read before it is constructed."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from streamydb.limits import TRANSACTION_BYTES_MAX
+
+__all__ = ["LOOPBACK_HOSTS", "FacadeSettings"]
+
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""Names under which a facade on the loopback interface may be addressed."""
+
+
+class FacadeSettings(BaseSettings):
+    """Each can be given as an argument or as an environment variable STREAMYDB_SERVE_<NAME>."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="STREAMYDB_SERVE_", frozen=True, extra="forbid", env_ignore_empty=True
+    )
+
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="The port to listen on.")
+    tokens: SecretStr | None = Field(default=None, description="Tokens and their scopes, JSON.")
+    tokens_file: Path | None = Field(default=None, description="A file with the same JSON.")
+    tls_certificate_file: Path | None = Field(default=None, description="PEM: certificate chain.")
+    tls_key_file: Path | None = Field(default=None, description="PEM: its private key.")
+    allowed_hosts: tuple[str, ...] | None = Field(
+        default=None, description="Host names to answer for; default: any."
+    )
+
+    requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
+    in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
+    client_in_flight_max: int = Field(default=500, ge=1, description="The same, of one client.")
+    waiters_max: int = Field(default=1_000, ge=1, description="Reads that wait at once.")
+    streams_max: int = Field(default=200, ge=1, description="Event streams at once.")
+    client_streams_max: int = Field(default=50, ge=1, description="The same, of one client.")
+    catch_ups_max: int = Field(default=4, ge=1, description="Event streams that read old changes.")
+    searches_max: int = Field(default=4, ge=1, description="Searches of old results at once.")
+    body_bytes_max: int = Field(
+        default=TRANSACTION_BYTES_MAX, ge=1, description="Bytes of a request's body."
+    )
+    bodies_bytes_max: int = Field(
+        default=67_108_864, ge=1, description="Bytes of all bodies held at once."
+    )
+    header_bytes_max: int = Field(default=16_384, ge=256, description="Bytes of all headers.")
+    target_bytes_max: int = Field(default=8_192, ge=256, description="Bytes of path and query.")
+    stream_bytes_max: int = Field(
+        default=33_554_432, ge=1, description="Bytes of changes kept for event streams."
+    )
+    results_bytes_max: int = Field(
+        default=67_108_864, ge=1, description="Bytes of results kept for later questions."
+    )
+    pending_max: int = Field(
+        default=100_000, ge=1, description="Ids whose place in the log is kept."
+    )
+    page_entries_max: int = Field(default=1_000, ge=1, description="Entries in a page of a list.")
+    answer_bytes_max: int = Field(
+        default=4_194_304, ge=1, description="Bytes of values in one answer."
+    )
+    read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
+
+    verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
+    append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
+    read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
+    body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
+    send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
+    heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
+    poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> FacadeSettings:
+        """Refuse settings that contradict each other."""
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file belong together: give both")
+        if self.tokens is not None and self.tokens_file is not None:
+            raise ValueError("give tokens or tokens_file, not both")
+        return self
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the facade."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def limits(self) -> dict[str, float]:
+        """Return the limits by name, units last."""
+        ends = ("_max", "_s")
+        return {n: v for n, v in self.model_dump().items() if n.endswith(ends)}

@@ -1,0 +1,124 @@
+"""`/v1/transactions`: send a transaction, ask for its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from litestar import Response, get, post
+
+from streamydb.facade import queries as q
+from streamydb.facade.body import reading
+from streamydb.facade.gate import context_of
+from streamydb.facade.headers import Preference, idempotency_key, preference
+from streamydb.facade.openapi import answers
+from streamydb.facade.paths import text_of
+from streamydb.facade.payloads import authorise, parse, refuse_code, transaction_body
+from streamydb.facade.ports import Position
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.services import (
+    AnyRequest,
+    Services,
+    client_of,
+    headers_of,
+    json_response,
+    services_of,
+)
+from streamydb.facade.writes import Pending, location, verdict_body
+from streamydb.limits import INTEGER_MAX
+from streamydb.records import Result
+
+__all__ = ["execute", "get_transaction", "post_transaction"]
+
+_POST_PROBLEMS: Final = (
+    "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
+    "body-timeout", "too-large", "invalid-transaction", "id-reused", "too-many-requests",
+    "overloaded", "log-unavailable", "verdict-unknown",
+)  # fmt: skip
+_GET_PROBLEMS: Final = (
+    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "overloaded",
+    "log-unavailable", "not-ready",
+)  # fmt: skip
+_Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
+
+
+@post(
+    "/v1/transactions",
+    status_code=200,
+    responses=answers(*_POST_PROBLEMS),
+)
+async def post_transaction(request: AnyRequest) -> Response[bytes]:
+    """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
+    services = services_of(request)
+    headers = headers_of(request)
+    async with reading(request, services.settings, services.bodies) as body:
+        txn_id, payload = transaction_body(body, idempotency_key(headers))
+        return await execute(request, services, txn_id, payload, preference(headers))
+
+
+@get(
+    "/v1/transactions/{id:path}",
+    responses=answers(*_GET_PROBLEMS),
+)
+async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Response[bytes]:
+    """Ask for a verdict: 200 with it, 202 while it is not known yet."""
+    services = services_of(request)
+    txn_id = text_of(context_of(request.scope).name or b"")
+    if not txn_id:
+        raise ProblemError("transaction-unknown", "The path has no id.")
+    wanted = preference(headers_of(request))
+    found = await services.writer.ask(txn_id, _position(record), wanted)
+    if isinstance(found, Pending):
+        return _ask_later(found, wanted)
+    return json_response(verdict_body(found, client_of(request)))
+
+
+async def execute(
+    request: AnyRequest,
+    services: Services,
+    txn_id: str,
+    payload: bytes,
+    wanted: Preference,
+    *,
+    conclude: _Conclude = lambda _: (200, {}),
+) -> Response[bytes]:
+    """Execute a transaction and answer with its verdict.
+
+    Args:
+        request: who sends it.
+        services: the parts of the facade.
+        txn_id: its id.
+        payload: its bytes.
+        wanted: how long the client waits.
+        conclude: makes status and headers of a verdict, or raises a problem.
+
+    Raises:
+        ProblemError: whatever keeps it from being executed.
+    """
+    authorise(parse(payload), client_of(request))
+    with services.writer.in_flight.enter(context_of(request.scope).client_name):
+        pending = await services.writer.append(txn_id, payload)
+        result = await services.writer.verdict(pending, wanted)
+    if result is None:
+        return _ask_later(pending, wanted)
+    if result.status == "rejected":
+        refusal = refuse_code(result.code or "")
+        refusal.members["id"] = txn_id
+        raise refusal
+    status, headers = conclude(result)
+    place = {"Content-Location": location(txn_id, None)}
+    return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
+
+
+def _ask_later(pending: Pending, wanted: Preference) -> Response[bytes]:
+    return json_response(pending.body(), 202, {**pending.headers(), **wanted.applied()})
+
+
+def _position(record: str | None) -> Position | None:
+    """The place in the log that a query names."""
+    if record is None:
+        return None
+    partition, _, offset = record.partition(":")
+    if int(offset) > INTEGER_MAX:
+        raise ProblemError("invalid-parameter", "There is no such offset.", parameters=["record"])
+    return Position(int(partition), int(offset))

@@ -1,0 +1,191 @@
+"""The way of a transaction through the facade: bounds, append, verdict - or "ask later".
+
+Once a transaction may be in the log, nothing says that it failed: the answer is its verdict, or
+that the verdict is not known yet, with the place where to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from streamydb.facade.auth import Client
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.headers import Preference
+from streamydb.facade.metrics import Metrics
+from streamydb.facade.ports import (
+    AppendUnknownError,
+    LogUnavailableError,
+    Position,
+    ReadModel,
+    TransactionLog,
+)
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.settings import FacadeSettings
+from streamydb.records import Result, encode_result
+from streamydb.records.result import NULL
+
+__all__ = ["Pending", "Writer", "location", "verdict_body"]
+
+_RETRY_AFTER_S: Final = 1
+
+
+class Pending(NamedTuple):
+    """A transaction that may be in the log and whose verdict is not known yet."""
+
+    txn_id: str
+    position: Position | None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that say where to ask, and when."""
+        return {
+            "Location": location(self.txn_id, self.position),
+            "Retry-After": str(_RETRY_AFTER_S),
+        }
+
+    def body(self) -> bytes:
+        """Return the JSON of an answer without a verdict."""
+        return msgspec.json.encode({"id": self.txn_id, "status": "unknown"})
+
+    def problem(self) -> ProblemError:
+        """Return the problem of a client that wanted the verdict at once."""
+        return ProblemError(
+            "verdict-unknown",
+            "The transaction may be in the log, and its verdict is not known yet; ask Location "
+            "later, or send the same bytes with the same id again.",
+            headers=self.headers(),
+            id=self.txn_id,
+        )
+
+
+def location(txn_id: str, position: Position | None) -> str:
+    """Return the path of a transaction, safe for a header."""
+    path = "/v1/transactions/" + quote(txn_id, safe="")
+    return path if position is None else f"{path}?record={position.partition}:{position.offset}"
+
+
+def verdict_body(result: Result, client: Client) -> bytes:
+    """Return the JSON of a verdict; values met by failed updates only for who may read them.
+
+    Raises:
+        ProblemError: forbidden, if the client may not read a key in `reads`.
+    """
+    for key in result.reads:
+        client.must_read(key)
+    for failed in result.failed:
+        if not client.may_read(failed.key):
+            failed.value, failed.truncated = NULL, True
+    return encode_result(result)
+
+
+class Writer:
+    """Appends transactions and waits for their verdicts."""
+
+    def __init__(
+        self, model: ReadModel, log: TransactionLog, settings: FacadeSettings, metrics: Metrics
+    ) -> None:
+        """Write to `log`."""
+        self._model = model
+        self._log = log
+        self._settings = settings
+        self._metrics = metrics
+        self._pending: OrderedDict[str, Position] = OrderedDict()
+        self._searches = Limiter("searches of old results", settings.searches_max)
+        self.in_flight = Limiter(
+            "transactions", settings.in_flight_max, settings.client_in_flight_max
+        )
+
+    async def append(self, txn_id: str, payload: bytes) -> Pending:
+        """Append a transaction.
+
+        Raises:
+            ProblemError: log-unavailable (nothing was appended), verdict-unknown.
+        """
+        try:
+            async with asyncio.timeout(self._settings.append_timeout_s):
+                position = await self._log.append(txn_id, payload)
+        except LogUnavailableError:
+            raise ProblemError(
+                "log-unavailable",
+                "Kafka does not answer; nothing was appended. Try again later.",
+                retry_after_s=_RETRY_AFTER_S,
+            ) from None
+        except (AppendUnknownError, TimeoutError):
+            self._metrics.verdict("unknown")
+            raise Pending(txn_id, None).problem() from None
+        self._remember(txn_id, position)
+        return Pending(txn_id, position)
+
+    async def verdict(self, pending: Pending, preference: Preference) -> Result | None:
+        """Wait for the verdict of an appended transaction; None if the client shall ask later.
+
+        Raises:
+            ProblemError: verdict-unknown, if the client has not said how long it waits.
+        """
+        if preference.respond_async or pending.position is None:
+            self._metrics.verdict("pending")
+            return None
+        try:
+            async with asyncio.timeout(min(preference.wait_s, self._settings.verdict_timeout_s)):
+                result = await self._log.result(pending.txn_id, pending.position)
+        except TimeoutError:
+            self._metrics.verdict("unknown")
+            if math.isfinite(preference.wait_s):
+                return None
+            raise pending.problem() from None
+        self._metrics.verdict(result.status)
+        return result
+
+    async def ask(
+        self, txn_id: str, position: Position | None, preference: Preference
+    ) -> Result | Pending:
+        """Find the verdict of a transaction that was sent before.
+
+        Raises:
+            ProblemError: transaction-unknown, overloaded.
+        """
+        result = self._log.recent(txn_id, position)
+        known = position or self._pending.get(txn_id)
+        if result is None and known is not None:
+            result = self._log.recent(txn_id, known)
+            if result is None and self._is_ahead(known):
+                result = await self._await_briefly(txn_id, known, preference)
+                if result is None:
+                    return Pending(txn_id, known)
+        if result is None:
+            with self._searches.enter():
+                result = await self._log.search(txn_id, known)
+        if result is None or result.id != txn_id:
+            raise ProblemError(
+                "transaction-unknown",
+                "No verdict of this id was found: it was not appended, is not decided, or was "
+                "decided too long ago.",
+            )
+        return result
+
+    async def _await_briefly(
+        self, txn_id: str, position: Position, preference: Preference
+    ) -> Result | None:
+        """Wait for a verdict as long as the client said, which by default is not at all."""
+        if math.isinf(preference.wait_s):
+            return None
+        try:
+            async with asyncio.timeout(min(preference.wait_s, self._settings.verdict_timeout_s)):
+                return await self._log.result(txn_id, position)
+        except TimeoutError:
+            return None
+
+    def _is_ahead(self, position: Position) -> bool:
+        """Whether the read model has not come to a record yet."""
+        return self._model.latest().offsets.get(position.partition, 0) <= position.offset
+
+    def _remember(self, txn_id: str, position: Position) -> None:
+        """Keep the place of the first record with an id, of the latest ids."""
+        self._pending.setdefault(txn_id, position)
+        if len(self._pending) > self._settings.pending_max:
+            self._pending.popitem(last=False)

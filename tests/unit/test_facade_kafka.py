@@ -1,0 +1,269 @@
+"""The facade's Kafka adapters against clients that play Kafka: what cannot be provoked with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
+from streamydb.facade.kafka_changes import ChangeReader
+from streamydb.facade.payloads import new_id
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.testing import scenario, until
+from streamydb.oracle import Oracle
+from streamydb.records import Resolved, encode_resolved
+from streamydb.sequencer.producer import Appended, AppendError
+from streamydb.settings import Settings
+
+RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
+"""What the second plan of `changes` ends with."""
+
+
+class Message:
+    """A record as confluent-kafka gives it."""
+
+    def __init__(self, place: tuple[int, int], key: bytes | None, value: bytes | None) -> None:
+        self._place, self._key, self._value = place, key, value
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def error(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (2, 5_000)
+
+
+class Topic:
+    """A topic that plays the consumer which reads it, a few records of a partition at a time."""
+
+    def __init__(self, partitions: list[list[tuple[bytes | None, bytes | None]]]) -> None:
+        self.partitions = partitions
+        self.places: dict[int, int] = {}
+        self.paused: set[int] = set()
+        self.seeks: list[tuple[int, int]] = []
+        self.pauses = 0
+        self.closed = False
+
+    def assign(self, places: list[Any]) -> None:
+        self.places = {place.partition: place.offset for place in places}
+
+    def seek(self, place: Any) -> None:
+        self.seeks.append((place.partition, place.offset))
+        self.places[place.partition] = place.offset
+
+    def pause(self, places: list[Any]) -> None:
+        self.pauses += 1
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: list[Any]) -> None:
+        self.paused -= {place.partition for place in places}
+
+    def consume(self, count: int, timeout: float = 0) -> list[Message]:
+        assert count > 0
+        assert timeout < 1
+        found: list[Message] = []
+        for number, at in self.places.items():
+            if number not in self.paused and at < len(self.partitions[number]) and not found:
+                found = [
+                    Message((number, n), *self.partitions[number][n])
+                    for n in range(at, min(at + 1, len(self.partitions[number])))
+                ]
+                self.places[number] += len(found)
+        return found
+
+    def poll(self, _: float) -> Message | None:
+        return next(iter(self.consume(1)), None)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def spans(self, *_: Any) -> dict[int, tuple[int, int]]:
+        return {n: (0, len(records)) for n, records in enumerate(self.partitions)}
+
+
+def changes(plans: int, partitions: int) -> Topic:
+    """Plans of two transactions of two keys each, every plan resolved in all partitions."""
+    oracle = Oracle("db")
+    topic = Topic([[] for _ in range(partitions)])
+    for plan in range(plans):
+        for member in range(2):
+            updates = [b'{"op":"put","key":"%s","value":1}' % key for key in (b"a", b"b")]
+            raw = b'{"id":"%d.%d","updates":[%s]}' % (plan, member, b",".join(updates))
+            for output in oracle.apply(raw, 0, 2 * plan + member, plan):
+                if output.topic == "changes":
+                    number = (output.key or b"")[0] % partitions
+                    topic.partitions[number].append((output.key, output.value))
+        resolved = encode_resolved(Resolved(oracle.next_seq - 1, plan, {"0": 1}))
+        for partition in topic.partitions:
+            partition.append((None, resolved))
+    return topic
+
+
+def play(
+    monkeypatch: pytest.MonkeyPatch, topic: Topic, module: Any, starts: Mapping[int, int]
+) -> None:
+    """Let a module read the topic, from these places when it asks by time."""
+    monkeypatch.setattr(module, "connect", lambda *_: topic)
+    monkeypatch.setattr(module, "spans", topic.spans)
+    monkeypatch.setattr(module, "offsets_at", lambda *_: dict(starts))
+
+
+def seqs(reader: ChangeReader, turns: int = 200) -> list[int]:
+    found = [reader.poll() for _ in range(turns)]
+    return [event.seq for batches in found for batch in batches for event in batch.changes]
+
+
+@pytest.mark.parametrize("since", [0, 4, 7])
+def test_changes_are_read_from_the_beginning(monkeypatch: pytest.MonkeyPatch, since: int) -> None:
+    topic = changes(5, 2)
+    play(monkeypatch, topic, kafka_changes, {})
+    reader = ChangeReader(Settings(), since, None)
+    assert seqs(reader) == sorted([*range(since + 1, 11)] * 2)
+    reader.close()
+    assert topic.closed
+    assert reader.poll() == []
+
+
+def test_changes_are_read_from_a_time_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = changes(5, 2)
+    starts = {
+        n: partition.index((None, RESOLVED_4)) for n, partition in enumerate(topic.partitions)
+    }
+    play(monkeypatch, topic, kafka_changes, starts)
+    reader = ChangeReader(Settings(), 4, 200_000)
+    assert seqs(reader) == sorted([*range(5, 11)] * 2)
+    assert topic.seeks == []
+
+
+def test_clocks_too_wild_for_that_cost_a_reading_of_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = changes(5, 2)
+    play(monkeypatch, topic, kafka_changes, {0: 10, 1: 0})  # partition 0 begins too late
+    reader = ChangeReader(Settings(), 2, 200_000)
+    assert seqs(reader) == sorted([*range(3, 11)] * 2)
+    assert topic.seeks == [(0, 0)]
+
+
+def test_a_partition_that_is_far_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = changes(30, 2)
+    play(monkeypatch, topic, kafka_changes, {})
+    monkeypatch.setattr(kafka_changes, "_AHEAD_BYTES_MAX", 1_000)
+    reader = ChangeReader(Settings(), 0, None)
+    assert seqs(reader, 400) == sorted([*range(1, 61)] * 2)
+    assert topic.pauses > 3
+    assert topic.paused == set()
+
+
+def results(ids: list[bytes]) -> Topic:
+    """The results of transactions with these ids; the payloads of one id differ."""
+    oracle = Oracle("db")
+    topic = Topic([[]])
+    for offset, txn_id in enumerate(ids):
+        raw = b'{"id":"%s"%s}' % (txn_id, b" " * offset)
+        output = oracle.apply(raw, 0, offset, 1)[0]
+        topic.partitions[0].append((output.key, output.value))
+    return topic
+
+
+def test_old_results_are_found_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = new_id()
+    topic = results([b"x", own.encode(), b"y", b"y"])
+    play(monkeypatch, topic, kafka_search, {0: 0})
+    found = kafka_search.search_result(Settings(), own, None)
+    assert found is not None
+    assert found.id == own
+    assert kafka_search.search_result(Settings(), "x", None) is None  # its time is not known
+    at = [kafka_search.search_result(Settings(), "y", Position(0, n)) for n in (2, 3, 1, 9)]
+    assert [result.status if result else None for result in at] == [
+        "committed", "rejected", None, None,
+    ]  # fmt: skip
+    assert topic.closed
+
+
+class FakeProducer:
+    """A producer whose records meet a given fate."""
+
+    def __init__(self, fate: Appended | AppendError, *, at_once: bool) -> None:
+        self.fate, self.at_once = fate, at_once
+
+    def append_async(self, _: bytes, deliver: Callable[[Any, Any], None]) -> None:
+        if isinstance(self.fate, AppendError) and self.at_once:
+            raise self.fate
+        if isinstance(self.fate, AppendError):
+            deliver(None, self.fate)
+        else:
+            deliver(self.fate, None)
+
+
+class FakeTail:
+    """A tail with a given fault."""
+
+    def __init__(self, fault: str | None) -> None:
+        self.fault = fault
+
+
+def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
+    log: Any = kafka.KafkaLog(Settings(), FacadeSettings())
+    log._producer, log._tail = producer, FakeTail(fault)
+    return log
+
+
+@scenario
+async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
+    done = log_of(FakeProducer(Appended(0, 7, 1), at_once=True))
+    assert await done.append("a", b"{}") == Position(0, 7)
+    for log in (
+        log_of(FakeProducer(AppendError("refused"), at_once=True)),
+        log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
+        log_of(None),
+    ):
+        with pytest.raises(LogUnavailableError):
+            await log.append("a", b"{}")
+    unknown = log_of(FakeProducer(AppendError("late"), at_once=False))
+    with pytest.raises(AppendUnknownError):
+        await unknown.append("a", b"{}")
+    with pytest.raises(LogUnavailableError):
+        await log_of(None, "Kafka does not answer").ends()
+
+
+@scenario
+async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = results([b"%d" % n for n in range(20)])
+    monkeypatch.setattr(kafka_tail, "connect", lambda *_: topic)
+    taken: list[Any] = []
+    tail = kafka_tail.Tail(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
+    await until(lambda: len(taken) == 17)
+    assert [result.id for result, _ in taken] == [str(n) for n in range(3, 20)]
+    with ThreadPoolExecutor(1) as executor:
+        await kafka_tail.run_in(executor, tail.close)
+    assert topic.closed
+    assert tail.fault is None
+
+
+@scenario
+async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([b"1"]))
+
+    def fail(_: Any) -> None:
+        raise KeyError("hush")
+
+    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, kafka._decoded, fail)
+    await until(lambda: tail.fault is not None)
+    assert tail.fault == "t cannot be followed (KeyError)"
+    await asyncio.to_thread(tail.close)

@@ -1,0 +1,207 @@
+"""The facade's small parts: headers, cursors, paths, and a real server on a socket."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamydb.facade import FacadeSettings
+from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
+from streamydb.facade.headers import idempotency_key, matches, preference
+from streamydb.facade.memory import MemoryDatabase
+from streamydb.facade.paths import key_of, take_name, text_of
+from streamydb.facade.ports import Position, ReadModel
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.serving import listen, make_server
+from streamydb.facade.writes import location
+from streamydb.read_model import ReadModel as StoredModel
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+def outcome(function: Any, argument: Any) -> Any:
+    """What a function returns, or the problem it raises."""
+    try:
+        return function(argument)
+    except ProblemError as error:
+        return error
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**63 - 1), TEXTS, st.none() | TEXTS, st.none() | TEXTS, TEXTS)
+def test_cursors_are_read_as_they_were_written(
+    at: int, prefix: str, start: str | None, end: str | None, after: str
+) -> None:
+    cursor = Cursor(at, prefix, start, end, after)
+    text = encode_cursor(cursor)
+    assert decode_cursor(text) == cursor
+    assert text.isascii()
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_is_a_cursor_or_a_problem(text: str) -> None:
+    found = outcome(decode_cursor, text)
+    assert isinstance(found, Cursor) or found.problem.slug == "invalid-parameter"
+
+
+@settings(deadline=None)
+@given(TEXTS.filter(bool), st.integers(0, 9), st.integers(0, 2**40))
+def test_a_location_is_one_safe_line_and_leads_back(
+    txn_id: str, partition: int, offset: int
+) -> None:
+    path, _, query = location(txn_id, Position(partition, offset)).partition("?")
+    assert query == f"record={partition}:{offset}"
+    assert path.isascii()
+    assert path.isprintable()
+    scope = {"path": "changed by a router", "raw_path": path.encode(), "root_path": ""}
+    name = take_name(scope)
+    assert text_of(name or b"") == txn_id
+    assert scope["path"] == "/v1/transactions/-"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60))
+def test_any_path_is_a_key_or_a_problem(raw: bytes) -> None:
+    found = outcome(key_of, raw)
+    if isinstance(found, str):
+        assert 1 <= len(found.encode()) <= 480
+    else:
+        assert found.problem.slug == "invalid-key"
+        assert len(raw) < 4 or raw.decode("latin-1") not in found.detail
+
+
+def test_a_mounted_facade_and_a_server_without_raw_paths() -> None:
+    scope = {"path": "/db/v1/kv/a", "raw_path": b"/db/v1/kv/a%2F", "root_path": "/db"}
+    assert take_name(scope) == b"a%2F"
+    plain: dict[str, Any] = {"path": "/v1/kv/100%/é"}
+    assert text_of(take_name(plain) or b"") == "100%/é"
+    other = {"path": "/v1/kv", "raw_path": b"/v1/kv?x=/v1/kv/a", "root_path": ""}
+    assert take_name(other) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "asynchronous", "wait_s"),
+    [("respond-async", True, math.inf), ("wait=5", False, 5), ("Respond-Async; wait=5", True, 5),
+     ("respond-async, wait=10, wait=3", True, 3), ("wait=x", False, math.inf),
+     ("", False, math.inf),
+     ('wait="7"', False, 7), ("return=minimal", False, math.inf), ("wait=-1", False, math.inf)],
+)  # fmt: skip
+def test_preferences(header: str, *, asynchronous: bool, wait_s: float) -> None:
+    assert preference({"prefer": header}) == (asynchronous, wait_s)
+
+
+def test_matches_compares_weakly() -> None:
+    assert matches('"1", W/"2"', 2)
+    assert not matches('"1"', 0)
+    assert matches("*", 5)
+    assert not matches("*", 0)
+    with pytest.raises(ProblemError):
+        matches('"1", ', 1)
+
+
+def test_idempotency_keys_are_plain_or_quoted() -> None:
+    assert idempotency_key({}) is None
+    assert idempotency_key({"idempotency-key": "a-1"}) == "a-1"
+    assert idempotency_key({"idempotency-key": '"a-1"'}) == "a-1"
+    assert idempotency_key({"idempotency-key": '"'}) == '"'
+
+
+def test_the_stored_read_model_is_one_that_the_facade_reads() -> None:
+    def fits(model: StoredModel) -> ReadModel:
+        return model  # mypy compares the two interfaces
+
+    assert fits.__annotations__ == {"model": "StoredModel", "return": "ReadModel"}
+
+
+@contextmanager
+def serving(database: MemoryDatabase, **limits: Any) -> Iterator[tuple[str, int]]:
+    """A real server in a thread; its address."""
+    settings = FacadeSettings(port=0, **limits)
+    server = make_server(settings, database.model, database.log, database.changes)
+    with listen(settings) as listener:
+        address = listener.getsockname()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def exchange(address: tuple[str, int], request: bytes) -> bytes:
+    """Send bytes on a connection and return all that comes until it is closed."""
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(request)
+        parts = []
+        with suppress(ConnectionResetError):  # closed with some of the request unread
+            while part := connection.recv(65_536):
+                parts.append(part)
+    return b"".join(parts)
+
+
+def get(target: bytes, *headers: bytes) -> bytes:
+    lines = [b"GET " + target + b" HTTP/1.1", b"Host: 127.0.0.1", b"Connection: close", *headers]
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def test_a_real_server_takes_paths_as_they_are() -> None:
+    database = MemoryDatabase()
+    with serving(database) as address:
+        for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9"):
+            put = get(b"/v1/kv/" + raw, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
+            assert exchange(address, put).startswith(b"HTTP/1.1 200 ")
+            answer = exchange(address, get(b"/v1/kv/" + raw))
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert answer.endswith(b"\r\n\r\n7")
+        listed = httpx.get(f"http://{address[0]}:{address[1]}/v1/kv").json()
+    assert [entry["key"] for entry in listed["entries"]] == sorted(
+        ["a//b", "../..", "/", "a b", "\0", "x/", "é"], key=str.encode
+    )
+
+
+def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
+    with serving(MemoryDatabase()) as address:
+        large = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 20_000))
+        assert large.startswith(b"HTTP/1.1 431 ")
+        assert b"/problems/headers-too-large" in large
+        huge = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 200_000))
+        assert huge.startswith(b"HTTP/1.1 400 ") or not huge
+        split = exchange(address, get(b"/v1/kv/a", b"Idempotency-Key: a\rX-Evil: 1"))
+        assert split.startswith(b"HTTP/1.1 400 ")
+        other = exchange(address, get(b"/v1/kv/a").replace(b"127.0.0.1", b"evil.example"))
+        assert other.startswith(b"HTTP/1.1 421 ")
+
+
+def test_a_key_never_gets_into_a_header() -> None:
+    with serving(MemoryDatabase()) as address:
+        target = b"/v1/kv/%0D%0AX-Evil:%201"
+        put = get(target, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
+        assert b"evil" not in exchange(address, put).lower()
+        answer = exchange(address, get(target))
+        assert answer.endswith(b"\r\n\r\n7")
+        assert b"evil" not in answer.lower()
+
+
+def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
+    database = MemoryDatabase()
+    with serving(database, heartbeat_s=0.05) as address:
+        base = f"http://{address[0]}:{address[1]}"
+        with httpx.stream("GET", f"{base}/v1/changes?since=0", timeout=20) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "retry: 1000"
+            httpx.put(f"{base}/v1/kv/a", content=b"1")
+            assert next(line for line in lines if line.startswith("id")) == "id: 1"
+            assert next(line for line in lines if line.startswith(":")) == ": heartbeat"
