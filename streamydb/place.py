@@ -1,8 +1,9 @@
 """Where the files of one database lie on this machine, and what is known of its pipeline there.
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
-status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), run/ and
-logs/ (background processes, see `streamydb.processes`).
+status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), read-model/
+(what the facade reads), facade.txt (where it serves), run/ and logs/ (background processes, see
+`streamydb.processes`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from streamydb import processes
 
 PIPELINE = "pipeline"
 """Name of the background process that runs the Spark query."""
+
+
+READ_MODEL = "read-model"
+"""Name of the background process that follows the changes."""
+
+FACADE = "facade"
+"""Name of the background process that serves HTTP."""
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +65,7 @@ class Place:
         folder: everything of this database.
         checkpoint: the Spark query's checkpoint.
         status_file: where the pipeline tells its state.
+        read_model: the folder of the read model that `up` keeps.
     """
 
     def __init__(self, home: Path, database: str) -> None:
@@ -64,6 +73,8 @@ class Place:
         self.folder = home / "databases" / database
         self.checkpoint = self.folder / "checkpoint"
         self.status_file = self.folder / "status.json"
+        self.read_model = self.folder / "read-model"
+        self._facade_file = self.folder / "facade.txt"
         self._record_file = self.folder / "database.json"
 
     def record(self) -> DatabaseRecord | None:
@@ -83,6 +94,19 @@ class Place:
     def pipeline(self) -> processes.ProcessRecord | None:
         """The background process that runs the pipeline, if it runs."""
         return processes.find(self.folder, PIPELINE)
+
+    def facade_url(self) -> str | None:
+        """Where the facade that `up` started serves, if it runs."""
+        if processes.find(self.folder, FACADE) is None:
+            return None
+        try:
+            return self._facade_file.read_text("utf-8").strip()
+        except FileNotFoundError:
+            return None
+
+    def note_facade(self, url: str) -> None:
+        """Keep where the facade serves."""
+        self._facade_file.write_text(f"{url}\n", "utf-8")
 
     def status(self) -> PipelineStatus:
         """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced.

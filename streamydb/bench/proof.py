@@ -9,7 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from os import cpu_count
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +27,7 @@ _CHANGE: Final = re.compile(
     rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),', re.MULTILINE
 )
 _EXAMPLES: Final = 5
+_LONG: Final = 5_000_000
 
 
 @dataclass(slots=True)
@@ -117,15 +123,45 @@ def read_changes(
     """Add up the last balance of every account; arguments and errors as `read_results`.
 
     The last change of a key in its partition is its value: a batch that was done twice after a
-    crash is written again from its beginning to its end.
+    crash is written again from its beginning to its end. Long topics are read by a process for
+    each partition.
     """
-    prefix = key_prefix.encode()
+    with TopicReader(connection, topic) as reader:
+        spans = reader.spans()
+    begin = {n: (starts or {}).get(n, span.low) for n, span in spans.items()}
+    length = sum(span.high - begin[n] for n, span in spans.items())
+    parts = [{n: at} for n, at in begin.items()] if length > _LONG else [begin]
+    add_up = partial(_add_up, dict(connection), topic, key_prefix.encode())
+    whole = Ledger()
+    with ExitStack() as stack:
+        run = map
+        if len(parts) > 1:
+            spawn = get_context("spawn")
+            pool = ProcessPoolExecutor(min(len(parts), cpu_count() or 1), spawn)
+            run = stack.enter_context(pool).map
+        for part in run(add_up, parts):
+            whole = _sum(whole, part)
+            note(whole.changes)
+    return whole
+
+
+def _sum(left: Ledger, right: Ledger) -> Ledger:
+    """The ledger of two ledgers of different accounts."""
+    least = [ledger.least for ledger in (left, right) if ledger.least is not None]
+    return Ledger(
+        left.changes + right.changes, left.accounts + right.accounts, left.total + right.total,
+        min(least, default=None), (left.unreadable + right.unreadable)[:_EXAMPLES],
+    )
+
+
+def _add_up(
+    connection: dict[str, str], topic: str, prefix: bytes, starts: dict[int, int]
+) -> Ledger:
+    """Read some partitions of the changes from their starts to their ends."""
     last: dict[bytes, bytes] = {}
     ledger = Ledger()
-    read = 0
     for records in _batches(connection, topic, starts):
         ours = [(k, v) for k, v in records if k is not None and k.startswith(prefix)]
-        read += len(records)
         values = [value or b"null" for _, value in ours]
         found = _CHANGE.findall(b"\n".join(values))
         if len(found) != len(ours):
@@ -137,7 +173,6 @@ def read_changes(
             ledger.least = least if ledger.least is None else min(ledger.least, least)
         last.update(zip((key for key, _ in ours), found, strict=True))
         ledger.changes += len(ours)
-        note(read)
     ledger.accounts = len(last)
     ledger.total = sum(int(balance) for balance in last.values())
     ledger.unreadable = ledger.unreadable[:_EXAMPLES]
@@ -150,8 +185,10 @@ def _batches(
     """Keys and values of a topic, batch by batch, up to its end as it is now."""
     with TopicReader(connection, topic) as reader:
         spans = reader.spans()
-        begin = {n: (starts or {}).get(n, span.low) for n, span in spans.items()}
-        ends = {n: span.high for n, span in spans.items()}
+        if starts is None:
+            starts = {n: span.low for n, span in spans.items()}
+        begin = {n: at for n, at in starts.items() if n in spans}
+        ends = {n: spans[n].high for n in begin}
         reader.assign(begin)
         for messages in reader.until(ends):
             yield [(message.key(), message.value()) for message in messages]

@@ -14,6 +14,7 @@ from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.mounted import PASSED_ON, bench, demo, sim
 from streamydb.cli.services import pipeline, sequencer
+from streamydb.cli.serving import read_model, serve
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import down, up
@@ -29,7 +30,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, sequencer, txn, watch, doctor, check, limits, version,
+    up, down, status, create, pipeline, sequencer, serve, read_model, txn, watch, doctor, check,
+    limits, version,
 )
 for _command in _COMMANDS:
     app.command()(_command)

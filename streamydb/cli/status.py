@@ -30,6 +30,8 @@ class Overview(msgspec.Struct):
     """`answers`, or what is wrong."""
     log_records: int | None
     """Records in the transactions topic, markers included; None if the broker does not answer."""
+    http: str | None
+    """Where the REST facade that `up` started serves."""
     log: str | None
     """The pipeline's log file, if it was started by `up`."""
 
@@ -64,6 +66,7 @@ def describe(target: Target) -> Overview:
         age_s=age_s(said.updated_ms),
         broker=broker,
         log_records=records,
+        http=target.place.facade_url(),
         log=record.log if record is not None else None,
     )
 
@@ -98,6 +101,7 @@ def _table(overview: Overview) -> Table:
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),
         ("pipeline", _state(said)),
+        ("facade", overview.http),
         ("log records", overview.log_records),
         ("last seq", said.seq),
         ("resolved seq", said.resolved),

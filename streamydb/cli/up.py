@@ -41,29 +41,41 @@ def up(
     port: Annotated[
         int | None, typer.Option("--port", help="Port of the embedded broker [default: free].")
     ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option("--http-port", help="Port of the REST facade [default: 8080, else free]."),
+    ] = None,
+    http: Annotated[
+        bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
+    ] = True,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
     ] = 180.0,
     json: Json = False,
 ) -> None:
-    """Start a database in the background: broker, topics, pipeline; then run a transaction.
+    """Start a database in the background: broker, topics, pipeline, facade; run a transaction.
 
-    Does nothing but say so if it runs already. `streamydb down` stops it.
+    Starts what does not run already. `streamydb down` stops it.
     """
+    from streamydb.cli.front import start_front
     from streamydb.cli.phases import Phases
 
     target = find_target(
         database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping
     )
     refuse_changes(target)
+    phases = Phases()
     if _runs(target):
+        if http:
+            start_front(target, http_port, phases)
         _tell_running(target, json)
         return
-    phases = Phases()
     _fetch_jars(target, phases)
     _start_broker(target, port, phases)
     _start_pipeline(target, master, timeout, phases)
     first = _first_transaction(target, phases)
+    if http:
+        start_front(target, http_port, phases)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})
     else:
@@ -81,13 +93,16 @@ def down(
     ] = 60.0,
     json: Json = False,
 ) -> None:
-    """Stop what `up` started: the pipeline, and the embedded broker if nothing else uses it."""
+    """Stop what `up` started: facade, pipeline, and the broker if nothing else uses it."""
+    from streamydb.cli.front import stop_front
     from streamydb.cli.phases import Phases
     from streamydb.place import databases
 
     target = find_target(database, home)
     phases = Phases()
     names = databases(target.settings.home) if everything else [target.database]
+    for name in names:
+        stop_front(target.settings.home, name, phases)
     stopped = [name for name in names if _stop_pipeline(target.settings.home, name, grace, phases)]
     others = [] if everything else _others_running(target)
     broker = False if others else _stop_broker(target.settings.home, grace, phases)
@@ -126,6 +141,7 @@ def _facts(target: Target) -> dict[str, Any]:
         "bootstrap": target.bootstrap,
         "home": str(target.settings.home),
         "folder": str(target.place.folder),
+        "http": target.place.facade_url(),
         "pipeline": target.place.status(),
     }
 
@@ -207,6 +223,9 @@ def _tell_next(target: Target) -> None:
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
     say(f"  {streamydb} txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
     say(f"  {streamydb} txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
+    url = target.place.facade_url()
+    if url is not None:
+        say(f"  curl {url}/v1/kv/{HELLO_KEY}")
     say(f"  {streamydb} watch changes{option} --from-start --follow")
     say(f"  {streamydb} check{option}        proves the database against a serial replay")
     say(f"  {streamydb} status{option}  |  {streamydb} doctor{option}  |  {streamydb} down{option}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 import typer
 
 from streamydb.cli import app
+from streamydb.facade import FacadeSettings
 from streamydb.pipeline.__main__ import parse
 from streamydb.settings import Settings
 
@@ -19,7 +21,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/READ
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PASSED_ON = {"bench", "sim", "demo"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z]+)((?: [^`|\n]*)?)")
+CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
 
 
 def name(path: Path) -> str:
@@ -50,6 +52,7 @@ def test_every_command_and_setting_is_documented() -> None:
     text = (ROOT / "docs/operations.md").read_text("utf-8")
     assert [c for c in COMMANDS if f"`streamydb {c}`" not in text] == []
     settings = [f"STREAMYDB_{field.upper()}" for field in Settings.model_fields]
+    settings += [f"STREAMYDB_SERVE_{field.upper()}" for field in FacadeSettings.model_fields]
     assert [variable for variable in settings if variable not in text] == []
 
 
@@ -67,3 +70,8 @@ def test_make_targets_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in re.findall(r"`make ([a-z-]+)`", page.read_text("utf-8")):
         assert f"\n{target}:" in makefile, f"{name(page)}: no target {target}"
+
+
+def test_the_measured_figures_are_those_that_were_kept() -> None:
+    found = runpy.run_path(str(ROOT / "bench" / "table.py"))
+    assert found["table"]() in (ROOT / "README.md").read_text("utf-8")

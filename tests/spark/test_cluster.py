@@ -6,6 +6,7 @@ Each runs a load, stops gracefully, resumes, and ends with a serial replay of th
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -27,7 +28,8 @@ from tests.bank import transfers
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 SPARK_HOME = Path(pyspark.__file__).parent
-JOB = shipped_file("spark-defaults.conf").parent / "jobs" / "pipeline.py"
+SOURCES = Path(__file__).resolve().parents[2]
+JOB = SOURCES / "jobs" / "pipeline.py"
 
 
 def environment() -> dict[str, str]:
@@ -131,11 +133,34 @@ def test_spark_submit_on_a_standalone_cluster(
         runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=url))
 
 
+class AsDocumented(Submitted):
+    """Created and started by the commands of docs/operations.md, as they stand there."""
+
+    def command(self, extra: Iterable[str] = ()) -> list[str]:
+        """The commands, with this database's broker and folders."""
+        page = (SOURCES / "docs" / "operations.md").read_text("utf-8")
+        commands = page.split("```sh\n")[1].split("```")[0].rstrip()
+        assert "streamydb create" in commands
+        assert "spark-submit" in commands
+        commands = commands.replace("kafka:9092", self.broker.bootstrap)
+        commands = commands.replace("/var/lib/bank", str(self.place.checkpoint))
+        more = ["--status-file", self.place.status_file, "--local", self.folder / "local", *extra]
+        program = 'streamydb() { python -m streamydb.cli "$@"; }'
+        options = " ".join(shlex.quote(str(word)) for word in more)
+        return ["bash", "-ec", f"{program}\n{commands} {options}"]
+
+
 @pytest.mark.long
-def test_spark_submit_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_operations_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [str(Path(sys.executable).parent), str(SPARK_HOME / "bin"), os.environ["PATH"]]
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    runs_stops_and_resumes(Submitted(tmp_path, master="local[2,4]"))
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCES))
+    monkeypatch.chdir(SOURCES)
+    runs_stops_and_resumes(AsDocumented(tmp_path, shards=4))
 
 
 @pytest.mark.long

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -120,23 +123,48 @@ def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
         db.broker.kill()
 
 
-def test_the_command_line_end_to_end(tmp_path: Path) -> None:
-    """`up`, `txn`, `status`, `check`, `down`, as a user types them."""
+README = Path(__file__).parents[2] / "README.md"
+VOLATILE = re.compile(r"id [0-9a-f]{32}|127\.0\.0\.1:\d+|process \d+|\([\d.]+ s\)|[\d,.]+/s")
 
+
+def readme_session() -> list[tuple[list[str], list[str]]]:
+    """The commands of the README's first console block, and what each is said to print."""
+    block = README.read_text("utf-8").split("```")[1]
+    parts = [part.strip("\n").split("\n") for part in block.split("\n$ ")[1:]]
+    return [(shlex.split(command), said) for command, *said in parts]
+
+
+def steady(line: str) -> str:
+    return VOLATILE.sub("*", line).strip()
+
+
+def test_the_session_of_the_readme_and_the_rest_of_the_command_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "streamydb.cli", *arguments]
         home = ["--home", str(tmp_path / "home")]
+        environment = {**os.environ, "COLUMNS": "200"}
         return subprocess.run(
-            [*command, *home], capture_output=True, text=True, timeout=200, check=False
+            [*command, *home], capture_output=True, text=True, timeout=200, check=False,
+            env=environment,
         )
 
+    session = readme_session()
+    assert [words[:2] for words, _ in (session[0], session[-1])] == [
+        ["make", "up"], ["make", "down"],
+    ]  # fmt: skip
     try:
         begun = run("up", "--json", "--master", "local[2]")
         assert begun.returncode == 0, begun.stderr
         assert json.loads(begun.stdout)["first_result"]["status"] == "committed"
-        wish = ("--put", 'greeting="hi"', "--add", "visits=1", "--read", "visits")
-        done = run("txn", *wish, "--json")
-        assert json.loads(done.stdout)["reads"] == {"visits": 1}, done.stderr
+        printed = {steady(line) for line in begun.stderr.splitlines()}
+        elsewhere = ("Fetching jars", "Pipeline: running on Spark local[*]")
+        phases = [line for line in session[0][1] if not any(text in line for text in elsewhere)]
+        assert [line for line in map(steady, phases) if line and line not in printed] == [], printed
+        for words, said in session[1:-1]:
+            done = run(*words[1:])
+            printed = {steady(line) for line in (done.stdout + done.stderr).splitlines()}
+            missing = [line for line in map(steady, said) if line and line not in printed]
+            assert missing == [], (words, printed)
         refused = run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
         assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")
         assert run("status").returncode == 0
