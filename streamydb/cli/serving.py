@@ -1,0 +1,122 @@
+"""`streamydb serve` and `read-model`: the side that people and programs read, in the foreground."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, fail, say
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from streamydb.read_model import ReadModel
+
+POLL_S = 0.2
+"""How often `serve` looks whether the read model is there, in seconds."""
+
+ReadModelFolder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="The read model's folder [default: in the database's folder]."),
+]
+
+
+def serve(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on [default: 127.0.0.1].")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="Port to listen on [default: 8080].")
+    ] = None,
+    folder: ReadModelFolder = None,
+    tokens_file: Annotated[
+        Path | None, typer.Option("--tokens-file", help="Who may do what; needed off loopback.")
+    ] = None,
+    tls_certificate_file: Annotated[
+        Path | None, typer.Option("--tls-certificate-file", help="PEM file: certificate chain.")
+    ] = None,
+    tls_key_file: Annotated[
+        Path | None, typer.Option("--tls-key-file", help="PEM file: its private key.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for the read model to be there.")
+    ] = 60.0,
+) -> None:
+    """Serve a database over HTTP in the foreground, until Ctrl-C; any number may run side by side.
+
+    It reads from a read model on this machine, which `streamydb read-model` keeps up to date.
+    """
+    from pydantic import ValidationError
+
+    from streamydb.errors import StreamyError
+    from streamydb.facade import FacadeSettings, serve_database
+
+    target = find_target(database, home, bootstrap)
+    given: dict[str, Any] = {
+        "host": host, "port": port, "tokens_file": tokens_file,
+        "tls_certificate_file": tls_certificate_file, "tls_key_file": tls_key_file,
+    }  # fmt: skip
+    try:
+        facade = FacadeSettings(**{n: value for n, value in given.items() if value is not None})
+        with _opened(target, folder or target.place.read_model, timeout) as model:
+            scheme = "http" if facade.tls_key_file is None else "https"
+            say(f"Serving {target.database} on {scheme}://{facade.host}:{facade.port}")
+            serve_database(target.settings, facade, model)
+    except (StreamyError, ValidationError) as error:
+        fail(str(error))
+
+
+def read_model(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    folder: ReadModelFolder = None,
+    copy_from: Annotated[
+        Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
+    ] = None,
+    retention_s: Annotated[
+        float | None,
+        typer.Option("--retention-s", help="Keep snapshots for so many seconds of commit time."),
+    ] = None,
+    retention_seqs: Annotated[
+        float | None,
+        typer.Option("--retention-seqs", help="Keep snapshots for so many transactions."),
+    ] = None,
+) -> None:
+    """Follow the changes into a read model in the foreground, until Ctrl-C."""
+    from streamydb.read_model.__main__ import main
+
+    target = find_target(database, home, bootstrap)
+    optional = {
+        "--copy-from": copy_from, "--retention-s": retention_s, "--retention-seqs": retention_seqs,
+    }  # fmt: skip
+    more = [f"{name}={value}" for name, value in optional.items() if value is not None]
+    code = main(
+        [
+            "--database", target.database, "--bootstrap", target.bootstrap,
+            "--folder", str(folder or target.place.read_model), *more,
+        ]
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _opened(target: Target, folder: Path, timeout_s: float) -> ReadModel:
+    """The read model, once its follower has made it."""
+    from streamydb.read_model import ReadModel, StoreMissingError
+
+    deadline = time.monotonic() + timeout_s
+    ticks = threading.Event()
+    while True:
+        try:
+            return ReadModel.open(folder, target.database)
+        except StoreMissingError as error:
+            if time.monotonic() > deadline:
+                fail(f"{error}. Start its follower: `streamydb read-model`")
+        ticks.wait(POLL_S)
