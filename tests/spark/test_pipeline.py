@@ -29,10 +29,15 @@ def refusal(database: Database, *extra: str) -> str:
     return done.stderr
 
 
+def fetched(port: int, path: str) -> str:
+    """What a server on this machine answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as page:
+        return str(page.read().decode())
+
+
 def metrics(port: int) -> dict[str, float]:
     """What the pipeline serves to Prometheus."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines()
+    lines = fetched(port, "/metrics").splitlines()
     return {
         name: float(value)
         for name, value in (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
@@ -161,6 +166,10 @@ def test_the_session_of_the_readme_and_the_rest_of_the_command_line(tmp_path: Pa
         phases = [line for line in session[0][1] if not any(text in line for text in elsewhere)]
         assert [line for line in map(steady, phases) if line and line not in printed] == [], printed
         for words, said in session[1:-1]:
+            if words[0] == "curl":
+                served = json.loads(begun.stdout)["http"].rpartition(":")[2]
+                assert fetched(int(served), words[1].partition(":8080")[2]).strip() == said[0]
+                continue
             done = run(*words[1:])
             printed = {steady(line) for line in (done.stdout + done.stderr).splitlines()}
             missing = [line for line in map(steady, said) if line and line not in printed]
