@@ -13,8 +13,8 @@ from streamydb.sim.workload import Workload
 __all__ = ["Divergence", "Outcome", "run_seed"]
 
 _SETTLING_BATCHES_MAX = 400
-_SHARDS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 8)
-_PARTITIONS = (1, 1, 1, 2, 2, 3, 4, 8)
+_SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
+_PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
 
 
 def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outcome:

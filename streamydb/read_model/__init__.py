@@ -1,0 +1,60 @@
+"""The read model: a database's data in a local LMDB file, at any seq of the recent past.
+
+In goes `<db>.changes`; out come snapshots. One process follows the topic and writes (`Follower`,
+`python -m streamydb.read_model`), any number of processes read (`ReadModel`). A read model is a
+pure function of the topic, so any number of them agree at every seq, and none needs the others.
+
+Invariants:
+
+- A snapshot shows the writes of all transactions up to its seq and of none after it. It can be
+  taken at every seq from the oldest one that is kept up to the last one that is resolved in every
+  partition of the topic.
+- Every version is kept under (key, seq). Reading a record again changes nothing, and never brings
+  back what was deleted and collected.
+- Data and position are committed together; a crash loses nothing and repeats nothing.
+- Nothing in the topic is ever skipped: what has expired before it was read is an error, and the way
+  out is a copy of another read model (`copy_to`) and the tail.
+
+`core` decides what a batch of records means, `store` commits it, `collection` removes what no
+snapshot can show, `snapshot` reads. `encoding` says how bytes lie, `environment` shares the file.
+"""
+
+from __future__ import annotations
+
+from streamydb.read_model.copies import copy_to
+from streamydb.read_model.core import Resolved
+from streamydb.read_model.errors import (
+    ChangesExpiredError,
+    ReadModelError,
+    SnapshotAhead,
+    SnapshotGone,
+    SourceError,
+    StoreBusyError,
+    StoreFailedError,
+    StoreMismatchError,
+    StoreMissingError,
+    WriterRunningError,
+)
+from streamydb.read_model.follower import Follower
+from streamydb.read_model.model import ReadModel
+from streamydb.read_model.snapshot import Entry, Snapshot, Version
+
+__all__ = [
+    "ChangesExpiredError",
+    "Entry",
+    "Follower",
+    "ReadModel",
+    "ReadModelError",
+    "Resolved",
+    "Snapshot",
+    "SnapshotAhead",
+    "SnapshotGone",
+    "SourceError",
+    "StoreBusyError",
+    "StoreFailedError",
+    "StoreMismatchError",
+    "StoreMissingError",
+    "Version",
+    "WriterRunningError",
+    "copy_to",
+]

@@ -1,0 +1,68 @@
+"""`python -m streamydb.read_model`: follow a database's changes until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from streamydb.errors import StreamyError
+from streamydb.read_model.copies import copy_to
+from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
+from streamydb.read_model.model import ReadModel
+from streamydb.settings import Settings
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "streamydb-read-model", description="Keep a read model of a database up to date."
+    )
+    add = parser.add_argument
+    add("--database", default="bank", help="name of the database")
+    add("--bootstrap", help="Kafka's address, host:port[,host:port]")
+    add("--folder", type=Path, required=True, help="the read model's folder, on a local disk")
+    add("--copy-from", type=Path, help="if --folder does not exist: begin with a copy of this one")
+    add(
+        "--retention-s", type=float, default=RETENTION_S,
+        help="keep snapshots for at least so many seconds of commit time; inf: for good",
+    )
+    add(
+        "--retention-seqs", type=float, default=RETENTION_SEQS,
+        help="keep snapshots for at least so many transactions; inf: for good",
+    )
+    add("--log-level", default="INFO")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Follow; the process's exit code: 0 after a signal, 2 when it cannot go on."""
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        settings = Settings(database=given.database, bootstrap=given.bootstrap)
+        if given.copy_from is not None and not given.folder.exists():
+            with ReadModel.open(given.copy_from, settings.database) as original:
+                copy_to(original, given.folder)
+        with ReadModel.open(given.folder, settings.database, write=True) as model:
+            follower = Follower(
+                model, settings, retention_s=given.retention_s, retention_seqs=given.retention_seqs
+            )
+            follower.run(stop)
+    except (StreamyError, ValueError) as error:
+        sys.stderr.write(f"streamydb read model: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

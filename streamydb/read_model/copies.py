@@ -1,0 +1,56 @@
+"""Copies of a read model, to load another one from: quicker than from the start of the topic, and
+possible when that start has expired.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamydb.read_model.errors import ReadModelError
+
+if TYPE_CHECKING:
+    from streamydb.read_model.model import ReadModel
+
+__all__ = ["copy_to"]
+
+
+def copy_to(model: ReadModel, folder: Path) -> None:
+    """Write a consistent copy of a read model, which may be written meanwhile.
+
+    The copy has the position in the topic: open it and follow, and it has the same data. A copy
+    that was interrupted leaves nothing at ``folder``.
+
+    Args:
+        model: open for reading or writing.
+        folder: does not exist yet, or is empty.
+
+    Raises:
+        ReadModelError: something is in the folder already, or it cannot be written.
+    """
+    folder = folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ReadModelError(f"{folder} is not empty: name a folder that does not exist yet")
+    draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    try:
+        draft.mkdir(parents=True)
+        model.store.environment.copy(draft)
+        for path in (*draft.iterdir(), draft):
+            _sync(path)
+        draft.replace(folder)
+        _sync(folder.parent)
+    except OSError as fault:
+        raise ReadModelError(f"the copy to {folder} failed: {fault}") from fault
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Make a file's or folder's content durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

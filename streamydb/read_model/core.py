@@ -1,0 +1,259 @@
+"""What a batch of records of the changes topic means: versions to keep, and how far they go.
+
+Pure: no LMDB, no Kafka, no clock. Why it is right:
+
+- A version is named by (key, seq) and its bytes are a function of the log, so that a record read
+  twice changes nothing.
+- A resolved record in a partition stands behind all changes up to its seq in that partition. What
+  comes later with such a seq is a repetition: it is never applied (it may be older than what has
+  been collected, and would come back to life), only compared.
+- A snapshot is complete when every partition has resolved its seq. Newer versions may lie in the
+  store already; no snapshot shows them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from streamydb.errors import InvariantViolation, RecordError
+from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
+from streamydb.read_model.encoding import pack_version, stored, version_key
+from streamydb.records import Resolved as ResolvedRecord
+
+__all__ = ["Batch", "Part", "Progress", "Record", "Repeat", "Resolved", "Retention", "plan"]
+
+
+class Record(Protocol):
+    """A record of the changes topic, as confluent-kafka's messages are."""
+
+    def partition(self) -> int:
+        """Its partition."""
+
+    def offset(self) -> int:
+        """Its offset."""
+
+    def key(self) -> bytes | None:
+        """The user's key; none for a resolved record."""
+
+    def value(self) -> bytes | None:
+        """A change or a resolved record; none for a tombstone."""
+
+
+class Resolved(msgspec.Struct, frozen=True, gc=False):
+    """Everything up to ``seq`` is known.
+
+    Attributes:
+        seq: the last seq, 0 before the first transaction.
+        ts_ms: its commit timestamp.
+        offsets: per partition of the log, the first offset that is not covered.
+    """
+
+    seq: int = 0
+    ts_ms: int = 0
+    offsets: dict[int, int] = {}
+
+
+class Part(msgspec.Struct):
+    """How far a partition of the changes is read: next offset, and the highest resolved record."""
+
+    position: int = 0
+    resolved: Resolved = Resolved()
+
+
+class Progress(msgspec.Struct):
+    """How far the topic is read.
+
+    Attributes:
+        topic_id: Kafka's id of the topic; empty before the first start.
+        parts: every partition of the topic.
+        commits: how many batches were committed.
+    """
+
+    topic_id: str = ""
+    parts: dict[int, Part] = {}
+    commits: int = 0
+
+    def copy(self) -> Progress:
+        """One that may be changed; partitions are copied, resolved points are never changed."""
+        parts = {n: Part(part.position, part.resolved) for n, part in self.parts.items()}
+        return Progress(self.topic_id, parts, self.commits)
+
+    def resolved(self) -> Resolved:
+        """What is resolved in every partition."""
+        points = [part.resolved for part in self.parts.values()]
+        if not points:
+            return Resolved()
+        least = min(points, key=lambda point: point.seq)
+        covered = set.intersection(*(set(point.offsets) for point in points))
+        offsets = {q: min(point.offsets[q] for point in points) for q in sorted(covered)}
+        return Resolved(least.seq, least.ts_ms, offsets)
+
+
+class Repeat(NamedTuple):
+    """A change that must be in the store already, unless it has been collected."""
+
+    version: bytes
+    data: bytes
+    seq: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What to commit at once.
+
+    Attributes:
+        progress: how far the topic is read afterwards.
+        versions: version key -> version.
+        repeats: changes at or below their partition's resolved seq.
+        touched: stored keys of which older versions, or deletions, can be collected some day.
+        times: timestamp -> the smallest seq with it that the batch tells.
+        newest: the largest seq of a change.
+    """
+
+    progress: Progress
+    versions: dict[bytes, bytes] = field(default_factory=dict)
+    repeats: list[Repeat] = field(default_factory=list)
+    touched: set[bytes] = field(default_factory=set)
+    times: dict[int, int] = field(default_factory=dict)
+    newest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How far back snapshots are kept: at least so many seconds of commit time, and so many seqs.
+
+    Either may be infinite: then nothing is ever collected.
+    """
+
+    seconds: float
+    seqs: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no length."""
+        for name, length in (("retention_s", self.seconds), ("retention_seqs", self.seqs)):
+            if math.isnan(length) or length < 0:
+                raise ValueError(f"{name} must be 0 or more, not {length}")
+
+    def bounds(self, latest: Resolved) -> tuple[int, int]:
+        """The seq, and the time in ms, up to which snapshots may go; negative: none may."""
+        if math.inf in (self.seconds, self.seqs):
+            return -1, -1
+        return latest.seq - int(self.seqs), latest.ts_ms - int(self.seconds * 1000)
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str
+    seq: int
+
+
+class _Transaction(msgspec.Struct, gc=False):
+    id: str
+
+
+class _Change(msgspec.Struct, gc=False):
+    """The part of `streamydb.records.Change` that a read model needs."""
+
+    op: str
+    after: msgspec.Raw
+    ts_ms: int
+    source: _Source
+    transaction: _Transaction
+
+
+_decode_change = msgspec.json.Decoder(_Change).decode
+_decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
+
+
+def plan(
+    records: Iterable[Record], ends: Mapping[int, int], progress: Progress, database: str
+) -> Batch:
+    """What to commit after reading some records.
+
+    Args:
+        records: each partition's in order; those before its position are left out.
+        ends: partitions that were read to an end, which may lie behind control records.
+        progress: how far the topic was read before; not changed.
+        database: the name that the records must have.
+
+    Raises:
+        RecordError: a record is not what this topic holds.
+        InvariantViolation: two records say different things about one write.
+    """
+    batch = Batch(progress.copy())
+    parts = batch.progress.parts
+    for record in records:
+        part = parts[record.partition()]
+        offset = record.offset()
+        if offset < part.position:
+            continue
+        part.position = offset + 1
+        value = record.value()
+        if value is None:
+            continue
+        try:
+            key = record.key()
+            if key is None:
+                _resolve(batch, part, value)
+            else:
+                _change(batch, part, key, value, database)
+        except (msgspec.DecodeError, ValueError, RecordError) as fault:
+            raise RecordError(
+                f"partition {record.partition()}, offset {offset} of the changes of {database} "
+                f"cannot be applied: {fault}. Does something else write to this topic?"
+            ) from fault
+    for number, end in ends.items():
+        parts[number].position = max(parts[number].position, end)
+    return batch
+
+
+def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -> None:
+    change = _decode_change(value)
+    txn_id = change.transaction.id.encode()
+    seq = change.source.seq
+    if change.source.db != database:
+        raise RecordError(f"it is a change of the database {change.source.db!r}")
+    if not 0 < len(key) <= KEY_BYTES_MAX or len(txn_id) > ID_BYTES_MAX:
+        raise RecordError("its key or id is beyond the limits")
+    if seq < 1 or change.ts_ms < 0:
+        raise RecordError("its seq or timestamp is not a positive number")
+    key.decode()
+    place = stored(key)
+    version = version_key(place, seq)
+    after = b"" if change.op == "d" else bytes(change.after)
+    data = pack_version(change.ts_ms, txn_id, after)
+    if seq <= part.resolved.seq:
+        batch.repeats.append(Repeat(version, data, seq))
+        return
+    if batch.versions.setdefault(version, data) != data:
+        raise InvariantViolation(f"two different changes of {key!r} have seq {seq}")
+    if change.op != "c":
+        batch.touched.add(place)
+    batch.newest = max(batch.newest, seq)
+    _note_time(batch, change.ts_ms, seq)
+
+
+def _resolve(batch: Batch, part: Part, value: bytes) -> None:
+    found = _decode_resolved(value)
+    if found.resolved < 0 or found.ts_ms < 0:
+        raise RecordError("its seq or timestamp is negative")
+    offsets = {int(q): offset for q, offset in found.offsets.items()}
+    before = part.resolved
+    if found.resolved < before.seq:
+        return
+    if found.resolved == before.seq:
+        for q, offset in before.offsets.items():
+            offsets[q] = max(offset, offsets.get(q, 0))
+    part.resolved = Resolved(found.resolved, found.ts_ms, offsets)
+    _note_time(batch, found.ts_ms, found.resolved)
+
+
+def _note_time(batch: Batch, ts_ms: int, seq: int) -> None:
+    """Only for seqs above what is resolved: the time of a snapshot that was shown never changes."""
+    known = batch.times.get(ts_ms)
+    if known is None or seq < known:
+        batch.times[ts_ms] = seq

@@ -1,0 +1,261 @@
+"""One LMDB environment per file and process, shared by all who open it; its map grows as needed.
+
+LMDB must not open a file twice in a process, and its map may change its size only while no
+transaction of the process is open. So environments are counted, and so are their read transactions:
+a change holds new ones back and waits for the open ones to end. A process that only reads opens the
+file for reading only; when its follower opens it too, it is opened anew for both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import lmdb
+
+from streamydb.read_model.errors import StoreBusyError, StoreFailedError, StoreMissingError
+
+if TYPE_CHECKING:
+    from lmdb import _Database
+
+__all__ = ["MAP_BYTES", "Environment", "Tables"]
+
+MAP_BYTES: Final = 1 << 38
+"""Address space for the file, which is sparse: only what is used takes room. Grows when full."""
+
+READERS_MAX: Final = 1_024
+"""Snapshots that may be open at a time, in all processes together."""
+
+GROWTHS_MAX: Final = 16
+"""How often the map may double for one transaction."""
+
+WAIT_S: Final = 30.0
+"""How long a change of the map's size waits for open snapshots, in seconds."""
+
+_DATA = "data.mdb"
+_T = TypeVar("_T")
+
+
+class Tables(NamedTuple):
+    """The sub-databases.
+
+    Attributes:
+        about: the store's identity, progress and bounds.
+        versions: version key -> version.
+        times: seq -> commit timestamp, of seqs that begin a new one.
+        superseded: what can be collected when the horizon passes.
+    """
+
+    about: _Database
+    versions: _Database
+    times: _Database
+    superseded: _Database
+
+
+_TABLES: Final = Tables._fields
+
+
+class Environment:
+    """An open file; get it with `open`, give it back with `close`.
+
+    Attributes:
+        folder: where it lies.
+        tables: its sub-databases.
+    """
+
+    _known: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
+    _registry = threading.Lock()
+
+    def __init__(self, folder: Path, map_bytes: int, *, write: bool) -> None:
+        """Open the file; use `open`, which shares it."""
+        self.folder = folder
+        self._users = 0
+        self._changed = threading.Condition()
+        self._open = 0
+        self._resizing = False
+        self._env, self.tables = _opened(folder, map_bytes, write=write)
+
+    @classmethod
+    def open(cls, folder: Path, map_bytes: int = MAP_BYTES, *, write: bool = False) -> Environment:
+        """The environment of a folder.
+
+        Args:
+            folder: where the file lies.
+            map_bytes: the address space to begin with; of no effect if it is open already.
+            write: open it for writing too, and make what is missing.
+
+        Raises:
+            StoreMissingError: there is no store, and ``write`` is false.
+            StoreFailedError: the file is not a store.
+            StoreBusyError: this process reads it, and its snapshots stay open.
+        """
+        data = folder / _DATA
+        with cls._registry:
+            if not write and not data.exists():
+                raise _missing(folder)
+            found = cls._known.get(_identity(data)) if data.exists() else None
+            if found is None:
+                found = cls(folder, map_bytes, write=write)
+                cls._known[_identity(data)] = found
+            elif write:
+                found._make_writable(map_bytes)
+            found._users += 1
+            return found
+
+    def _make_writable(self, map_bytes: int) -> None:
+        with self._changed:
+            if self._env.flags()["readonly"]:
+                with self._alone():
+                    self._env.close()
+                    self._env, self.tables = _opened(self.folder, map_bytes, write=True)
+
+    def close(self) -> None:
+        """Give it back; the last user closes the file."""
+        with self._registry:
+            self._users -= 1
+            if self._users == 0:
+                for key in [key for key, env in self._known.items() if env is self]:
+                    del self._known[key]
+                self._env.close()
+
+    def begin(self) -> lmdb.Transaction[bytes]:
+        """A read transaction; give it back with `end`.
+
+        Raises:
+            StoreBusyError: the map must change its size, and other transactions stay open.
+            StoreFailedError: the file cannot be read.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._resizing, WAIT_S):
+                raise _busy(self.folder)
+            try:
+                txn = self._begin()
+            except lmdb.Error as fault:
+                raise StoreFailedError(f"{self.folder} cannot be read: {fault}") from fault
+            self._open += 1
+            return txn
+
+    def _begin(self) -> lmdb.Transaction[bytes]:
+        try:
+            return self._env.begin()
+        except lmdb.MapResizedError:
+            self._resize(0)
+        except lmdb.ReadersFullError:
+            self._env.reader_check()
+        return self._env.begin()
+
+    def end(self, txn: lmdb.Transaction[bytes]) -> None:
+        """End a read transaction."""
+        txn.abort()
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def reading(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """A read transaction for a block."""
+        txn = self.begin()
+        try:
+            yield txn
+        finally:
+            self.end(txn)
+
+    def write(self, work: Callable[[lmdb.Transaction[bytes]], _T]) -> _T:
+        """Run ``work`` in a write transaction and commit; again from the start when the map grows.
+
+        Raises:
+            StoreBusyError: the map must grow, and snapshots of this process stay open.
+            StoreFailedError: the file cannot be written.
+        """
+        try:
+            for _ in range(GROWTHS_MAX):
+                self._env.reader_check()
+                try:
+                    with self._env.begin(write=True) as txn:
+                        return work(txn)
+                except lmdb.MapFullError:
+                    size = 2 * self._env.info()["map_size"]
+                except lmdb.MapResizedError:
+                    size = 0
+                with self._changed:
+                    self._resize(size)
+        except lmdb.Error as fault:
+            raise StoreFailedError(
+                f"{self.folder} cannot be written: {fault}; is the disk full? What was committed "
+                "before is whole"
+            ) from fault
+        raise StoreFailedError(f"{self.folder}: the map was doubled {GROWTHS_MAX} times in vain")
+
+    def copy(self, folder: Path) -> None:
+        """Write a consistent copy of the file into an existing folder, free pages left out.
+
+        Raises:
+            StoreBusyError: as `begin`.
+            StoreFailedError: it cannot be written.
+        """
+        with self.reading():
+            try:
+                self._env.copy(str(folder), compact=True)
+            except lmdb.Error as fault:
+                raise StoreFailedError(f"{self.folder} cannot be copied: {fault}") from fault
+
+    def _resize(self, size: int) -> None:
+        """Change the map's size (0: to what another process made it); `_changed` is held."""
+        with self._alone():
+            self._env.set_mapsize(size)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A block in which no transaction of this process is open; `_changed` is held."""
+        self._resizing = True
+        try:
+            if not self._changed.wait_for(lambda: self._open == 0, WAIT_S):
+                raise _busy(self.folder)
+            yield
+        finally:
+            self._resizing = False
+            self._changed.notify_all()
+
+
+def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environment, Tables]:
+    """Open a file and its sub-databases; make what is missing if it is to be written."""
+    try:
+        env = lmdb.open(
+            str(folder), map_size=map_bytes, max_dbs=len(_TABLES), max_readers=READERS_MAX,
+            readonly=not write, create=write, readahead=False,
+        )
+        try:
+            env.reader_check()
+            return env, Tables(*(env.open_db(name.encode(), create=write) for name in _TABLES))
+        except BaseException:
+            env.close()
+            raise
+    except lmdb.NotFoundError as fault:
+        raise _missing(folder) from fault
+    except lmdb.Error as fault:
+        raise StoreFailedError(
+            f"{folder} cannot be opened as a read model ({fault}); if its file is damaged, "
+            "delete the folder and load it again"
+        ) from fault
+
+
+def _identity(data: Path) -> tuple[int, int]:
+    found = data.stat()
+    return found.st_dev, found.st_ino
+
+
+def _missing(folder: Path) -> StoreMissingError:
+    return StoreMissingError(
+        f"there is no read model in {folder}; start its follower: `python -m streamydb.read_model "
+        f"--database <name> --folder {folder}`"
+    )
+
+
+def _busy(folder: Path) -> StoreBusyError:
+    return StoreBusyError(
+        f"{folder}: the store must be mapped anew because it has grown, and snapshots of this "
+        f"process stayed open for {WAIT_S:.0f} s; close them sooner"
+    )

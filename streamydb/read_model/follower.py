@@ -1,0 +1,165 @@
+"""The loop of a read model's writer: fetch, plan, commit data and position together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from streamydb.errors import ConfigurationError
+from streamydb.read_model.core import Part, Progress, Retention, plan
+from streamydb.read_model.errors import ChangesExpiredError, SourceError, StoreMismatchError
+from streamydb.read_model.kafka import KafkaSource
+from streamydb.topics import TopicNames
+
+if TYPE_CHECKING:
+    from streamydb.read_model.model import ReadModel
+    from streamydb.read_model.source import Source, Topic
+    from streamydb.settings import Settings
+
+__all__ = ["RETENTION_S", "RETENTION_SEQS", "Follower"]
+
+RETENTION_S: Final = 3600.0
+"""How far back snapshots are kept by default, in seconds of commit time before the latest."""
+
+RETENTION_SEQS: Final = 100_000
+"""How far back snapshots are kept by default, in seqs before the latest."""
+
+_POLL_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Follower:
+    """Keeps a read model up to date with a database's changes."""
+
+    def __init__(
+        self,
+        model: ReadModel,
+        settings: Settings,
+        *,
+        retention_s: float = RETENTION_S,
+        retention_seqs: float = RETENTION_SEQS,
+        source: Source | None = None,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            model: opened with ``write=True``; stays its owner's to close.
+            settings: of the database's clients.
+            retention_s: snapshots are kept for at least so many seconds of commit time before the
+                latest; infinite: for good.
+            retention_seqs: and for at least so many seqs.
+            source: where the changes come from, if not from Kafka; taken over.
+
+        Raises:
+            ConfigurationError: the read model is another database's, or open for reading only.
+            ValueError: a retention is negative.
+        """
+        if not model.writable:
+            raise ConfigurationError("a follower needs a read model that is open with write=True")
+        if model.database != settings.database:
+            raise ConfigurationError(
+                f"the read model is of the database {model.database!r}, the settings are of "
+                f"{settings.database!r}"
+            )
+        self._model = model
+        self._retention = Retention(retention_s, retention_seqs)
+        self._source = source or KafkaSource(
+            settings.client_config(), TopicNames(settings.database).changes
+        )
+        self._progress: Progress | None = None
+        self._more = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until ``stop`` is set; close what was opened.
+
+        Raises:
+            StreamyError: as `step`.
+        """
+        try:
+            while not stop.is_set():
+                self.step(_POLL_S)
+        finally:
+            self.close()
+
+    def step(self, timeout_s: float) -> int:
+        """Fetch, waiting up to ``timeout_s`` seconds for a record, and commit; how many records.
+
+        After an error the next step begins anew where the store is.
+
+        Raises:
+            ChangesExpiredError: the topic no longer has what comes next.
+            SourceError: the topic cannot be read, or is another one.
+            RecordError: a record is not what the topic should hold.
+            InvariantViolation: the records contradict what was read before.
+            StoreFailedError: the store cannot be written.
+        """
+        progress, self._progress = self._progress or self._start(), None
+        try:
+            fetched = self._source.fetch(0 if self._more else timeout_s)
+        except ChangesExpiredError as fault:
+            _log.warning("%s", fault)
+            return 0
+        batch = plan(fetched.records, fetched.ends, progress, self._model.database)
+        if self._more or batch.progress != progress:
+            self._more = self._model.store.apply(batch, self._retention)
+        self._progress = batch.progress
+        return len(fetched.records)
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+    def _start(self) -> Progress:
+        """Go on where the store is, if the topic still has what comes next."""
+        progress = self._model.store.progress()
+        if not progress.parts:
+            topic = self._source.describe()
+            progress = Progress(topic.topic_id, {number: Part() for number in topic.spans})
+            self._check(topic, progress)
+            self._model.store.adopt(progress)
+        else:
+            self._check(self._source.describe(), progress)
+        positions = {number: part.position for number, part in progress.parts.items()}
+        self._source.assign(positions)
+        _log.info("following %s from %s", TopicNames(self._model.database).changes, positions)
+        return progress
+
+    def _check(self, topic: Topic, progress: Progress) -> None:
+        """Refuse a topic that is another one, or that lacks what comes next."""
+        name = TopicNames(self._model.database).changes
+        if topic.topic_id != progress.topic_id or topic.spans.keys() != progress.parts.keys():
+            raise StoreMismatchError(
+                f"the read model in {self._model.folder} has followed the topic {name} with id "
+                f"{progress.topic_id} and {len(progress.parts)} partitions; now its id is "
+                f"{topic.topic_id} and it has {len(topic.spans)}. If the database was made anew, "
+                "delete the folder and load it again"
+            )
+        if topic.compacted:
+            raise SourceError(
+                f"{name} is compacted: changes that are needed vanish. Set cleanup.policy=delete "
+                "(`streamydb doctor` has the command) and load a new read model"
+            )
+        for number, (low, high) in sorted(topic.spans.items()):
+            position = progress.parts[number].position
+            if position < low:
+                raise _re_bootstrap(
+                    f"{name}, partition {number}: the read model needs the records from offset "
+                    f"{position} on, and those before {low} have expired"
+                )
+            if position > high:
+                raise SourceError(
+                    f"{name}, partition {number}: the read model has read up to offset {position}, "
+                    f"and the topic ends at {high}: records that were acknowledged are lost. "
+                    "Restore the topic, or delete the folder and load it again"
+                )
+
+
+def _re_bootstrap(what: str) -> ChangesExpiredError:
+    """The error for a read model that cannot be loaded from where it is."""
+    return ChangesExpiredError(
+        f"{what}. Nothing was skipped: deleted keys would come back. Begin with a new folder and a "
+        "copy of a read model that has them: `python -m streamydb.read_model --copy-from <that "
+        "read model's folder> --folder <a new one> …`; and keep the topic longer (retention.ms)"
+    )

@@ -1,0 +1,181 @@
+"""The changes topic in Kafka. Never skips: a position that is gone is an error, not a restart."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+
+from streamydb.read_model.errors import ChangesExpiredError, SourceError
+from streamydb.read_model.source import Fetched, Span, Topic
+from streamydb.topics.admin import answers, connect, describe_topics
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from streamydb.read_model.core import Record
+
+__all__ = ["BATCH_RECORDS_MAX", "KafkaSource"]
+
+BATCH_RECORDS_MAX: Final = 50_000
+"""Records handed over, and committed, at once."""
+
+PARTITIONS_CHECK_S: Final = 30.0
+"""How often the number of partitions is looked at, in seconds."""
+
+_METADATA_TIMEOUT_S: Final = 5.0
+
+_CONSUMER: Final[dict[str, str | int | bool]] = {
+    "group.id": "streamydb-read-model",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.max.bytes": 16 << 20,
+    "max.partition.fetch.bytes": 4 << 20,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+    "log_level": 0,
+}
+"""Reading without a group: the position is in the store."""
+
+_GONE: Final = {
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
+    KafkaError.OFFSET_OUT_OF_RANGE,
+}
+"""The position is not in the topic."""
+
+_HOPELESS: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - its public name
+}
+"""Errors that waiting does not mend."""
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaSource:
+    """A `streamydb.read_model.source.Source` on Kafka."""
+
+    def __init__(self, connection: Mapping[str, str], topic: str) -> None:
+        """Prepare to read.
+
+        Args:
+            connection: connection settings for confluent-kafka (`Settings.client_config()`).
+            topic: the topic's full name.
+        """
+        self._connection = connection
+        self._topic = topic
+        self._consumer = Consumer({**_CONSUMER, **connection})
+        self._partitions = 0
+        self._checked_s = 0.0
+
+    def describe(self) -> Topic:
+        """The topic as it is now.
+
+        Raises:
+            SourceError: it does not exist.
+            TopicsError: Kafka does not answer.
+        """
+        admin = connect(self._connection)
+        found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
+        if found is None:
+            raise self._error("the topic does not exist; create it with `streamydb create`")
+        named = answers(admin.describe_topics(TopicCollection([self._topic])), "describe")
+        spans = [Span(*span) for span in zip(found.beginnings, found.ends, strict=True)]
+        return Topic(
+            str(named[self._topic].topic_id),
+            "compact" in found.settings.get("cleanup.policy", ""),
+            dict(enumerate(spans)),
+        )
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on."""
+        self._partitions = len(positions)
+        self._checked_s = time.monotonic()
+        self._consumer.assign(
+            [TopicPartition(self._topic, number, at) for number, at in positions.items()]
+        )
+
+    def fetch(self, timeout_s: float) -> Fetched:
+        """What there is, at most `BATCH_RECORDS_MAX` records; waits for the first one.
+
+        Raises:
+            ChangesExpiredError: a position is not in the topic.
+            SourceError: the topic cannot be read, and waiting does not help; or it has been given
+                more partitions.
+        """
+        self._check_partitions()
+        try:
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                return Fetched((), {})
+            messages = [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
+        except KafkaException as fault:
+            raise self._error(f"reading failed: {fault}") from fault
+        failed = [message for message in messages if message.error() is not None]
+        if not failed:
+            return Fetched(cast("list[Record]", messages), {})
+        ends = dict(end for message in failed for end in self._ends(message))
+        good = [message for message in messages if message.error() is None]
+        return Fetched(cast("list[Record]", good), ends)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def _check_partitions(self) -> None:
+        """Refuse a topic that has grown: keys move to partitions that nobody here reads."""
+        now_s = time.monotonic()
+        if now_s - self._checked_s < PARTITIONS_CHECK_S:
+            return
+        self._checked_s = now_s
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
+        except KafkaException as fault:
+            _log.warning("%s: no answer about its partitions: %s", self._topic, fault)
+            return
+        count = len(found.topics[self._topic].partitions)
+        if count > self._partitions:
+            raise self._error(
+                f"it had {self._partitions} partitions and has {count} now. The changes of a key "
+                "must stay in one partition: make the database anew with that many"
+            )
+
+    def _ends(self, message: Message) -> list[tuple[int, int]]:
+        """The end that a message without a record tells, if it does; other errors are judged."""
+        error = message.error()
+        if error is None:
+            return []
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            return [(cast("int", message.partition()), cast("int", message.offset()))]
+        if error.code() in _GONE:
+            raise ChangesExpiredError(
+                f"{self._topic}, partition {message.partition()}: the position to go on from is "
+                f"not in the topic ({error.str()})"
+            )
+        if error.fatal() or error.code() in _HOPELESS:
+            raise self._error(f"reading failed: {error.str()}")
+        _log.warning("%s: %s; trying again", self._topic, error.str())
+        return []
+
+    def _error(self, what: str) -> SourceError:
+        """An error that names topic and broker."""
+        return SourceError(f"{self._topic} at {self._connection['bootstrap.servers']}: {what}")

@@ -1,0 +1,125 @@
+"""A changes topic in memory, for tests: with gaps in its offsets, expired starts and any timing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamydb.read_model.core import Record
+from streamydb.read_model.errors import ChangesExpiredError
+from streamydb.read_model.source import Fetched, Span, Topic
+
+__all__ = ["MemoryRecord", "MemorySource", "MemoryTopic"]
+
+
+class MemoryRecord:
+    """A record as confluent-kafka hands it over."""
+
+    def __init__(
+        self, partition: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """Keep what it is made of."""
+        self._place = partition, offset
+        self._content = key, value
+
+    def partition(self) -> int:
+        """Its partition."""
+        return self._place[0]
+
+    def offset(self) -> int:
+        """Its offset."""
+        return self._place[1]
+
+    def key(self) -> bytes | None:
+        """The user's key; none for a resolved record."""
+        return self._content[0]
+
+    def value(self) -> bytes | None:
+        """A change or a resolved record; none for a tombstone."""
+        return self._content[1]
+
+
+class MemoryTopic:
+    """Partitions of records.
+
+    Attributes:
+        topic_id: as Kafka gives one to each topic.
+        compacted: whether it claims to be.
+        records: per partition, by offset.
+        spans: per partition, the offsets that exist.
+    """
+
+    def __init__(self, partitions: int, topic_id: str = "memory") -> None:
+        """Begin empty."""
+        self.topic_id = topic_id
+        self.compacted = False
+        self.records: dict[int, list[MemoryRecord]] = {n: [] for n in range(partitions)}
+        self.spans = {n: Span(0, 0) for n in range(partitions)}
+
+    def append(self, partition: int, key: bytes | None, value: bytes | None) -> int:
+        """Append a record; its offset."""
+        low, offset = self.spans[partition]
+        self.records[partition].append(MemoryRecord(partition, offset, key, value))
+        self.spans[partition] = Span(low, offset + 1)
+        return offset
+
+    def skip(self, partition: int, count: int = 1) -> None:
+        """Use up offsets that no reader gets a record for, as transaction markers do."""
+        low, high = self.spans[partition]
+        self.spans[partition] = Span(low, high + count)
+
+    def expire(self, partition: int, low: int) -> None:
+        """Delete the records before ``low``."""
+        self.spans[partition] = Span(low, self.spans[partition].high)
+        kept = [record for record in self.records[partition] if record.offset() >= low]
+        self.records[partition] = kept
+
+
+class MemorySource:
+    """Reads a `MemoryTopic`; a `streamydb.read_model.source.Source`.
+
+    Attributes:
+        positions: per partition, the next offset.
+    """
+
+    def __init__(
+        self, topic: MemoryTopic, take: Callable[[int, int], int] = lambda _partition, left: left
+    ) -> None:
+        """Read ``topic``; ``take`` says how many of the records left in a partition come at once.
+        """
+        self._topic = topic
+        self._take = take
+        self.positions: dict[int, int] = {}
+
+    def describe(self) -> Topic:
+        """The topic as it is now."""
+        return Topic(self._topic.topic_id, self._topic.compacted, dict(self._topic.spans))
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on."""
+        self.positions = dict(positions)
+
+    def fetch(self, timeout_s: float) -> Fetched:
+        """What ``take`` lets through; never waits.
+
+        Raises:
+            ChangesExpiredError: a position is not in the topic.
+        """
+        del timeout_s
+        found: list[Record] = []
+        ends: dict[int, int] = {}
+        for number, position in self.positions.items():
+            low, high = self._topic.spans[number]
+            if not low <= position <= high:
+                raise ChangesExpiredError(f"partition {number} has no offset {position}")
+            left = [r for r in self._topic.records[number] if r.offset() >= position]
+            taken: Sequence[MemoryRecord] = left[: self._take(number, len(left))]
+            found += taken
+            if taken:
+                self.positions[number] = taken[-1].offset() + 1
+            if len(taken) == len(left) and self.positions[number] < high:
+                self.positions[number] = ends[number] = high
+        return Fetched(found, ends)
+
+    def close(self) -> None:
+        """Read no more."""
+        self.positions = {}

@@ -1,0 +1,176 @@
+"""Opening a read model and taking snapshots of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from streamydb.errors import ConfigurationError
+from streamydb.read_model.environment import MAP_BYTES
+from streamydb.read_model.errors import (
+    SnapshotAhead,
+    SnapshotGone,
+    StoreFailedError,
+    WriterRunningError,
+)
+from streamydb.read_model.snapshot import Snapshot
+from streamydb.read_model.store import Store, commit_time, last_until
+from streamydb.settings import DATABASE_NAME
+
+if TYPE_CHECKING:
+    from streamydb.read_model.core import Resolved
+
+__all__ = ["ReadModel"]
+
+_LOCK = "writer.lock"
+
+
+class ReadModel:
+    """A read model's folder, opened to be read, or to be written as well by its follower.
+
+    Any number of processes and threads may read. Open it after a fork, not before.
+
+    Attributes:
+        folder: where it lies.
+        database: the database that it shows.
+        store: its file; for the follower.
+    """
+
+    def __init__(self, folder: Path, database: str, store: Store, lock: int | None) -> None:
+        """Take over an open store; use `open`."""
+        self.folder = folder
+        self.database = database
+        self.store = store
+        self._lock = lock
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, folder: Path, database: str, *, write: bool = False, map_bytes: int = MAP_BYTES
+    ) -> Self:
+        """Open the read model in ``folder``.
+
+        Args:
+            folder: on a local disk; made if it is missing and ``write`` is true.
+            database: the database's name.
+            write: open it as its only writer.
+            map_bytes: address space to begin with; a store that outgrows it is mapped anew.
+
+        Raises:
+            ConfigurationError: the name cannot be a database's.
+            StoreMissingError: there is none yet.
+            StoreMismatchError: it belongs to another database, or has another format.
+            StoreFailedError: its file cannot be read.
+            WriterRunningError: it has a writer.
+        """
+        if not DATABASE_NAME.fullmatch(database):
+            raise ConfigurationError(f"{database!r} cannot be a database's name")
+        folder = folder.resolve()
+        lock = _take(folder) if write else None
+        try:
+            store = Store(folder, database, map_bytes, create=write)
+        except BaseException:
+            _give_back(lock)
+            raise
+        return cls(folder, database, store, lock)
+
+    def __enter__(self) -> Self:
+        """The read model itself."""
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close it, after its snapshots; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.store.close()
+            _give_back(self._lock)
+
+    @property
+    def writable(self) -> bool:
+        """Whether this is the writer."""
+        return self._lock is not None and not self._closed
+
+    def latest(self) -> Resolved:
+        """The newest snapshot that can be taken; seq 0 is the empty database."""
+        return self.store.resolved()
+
+    def oldest(self) -> int:
+        """The smallest seq that a snapshot can be taken at; it only rises."""
+        with self.store.environment.reading() as txn:
+            return self.store.bounds(txn).oldest
+
+    def seq_at(self, ts_ms: int) -> int:
+        """The last resolved seq with a commit timestamp up to ``ts_ms``.
+
+        It is final once ``latest().ts_ms`` is later; until then more transactions may get such a
+        timestamp.
+
+        Raises:
+            SnapshotGone: what was then has been collected.
+        """
+        with self.store.environment.reading() as txn:
+            oldest, latest, last_ms = self.store.bounds(txn)
+            if ts_ms >= last_ms:
+                return latest
+            times = txn.cursor(self.store.tables.times)
+            if oldest > 0 and commit_time(times, oldest) > ts_ms:
+                raise SnapshotGone(f"time {ts_ms} ms", oldest)
+            return last_until(times, ts_ms, oldest, latest)
+
+    def snapshot(self, at: int | None = None) -> Snapshot:
+        """The data right after the seq ``at``, by default the latest; a context manager.
+
+        Raises:
+            SnapshotGone: it is before `oldest`.
+            SnapshotAhead: it is after `latest`.
+            StoreBusyError: too many snapshots stay open while the store grows.
+        """
+        environment = self.store.environment
+        txn = environment.begin()
+        try:
+            oldest, latest, _ = self.store.bounds(txn)
+            seq = latest if at is None else at
+            _check_between(oldest, seq, latest)
+            return Snapshot(self.store, txn, seq, oldest)
+        except BaseException:
+            environment.end(txn)
+            raise
+
+
+def _check_between(oldest: int, seq: int, latest: int) -> None:
+    if seq < oldest:
+        raise SnapshotGone(f"seq {seq}", oldest)
+    if seq > latest:
+        raise SnapshotAhead(seq, latest)
+
+
+def _take(folder: Path) -> int:
+    """Lock the folder for writing; the lock ends with its holder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as fault:
+        raise StoreFailedError(f"{folder} cannot be written: {fault}") from fault
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as fault:
+        holder = os.read(lock, 32).decode(errors="replace").strip()
+        os.close(lock)
+        raise WriterRunningError(
+            f"the read model in {folder} has a writer already (process {holder or 'unknown'}); "
+            "stop that follower, or name another folder: any number may run side by side"
+        ) from fault
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _give_back(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)

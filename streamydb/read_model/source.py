@@ -1,0 +1,58 @@
+"""Where a follower gets the records of a changes topic from: Kafka, or a test's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from streamydb.read_model.core import Record
+
+__all__ = ["Fetched", "Source", "Span", "Topic"]
+
+
+class Span(NamedTuple):
+    """Offsets of a partition: the first that is still there, and one past the last."""
+
+    low: int
+    high: int
+
+
+class Topic(NamedTuple):
+    """The topic as it is now.
+
+    Attributes:
+        topic_id: Kafka's id of it; another one after it was deleted and made again.
+        compacted: whether Kafka removes records before they expire.
+        spans: every partition.
+    """
+
+    topic_id: str
+    compacted: bool
+    spans: Mapping[int, Span]
+
+
+class Fetched(NamedTuple):
+    """Records, each partition's in order, and the partitions that were read to an end (offset)."""
+
+    records: Sequence[Record]
+    ends: Mapping[int, int]
+
+
+class Source(Protocol):
+    """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
+
+    def describe(self) -> Topic:
+        """The topic as it is now."""
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on."""
+
+    def fetch(self, timeout_s: float) -> Fetched:
+        """What there is; waits if there is nothing.
+
+        Raises:
+            ChangesExpiredError: a position is not in the topic any more, or not yet.
+        """
+
+    def close(self) -> None:
+        """Read no more."""
