@@ -101,8 +101,11 @@ class ShardValues:
         """
         if self._store.position() != (self.state.applied, self.state.digest):
             self._catch_up()
-        found = self._store.load(keys.tolist())
-        encoded = Ragged.of([value or b"" for value in found])
+        order = _order(keys)
+        found = self._store.load(keys.take(order).tolist())
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        encoded = Ragged.of([value or b"" for value in found]).take(place)
         tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
         cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
         return Table(cols, {"text": Ragged(data, bounds)})
@@ -182,12 +185,13 @@ def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:
     return out
 
 
+def _order(keys: Ragged) -> Ints:
+    """Positions by the eight bytes of the keys after the common prefix: a B-tree likes that."""
+    return np.argsort(_prefixes(keys.data, keys.offsets))
+
+
 def _nearly_sorted(writes: Table) -> Table:
-    """Writes by the eight bytes of their keys after the common prefix: what a B-tree likes to be
-    given.
-    """
-    keys = writes.texts["key"]
-    return writes.take(np.argsort(_prefixes(keys.data, keys.offsets)))
+    return writes.take(_order(writes.texts["key"]))
 
 
 def _items(writes: Table) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
