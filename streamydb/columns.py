@@ -21,7 +21,10 @@ from streamydb.errors import RecordError
 from streamydb.jit import copy_bytes, kernel
 from streamydb.narrow import narrow, stored_bytes, widen
 
-__all__ = ["Array", "Bytes", "Ragged", "Table", "expand", "pack", "starts_of", "unpack"]
+__all__ = [
+    "Array", "Bytes", "Narrowed", "Ragged", "Table", "expand", "narrowed", "pack", "pack_narrowed",
+    "starts_of", "unpack",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -211,14 +214,34 @@ def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, st
     return found
 
 
-def pack(arrays: Mapping[str, Array], **header: int | str | bytes | None) -> bytes:
+def pack(arrays: Mapping[str, Array], /, **header: int | str | bytes | None) -> bytes:
     """Encode named one-dimensional arrays and a small header as one block."""
-    names, stored = [], []
+    return pack_narrowed([narrowed(arrays)], **header)
+
+
+@dataclass(slots=True)
+class Narrowed:
+    """Arrays as a block stores them: what the header says of each, and the bytes."""
+
+    names: list[tuple[str, int, str, str, int, int, int]]
+    stored: list[memoryview]
+
+
+def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
+    """Narrow arrays that go into several blocks once."""
+    found = Narrowed([], [])
     for name, array in arrays.items():
         layout, data = narrow(array)
-        names.append((name, len(array), *layout))
-        stored.append(data)
+        found.names.append((name, len(array), *layout))
+        found.stored.append(data)
+    return found
+
+
+def pack_narrowed(parts: Sequence[Narrowed], /, **header: int | str | bytes | None) -> bytes:
+    """One block of several parts; see `pack`."""
+    names = [name for part in parts for name in part.names]
     head = msgspec.msgpack.encode((header, names))
+    stored = [data for part in parts for data in part.stored]
     return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *stored])
 
 

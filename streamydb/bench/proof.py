@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -134,7 +134,7 @@ def read_changes(
     add_up = partial(_add_up, dict(connection), topic, key_prefix.encode())
     whole = Ledger()
     with ExitStack() as stack:
-        run = map
+        run: Callable[..., Iterator[Ledger]] = map
         if len(parts) > 1:
             spawn = get_context("spawn")
             pool = ProcessPoolExecutor(min(len(parts), cpu_count() or 1), spawn)

@@ -10,12 +10,12 @@ goes out as a record and comes back as a block. With `grouping=single` shards se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from streamydb.columns import Array, Ragged, Table, pack, unpack
+from streamydb.columns import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
@@ -31,7 +31,7 @@ __all__ = [
     "open_records",
     "output_block",
     "parts_block",
-    "records_block",
+    "records_blocks",
     "released_block",
     "resolved_block",
     "single_block",
@@ -42,15 +42,19 @@ FORMAT: Final = 1
 """Version of every block and state blob; another one is refused."""
 
 
-def records_block(table: Table) -> bytes:
-    """Compiled records for one shard, without the hashes of the keys."""
-    arrays = table.flatten()
+def records_blocks(table: Table, homes: Iterable[tuple[Array, Table]]) -> Iterator[bytes]:
+    """Compiled records for every shard, each with its own home part, without the keys' hashes."""
+    rest = {name: child for name, child in table.children.items() if name != "home"}
+    arrays = Table(table.cols, table.texts, rest).flatten()
     del arrays["keys.hash"]
-    return pack(arrays, kind="records", format=FORMAT)
+    shared = narrowed(arrays)
+    for counts, payloads in homes:
+        own = narrowed({"home*": counts, **payloads.flatten("home.")})
+        yield pack_narrowed([shared, own], kind="records", format=FORMAT)
 
 
 def open_records(arrays: dict[str, Array]) -> Table:
-    """The records of a block that `records_block` made, with the hashes of the keys."""
+    """The records of a block that `records_blocks` made, with the hashes of the keys."""
     table = Table.unflatten(arrays)
     keys = table.children["keys"][1]
     keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)

@@ -13,7 +13,7 @@ from streamydb.pipeline.blocks import (
     feedback_block,
     open_block,
     parts_block,
-    records_block,
+    records_blocks,
     token_block,
 )
 from streamydb.pipeline.shard import ShardConfig
@@ -49,16 +49,20 @@ def parse_transactions(
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
+    for shard, block in enumerate(records_blocks(table, _homes(table, shards))):
+        yield Routed(shard, block)
+
+
+def _homes(table: Table, shards: int) -> Iterator[tuple[Array, Table]]:
+    """Per shard: which records have their home there, and their payloads."""
+    counts, payloads = table.children["home"]
     if shards == 1:
-        yield Routed(0, records_block(table))
+        yield counts, payloads
         return
     homes = table.cols["id0"] % np.uint64(shards)
-    _, payloads = table.children["home"]
     for shard in range(shards):
         mine = homes == np.uint64(shard)
-        child = (mine.astype(np.int64), payloads.take(np.flatnonzero(mine)))
-        part = Table(table.cols, table.texts, {**table.children, "home": child})
-        yield Routed(shard, records_block(part))
+        yield mine.astype(np.int64), payloads.take(np.flatnonzero(mine))
 
 
 _TOKENS = {"feedback": token_block, "released": parts_block}
