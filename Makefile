@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest
 SERVICES := (spark or kafka)
-SHORT := not long and not docker
+SHORT := not long and not docker and not browser
 
 .PHONY: help
 help: ## Show this list
@@ -50,6 +50,10 @@ test-faults: venv jars ## Run the long tests: kill -9 of everything under load, 
 .PHONY: test-docker
 test-docker: venv ## Run the tests that need a Docker daemon
 	$(PYTEST) -m docker
+
+.PHONY: test-browser
+test-browser: venv ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
+	$(PYTEST) -m browser
 
 .PHONY: soak
 soak: venv jars ## Run 30 minutes at half load and compare with the first minute

@@ -33,6 +33,7 @@ from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.transactions import get_transaction, post_transaction
+from streamydb.place import PipelineStatus
 
 __all__ = ["create_app"]
 
@@ -56,6 +57,7 @@ def create_app(
     changes: ChangeSource,
     settings: FacadeSettings | None = None,
     tokens: Tokens | None = None,
+    pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application.
 
@@ -65,26 +67,31 @@ def create_app(
         changes: the change feed; started and stopped with the application.
         settings: its limits; by default from the environment.
         tokens: who may do what; by default those that the settings name.
+        pipeline: what the pipeline says of itself, for the console; None: not to be seen here.
 
     Raises:
         ConfigurationError: the tokens cannot be read.
     """
+    from streamydb.console import Console  # it is made of parts of this package
+
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens
     services = make_services(model, log, changes, settings, tokens)
-    guarded = Router("/", route_handlers=_GUARDED, guards=[_authenticate(services), _known_query])
-    opened = Router("/", route_handlers=_OPEN, guards=[_known_query])
+    console = Console(services, pipeline)
+    known = [_authenticate(services), _known_query]
+    guarded = Router("/", route_handlers=[*_GUARDED, *console.guarded], guards=known)
+    opened = Router("/", route_handlers=[*_OPEN, *console.opened], guards=[_known_query])
     inner = Litestar(
         route_handlers=[guarded, opened],
         state=State({"services": services}),
         exception_handlers={Exception: _handler(services)},
-        lifespan=[_lifespan(services)],
+        lifespan=[_lifespan(services), console.lifespan],
         openapi_config=openapi_config(),
         logging_config=None,
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    return Gate(inner, settings, services.metrics)
+    return Gate(console.observing(inner), settings, services.metrics)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

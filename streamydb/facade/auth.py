@@ -42,6 +42,11 @@ class Client:
         self._read = tuple(read)
         self._write = tuple(write)
 
+    @property
+    def scopes(self) -> dict[str, list[str]]:
+        """The prefixes that may be read and written, for the client itself to see."""
+        return {"read": list(self._read), "write": list(self._write)}
+
     def may_read(self, key: str) -> bool:
         """Tell whether the client may read a key, or all keys with this prefix."""
         return key.startswith(self._read)

@@ -16,7 +16,7 @@ from streamydb.limits import KEY_BYTES_MAX
 
 __all__ = ["NAMED", "check_query", "key_of", "take_name", "text_of"]
 
-NAMED: Final = ("/v1/kv/", "/v1/transactions/")
+NAMED: Final = ("/v1/kv/", "/v1/transactions/", "/v1/history/")
 """Paths whose rest is a name."""
 
 _PLACEHOLDER: Final = "-"

@@ -11,9 +11,12 @@ from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import uvicorn
 
     from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+    from streamydb.place import PipelineStatus
     from streamydb.settings import Settings
 
 __all__ = ["checked", "listen", "make_server", "serve", "serve_database"]
@@ -48,7 +51,11 @@ def checked(settings: FacadeSettings) -> FacadeSettings:
 
 
 def make_server(
-    settings: FacadeSettings, model: ReadModel, log: TransactionLog, changes: ChangeSource
+    settings: FacadeSettings,
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> uvicorn.Server:
     """Return the server, not started yet.
 
@@ -61,7 +68,7 @@ def make_server(
 
     settings = checked(settings)
     config = uvicorn.Config(
-        create_app(model, log, changes, settings),
+        create_app(model, log, changes, settings, pipeline=pipeline),
         host=settings.host,
         port=settings.port,
         http="h11",
@@ -91,14 +98,18 @@ def make_server(
 
 
 def serve(
-    settings: FacadeSettings, model: ReadModel, log: TransactionLog, changes: ChangeSource
+    settings: FacadeSettings,
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
         ConfigurationError: see `make_server`; or the address is taken.
     """
-    server = make_server(settings, model, log, changes)
+    server = make_server(settings, model, log, changes, pipeline)
     with listen(settings) as listener:
         server.run(sockets=[listener])
 
@@ -116,8 +127,11 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
+    from streamydb.place import Place
 
-    serve(facade, model, KafkaLog(settings, facade), KafkaChanges(settings, facade, model))
+    pipeline = Place(settings.home, settings.database).status
+    log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    serve(facade, model, log, changes, pipeline)
 
 
 def listen(settings: FacadeSettings) -> socket.socket:

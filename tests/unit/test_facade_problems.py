@@ -230,7 +230,7 @@ ENDPOINTS = {
     ("post", "/v1/read"), ("post", "/v1/transactions"), ("get", "/v1/transactions/{id}"),
     ("get", "/v1/changes"), ("get", "/v1/limits"), ("get", "/health/live"),
     ("get", "/health/ready"), ("get", "/metrics"), ("get", "/problems"),
-    ("get", "/problems/{slug}"),
+    ("get", "/problems/{slug}"), ("get", "/v1/stats"), ("get", "/v1/history/{key}"),
 }  # fmt: skip
 
 

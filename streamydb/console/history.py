@@ -1,0 +1,131 @@
+"""`/v1/history`: the versions of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Protocol, TypeAlias, cast
+
+import msgspec
+from litestar import Response, get
+from litestar.params import QueryParameter
+
+from streamydb.errors import StreamyError
+from streamydb.facade import queries as q
+from streamydb.facade.gate import context_of
+from streamydb.facade.openapi import answers
+from streamydb.facade.paths import key_of
+from streamydb.facade.ports import ReadModel
+from streamydb.facade.reads import in_thread
+from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
+
+__all__ = ["KeepsHistory", "Version", "get_history"]
+
+_LIMIT_DEFAULT: Final = 50
+_CHUNK: Final = 16
+_PROBLEMS: Final = (
+    "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
+    "log-unavailable", "read-model-behind", "not-ready",
+)  # fmt: skip
+
+AsLimit: TypeAlias = Annotated[
+    int, QueryParameter(ge=1, le=1_000, description="Most versions in an answer.")
+]
+
+
+class Version(Protocol):
+    """A line of a key's history."""
+
+    @property
+    def version(self) -> int:
+        """The seq of the transaction that wrote it."""
+
+    @property
+    def ts_ms(self) -> int:
+        """Its commit timestamp."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value, canonical JSON; None: it was deleted."""
+
+    @property
+    def txn_id(self) -> str:
+        """The id of the transaction that wrote it."""
+
+
+class KeepsHistory(Protocol):
+    """A snapshot that knows more than the last version of a key."""
+
+    def history(self, key: str, limit: int = 100) -> Sequence[Version]:
+        """Return versions of a key, newest first."""
+
+
+@get("/v1/history/{key:path}", responses=answers(*_PROBLEMS))
+async def get_history(
+    request: AnyRequest,
+    at: q.AsSeq = None,
+    limit: AsLimit = _LIMIT_DEFAULT,
+    consistency: q.AsConsistency = None,
+    min_version: q.AsMinVersion = None,
+) -> Response[bytes]:
+    """List the versions of a key, newest first, as far back as snapshots are kept.
+
+    A version without a value is a deletion. If `more` is true, go on with `at` one less than the
+    last version.
+    """
+    services = services_of(request)
+    key = key_of(context_of(request.scope).name or b"")
+    client_of(request).must_read(key)
+    opened = await services.reader.snapshot(at=at, consistency=consistency, min_version=min_version)
+    with opened as snapshot:
+        seq = snapshot.seq
+    bytes_max = services.settings.answer_bytes_max
+    versions, more = await in_thread(_versions, services.model, key, seq, limit, bytes_max)
+    shown = {"key": key, "seq": seq, "versions": list(map(_shown, versions)), "more": more}
+    return json_response(msgspec.json.encode(shown), headers={"Streamydb-Snapshot": str(seq)})
+
+
+def _versions(
+    model: ReadModel, key: str, at: int, most: int, bytes_max: int
+) -> tuple[list[Version], bool]:
+    """Versions up to seq `at`, newest first, and whether there are more.
+
+    They are read a few at a time, so that large values do not fill the memory before they count;
+    what is behind a seq never changes, so that each part may have a snapshot of its own.
+    """
+    found: list[Version] = []
+    size = 0
+    while True:
+        wanted = min(_CHUNK, most + 1 - len(found))
+        chunk = _part(model, key, at, wanted)
+        for version in chunk:
+            size += len(version.value or b"")
+            if found and (size > bytes_max or len(found) == most):
+                return found, True
+            found.append(version)
+        if len(chunk) < wanted:
+            return found, False
+        at = chunk[-1].version - 1
+
+
+def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[Version]:
+    """Some versions up to seq `at`; none if that is not kept any more."""
+    if at < model.oldest():
+        return ()
+    try:
+        with model.snapshot(at) as snapshot:
+            return cast("KeepsHistory", snapshot).history(key, limit=limit)
+    except StreamyError:
+        if at < model.oldest():  # it was collected meanwhile
+            return ()
+        raise
+
+
+def _shown(version: Version) -> dict[str, Any]:
+    """A version in an answer; its value is a part of the JSON as it is."""
+    return {
+        "version": version.version,
+        "ts_ms": version.ts_ms,
+        "txn_id": version.txn_id,
+        "deleted": version.value is None,
+        "value": None if version.value is None else msgspec.Raw(version.value),
+    }

@@ -1,0 +1,85 @@
+"""What the facade mounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+
+from streamydb.console.history import get_history
+from streamydb.console.sampler import Sampler
+from streamydb.console.static import get_file, get_page
+from streamydb.console.stats import stats_handler
+from streamydb.console.traffic import Kind
+from streamydb.facade.services import Services
+from streamydb.place import PipelineStatus
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Console"]
+
+_SERVED: Final = frozenset({"kv", "read", "transactions", "history"})
+
+
+class Console:
+    """The console of one facade.
+
+    Attributes:
+        opened: handlers for everybody: the page, which holds no data.
+        guarded: handlers for those whom the facade knows.
+    """
+
+    def __init__(
+        self, services: Services, pipeline: Callable[[], PipelineStatus] | None = None
+    ) -> None:
+        """Show `services` and, if it can be seen from here, what the pipeline says of itself."""
+        self._sampler = Sampler(services, pipeline)
+        self.opened: list[HTTPRouteHandler] = [get_page, get_file]
+        self.guarded: list[HTTPRouteHandler] = [get_history, stats_handler(self._sampler)]
+
+    @asynccontextmanager
+    async def lifespan(self, _: Litestar) -> AsyncGenerator[None, None]:
+        """Take no more figures when the application ends."""
+        try:
+            yield
+        finally:
+            await self._sampler.stop()
+
+    def observing(self, app: ASGIApp) -> ASGIApp:
+        """Return `app`, with the time of every answer noted; it stands behind the facade's gate."""
+
+        async def observed(scope: Scope, receive: Receive, send: Send) -> None:
+            kind = _kind(str(scope.get("method", "")), str(scope.get("path", "")))
+            if kind is None:  # the lifespan too: it has no path
+                await app(scope, receive, send)
+                return
+            status = 0
+
+            async def noting(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            began = time.perf_counter()
+            try:
+                await app(scope, receive, noting)
+            finally:
+                seconds = time.perf_counter() - began
+                self._sampler.traffic.record(int(time.time()), kind, status, seconds)
+
+        return observed
+
+
+def _kind(method: str, path: str) -> Kind | None:
+    """Whether a request reads or writes; None for those that are no work of the database."""
+    parts = path.split("/", 3)
+    if len(parts) < 3 or parts[1] != "v1" or parts[2] not in _SERVED:
+        return None
+    writes = method in {"PUT", "DELETE"} or (method == "POST" and parts[2] == "transactions")
+    return "write" if writes else "read"

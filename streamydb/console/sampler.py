@@ -1,0 +1,161 @@
+"""Takes the figures of the console once a second, while somebody looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+
+from streamydb.console.contention import Contention
+from streamydb.console.traffic import Traffic
+from streamydb.errors import StreamyError
+from streamydb.facade.services import Services
+from streamydb.place import PipelineStatus
+
+__all__ = ["WINDOW_S", "Figures", "Sampler"]
+
+WINDOW_S: Final = 300
+"""Seconds of the figures that are kept."""
+
+CONTENTION_S: Final = 60
+_IDLE_S: Final = 15
+_LOOK_S: Final = 0.5
+_GAP_S: Final = 5
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What was true at the end of a second; None: not known."""
+
+    second: int
+    seq: int | None = None
+    transactions_per_s: float | None = None
+    watermark_age_ms: int | None = None
+    log_lag: int | None = None
+    status: PipelineStatus | None = None
+
+
+class Sampler:
+    """The figures of the latest seconds.
+
+    Attributes:
+        services: the facade that is looked at.
+        began: the second since when there are figures.
+        traffic: its requests; noted always.
+        contention: what the change feed tells; noted while somebody looks.
+        figures: the state of database and pipeline; noted while somebody looks.
+    """
+
+    def __init__(
+        self, services: Services, pipeline: Callable[[], PipelineStatus] | None = None
+    ) -> None:
+        """Look at `services` and the pipeline."""
+        self.services = services
+        self.began = int(time.time())
+        self.traffic = Traffic(WINDOW_S)
+        self.contention = Contention(CONTENTION_S)
+        self.figures: deque[Figures] = deque(maxlen=WINDOW_S)
+        self._pipeline = pipeline
+        self._asked = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[Mapping[int, int]] | None = None
+
+    def ask(self) -> None:
+        """Take figures for some seconds from now on."""
+        self._asked = time.monotonic()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Take no more figures."""
+        running = [task for task in (self._task, self._look) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def sample(self, now: float) -> Figures:
+        """Return the figures of the second before the time `now`, and keep them."""
+        ends = await self._ends()
+        known = await asyncio.to_thread(self._status)
+        second = int(now) - 1
+        try:
+            latest = self.services.model.latest()
+        except StreamyError:
+            taken = Figures(second=second, status=known)
+        else:
+            taken = Figures(
+                second=second,
+                seq=latest.seq,
+                transactions_per_s=self._rate(second, latest.seq),
+                watermark_age_ms=max(0, round(1000 * now) - latest.ts_ms) if latest.seq else None,
+                log_lag=None if ends is None else _lag(ends, latest.offsets),
+                status=known,
+            )
+        self.figures.append(taken)
+        return taken
+
+    async def _run(self) -> None:
+        """Take figures at the beginning of every second until nobody has asked for some time."""
+        following = asyncio.create_task(self._follow())
+        try:
+            while time.monotonic() - self._asked < _IDLE_S:
+                await asyncio.sleep(1 - time.time() % 1)
+                await self.sample(time.time())
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def _follow(self) -> None:
+        """Take in the change feed; whatever fails is tried again."""
+        feed = self.services.feed
+        while True:
+            try:
+                await feed.start()
+                async with aclosing(feed.batches(feed.latest, _IDLE_S)) as batches:
+                    async for batch in batches:
+                        if batch is not None:
+                            self.contention.take(int(time.time()), batch)
+            except StreamyError:
+                await asyncio.sleep(1)
+
+    def _status(self) -> PipelineStatus | None:
+        """What the pipeline says of itself; None if nothing of it is to be seen here."""
+        if self._pipeline is None:
+            return None
+        try:
+            status = self._pipeline()
+        except OSError:
+            return None
+        return status if status.updated_ms is not None else None
+
+    async def _ends(self) -> Mapping[int, int] | None:
+        """The ends of the log; None if they are not known soon. One look at a time."""
+        if self._look is None:
+            self._look = asyncio.ensure_future(self._look_at_log())
+        done, _ = await asyncio.wait([self._look], timeout=_LOOK_S)
+        if not done:
+            return None
+        look, self._look = self._look, None
+        return look.result() or None
+
+    async def _look_at_log(self) -> Mapping[int, int]:
+        try:
+            return await self.services.log.ends()
+        except StreamyError:
+            return {}
+
+    def _rate(self, second: int, seq: int) -> float | None:
+        """Transactions per second since the figures before."""
+        before = self.figures[-1] if self.figures else None
+        if before is None or before.seq is None or not 0 < second - before.second <= _GAP_S:
+            return None
+        return max(0.0, round((seq - before.seq) / (second - before.second), 1))
+
+
+def _lag(ends: Mapping[int, int], offsets: Mapping[int, int]) -> int:
+    """Records of the log that the read model does not show yet."""
+    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())

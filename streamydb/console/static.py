@@ -1,0 +1,81 @@
+"""The page's files: read once, sent with an entity tag and a strict security policy."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from litestar import Response, get
+
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.services import AnyRequest, headers_of
+
+__all__ = ["POLICY", "get_file", "get_page"]
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""Only our own files, nothing inline, nobody frames the page, no text becomes markup."""
+
+_PAGE: Final = "index.html"
+_MEDIA_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class _File(NamedTuple):
+    """A file as it is sent."""
+
+    data: bytes
+    media_type: str
+    tag: str
+
+
+@get("/", include_in_schema=False)
+async def get_page(request: AnyRequest) -> Response[bytes]:
+    """Send the page."""
+    return _answer(request, _files()[_PAGE])
+
+
+@get("/console/{name:str}", include_in_schema=False)
+async def get_file(request: AnyRequest) -> Response[bytes]:
+    """Send a file that the page names."""
+    file = _files().get(str(request.path_params["name"]))
+    if file is None:
+        raise ProblemError("no-such-endpoint", "The console has no such file.")
+    return _answer(request, file)
+
+
+def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
+    """A file, or that the client has it; the gate adds `nosniff` to every answer."""
+    headers = {**_HEADERS, "ETag": file.tag}
+    given = headers_of(request).get("if-none-match", "")
+    if file.tag in (tag.strip().removeprefix("W/") for tag in given.split(",")):
+        return Response(b"", status_code=304, headers=headers)
+    return Response(file.data, media_type=file.media_type, headers=headers)
+
+
+@cache
+def _files() -> dict[str, _File]:
+    """All files by name: what is not here is not served."""
+    folder = Path(__file__).parent / "static"
+    return {
+        path.name: _File(data, _MEDIA_TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()}"')
+        for path in folder.iterdir()
+        if path.suffix in _MEDIA_TYPES
+        for data in [path.read_bytes()]
+    }

@@ -1,0 +1,139 @@
+"""`/v1/stats`: the figures that the console draws."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+from litestar import Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+
+from streamydb.console.sampler import WINDOW_S, Figures, Sampler
+from streamydb.errors import StreamyError
+from streamydb.facade.auth import Client
+from streamydb.facade.openapi import answers
+from streamydb.facade.services import AnyRequest, client_of, json_response
+from streamydb.limits import INTEGER_MAX
+
+__all__ = ["stats_handler", "stats_of"]
+
+_HOT_KEYS_SHOWN: Final = 15
+_FRESH_S: Final = 5
+
+AsAfter: TypeAlias = Annotated[
+    int | None,
+    QueryParameter(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms)."),
+]
+
+
+class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One second, by its end; what is left out is not known, or did not happen."""
+
+    t_ms: int
+    requests_per_s: int
+    errors_per_s: int = 0
+    write_p50_ms: float | None = None
+    write_p99_ms: float | None = None
+    read_p50_ms: float | None = None
+    read_p99_ms: float | None = None
+    transactions_per_s: float | None = None
+    watermark_age_ms: int | None = None
+    log_lag: int | None = None
+    batch_ms: float | None = None
+    pipeline_lag: int | None = None
+
+
+def stats_handler(sampler: Sampler) -> HTTPRouteHandler:
+    """Return the handler of `GET /v1/stats`."""
+
+    @get("/v1/stats", responses=answers("unauthorized", "invalid-parameter", "not-ready"))
+    async def get_stats(request: AnyRequest, after_ms: AsAfter = None) -> Response[bytes]:
+        """Show the figures of the last minutes, second by second.
+
+        Requests and latencies are those of this facade. Hot keys and conflict groups are estimated
+        from the changes of the last minute. What is not asked for is not measured: lag, age, keys
+        and groups begin with the first question.
+        """
+        sampler.ask()
+        shown = stats_of(sampler, client_of(request), time.time(), after_ms or 0)
+        return json_response(msgspec.json.encode(shown), headers={"Cache-Control": "no-store"})
+
+    return get_stats
+
+
+def stats_of(sampler: Sampler, client: Client, now: float, after_ms: int) -> dict[str, Any]:
+    """Return what a client is shown at the time `now`."""
+    model = sampler.services.model
+    latest, last = model.latest(), sampler.figures[-1] if sampler.figures else None
+    status = None if last is None else last.status
+    return {
+        "now_ms": int(1000 * now),
+        "window_s": WINDOW_S,
+        "seq": latest.seq,
+        "ts_ms": latest.ts_ms,
+        "oldest": _oldest(sampler),
+        "client": {"name": client.name, "scopes": client.scopes},
+        "pipeline": None if status is None else _pipeline(status.state, status.updated_ms, now),
+        "samples": _samples(sampler, int(now), after_ms),
+        **_contention(sampler, client, int(now)),
+    }
+
+
+def _oldest(sampler: Sampler) -> int | None:
+    try:
+        return sampler.services.model.oldest()
+    except StreamyError:
+        return None
+
+
+def _pipeline(state: str, updated_ms: int | None, now: float) -> dict[str, Any]:
+    age_ms = None if updated_ms is None else max(0, int(1000 * now) - updated_ms)
+    return {"state": state, "status_age_ms": age_ms}
+
+
+def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:
+    """The samples of the window that are complete: up to where figures are, if they are taken."""
+    figures = {taken.second: taken for taken in sampler.figures}
+    newest = max(figures, default=0)
+    last = newest if second - newest <= _FRESH_S else second - 1
+    first = max(second - WINDOW_S, after_ms // 1000, sampler.began)
+    return [_sample(sampler, each, figures.get(each)) for each in range(first, last + 1)]
+
+
+def _sample(sampler: Sampler, second: int, taken: Figures | None) -> _Sample:
+    slot = sampler.traffic.of(second)
+    sample = _Sample(
+        t_ms=1000 * (second + 1),
+        requests_per_s=slot.requests,
+        errors_per_s=slot.errors,
+        write_p50_ms=slot.latency_ms("write", 0.5),
+        write_p99_ms=slot.latency_ms("write", 0.99),
+        read_p50_ms=slot.latency_ms("read", 0.5),
+        read_p99_ms=slot.latency_ms("read", 0.99),
+    )
+    if taken is not None:
+        sample.transactions_per_s = taken.transactions_per_s
+        sample.watermark_age_ms = taken.watermark_age_ms
+        sample.log_lag = taken.log_lag
+        if taken.status is not None:
+            sample.batch_ms = taken.status.batch_ms
+            sample.pipeline_lag = taken.status.lag
+    return sample
+
+
+def _contention(sampler: Sampler, client: Client, second: int) -> dict[str, Any]:
+    """Conflict groups, and those hot keys that the client may read."""
+    contention = sampler.contention
+    contention.forget(second)
+    keys = contention.hot_keys()
+    shown = [(key, writes) for key, writes in keys if client.may_read(key)]
+    return {
+        "contention_s": contention.window_s,
+        "observed": contention.counts(),
+        "groups": [sizes._asdict() for sizes in contention.sizes()],
+        "largest_group": contention.largest(),
+        "hot_keys": [{"key": key, "writes": n} for key, n in shown[:_HOT_KEYS_SHOWN]],
+        "hidden_keys": len(keys) - len(shown),
+    }
