@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamydb.broker import EmbeddedBroker
+    from streamydb.client import connect, connect_async
     from streamydb.errors import ConfigurationError, InvariantViolation, StreamyError
     from streamydb.settings import Settings
 
@@ -26,6 +27,8 @@ __all__ = [
     "Settings",
     "StreamyError",
     "__version__",
+    "connect",
+    "connect_async",
 ]
 
 __version__ = "0.1.0"
@@ -36,6 +39,8 @@ _HOMES = {
     "InvariantViolation": "streamydb.errors",
     "Settings": "streamydb.settings",
     "StreamyError": "streamydb.errors",
+    "connect": "streamydb.client",
+    "connect_async": "streamydb.client",
 }
 
 

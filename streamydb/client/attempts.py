@@ -1,0 +1,229 @@
+"""Arbitrary functions as transactions: reads become version checks, writes become updates.
+
+An attempt reads at one snapshot, so that the function never sees a torn state, and commits only if
+every key that it read has its version still: then the reads hold at the commit's place in the order
+as well (optimistic concurrency control with backward validation, Kung and Robinson 1981). On a
+conflict the function is called again, at a snapshot that includes what it collided with.
+
+A function that wrote nothing needs no commit: all it saw was one state. No check protects a range
+of keys from new ones, so a function may scan or write, not both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from streamydb.client.core import Range, check_key, execute, read, scan_page
+from streamydb.client.errors import ClosedError, UnsafeScanError
+from streamydb.client.problems import (
+    CheckFailedError,
+    ConflictError,
+    SnapshotGoneError,
+    refusal,
+)
+from streamydb.client.requests import (
+    Call,
+    Consistency,
+    Entry,
+    Flow,
+    Freshness,
+    Pause,
+    Stored,
+    perform,
+)
+from streamydb.client.session import Session
+from streamydb.client.transactions import prepare
+from streamydb.errors import NULL_VALUE, ValueRejected
+from streamydb.records import canonical, decode_value
+
+__all__ = ["Attempt", "run"]
+
+_UNSAFE: Final = (
+    "A function under run() scans or writes, not both: no check protects a range from keys that "
+    "others add to it. Read the keys by name, or keep a list of them under a key."
+)
+
+
+class Attempt:
+    """One call of the function: what it has read, and what it wants to write.
+
+    Attributes:
+        seq: the snapshot it reads; None until the first read.
+        lost: whether the snapshot is not kept any more, so that the attempt is void.
+    """
+
+    def __init__(self, session: Session, freshness: Freshness) -> None:
+        """Begin; the first read takes the snapshot."""
+        self.seq: int | None = None
+        self.lost = False
+        self._session = session
+        self._freshness = freshness
+        self._seen: dict[str, Stored | None] = {}
+        self._writes: dict[str, bytes | None] = {}
+        self._scanned = self._ended = False
+
+    def entries(self, keys: Sequence[str]) -> Flow[dict[str, Entry]]:
+        """Return the entries of keys; those of own writes have the version that was read, or 0."""
+        self._check_open()
+        missing = [key for key in keys if key not in self._seen and key not in self._writes]
+        if missing:
+            yield from self._fetch(missing)
+        return {key: self._entry(key) for key in keys}
+
+    def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> Range:
+        """Begin a scan; read its pages with `page`.
+
+        Raises:
+            UnsafeScanError: there are writes.
+        """
+        self._check_open()
+        self._scanned = True
+        self._check_safe()
+        return Range(self._session, prefix, start, end, self._place(), limit)
+
+    def page(self, wanted: Range) -> Flow[list[Stored]]:
+        """Read the next page of a scan."""
+        self._check_open()
+        if self.seq is None:
+            yield from self._fetch([])
+        wanted.freshness = self._place()
+        try:
+            return (yield from scan_page(wanted))
+        except SnapshotGoneError:
+            self.lost = True
+            raise
+
+    def put(self, key: str, value: Any) -> None:
+        """Write a value when the function has ended; reads see it from now on.
+
+        Raises:
+            InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
+            UnsafeScanError: the function has scanned.
+        """
+        try:
+            data = canonical(value)
+        except ValueRejected as fault:
+            raise refusal(fault.code, str(fault)) from None
+        if value is None:
+            raise refusal(NULL_VALUE)
+        self._write(key, data)
+
+    def delete(self, key: str) -> None:
+        """Remove a key when the function has ended; raises as `put`."""
+        self._write(key, None)
+
+    def commit(self) -> Flow[None]:
+        """Commit what was written, if anything was; raises as `execute`."""
+        if not self._writes:
+            return
+        txn = prepare(
+            self._session.new_id(),
+            checks=[
+                {"key": key, "version": 0 if stored is None else stored.version}
+                for key, stored in self._seen.items()
+            ],
+            updates=[
+                {"op": "delete", "key": key}
+                if data is None
+                else {"op": "put", "key": key, "value": decode_value(data)}
+                for key, data in self._writes.items()
+            ],
+        )
+        yield from execute(self._session, txn)
+
+    def end(self) -> None:
+        """Allow nothing more: the function has ended."""
+        self._ended = True
+
+    def _fetch(self, keys: list[str]) -> Flow[None]:
+        """Read keys at the snapshot, which others may have taken meanwhile (as with gather)."""
+        try:
+            reading = yield from read(self._session, keys, self._place())
+            if self.seq is not None and reading.seq != self.seq:
+                reading = yield from read(self._session, keys, self._place())
+        except SnapshotGoneError:
+            self.lost = True
+            raise
+        self.seq = reading.seq
+        self._seen |= reading.entries
+
+    def _place(self) -> Freshness:
+        return self._freshness if self.seq is None else Freshness(at=self.seq)
+
+    def _entry(self, key: str) -> Entry:
+        stored = self._seen.get(key)
+        if key in self._writes:
+            data = self._writes[key]
+            value = None if data is None else decode_value(data)
+            return Entry(key, value, 0 if stored is None else stored.version, 0)
+        return Entry(key, None, 0, 0) if stored is None else stored.entry()
+
+    def _write(self, key: str, data: bytes | None) -> None:
+        self._check_open()
+        check_key(key)
+        self._writes[key] = data
+        self._check_safe()
+
+    def _check_safe(self) -> None:
+        if self._scanned and self._writes:
+            raise UnsafeScanError(_UNSAFE)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ClosedError("The function under run() has ended: use its view only within it.")
+
+
+def run(session: Session, consistency: Consistency | None, conflicts_max: int | None) -> Flow[Any]:
+    """Call the function, by `Call`, until it commits; return what it returned.
+
+    Raises:
+        ConflictError: there were too many conflicts.
+    """
+    most = session.options.conflicts_max if conflicts_max is None else conflicts_max
+    retry = session.retry()
+    freshness = session.freshness(consistency)
+    conflict: CheckFailedError | None = None
+    for number in range(1, most + 1):
+        attempt = Attempt(session, freshness)
+        try:
+            value = yield from _call(attempt)
+        except Exception:
+            if not attempt.lost:
+                raise
+        else:
+            if not attempt.lost:
+                conflict = yield from _commit(attempt)
+                if conflict is None:
+                    return value
+                freshness = session.floor(session.seq)
+        finally:
+            attempt.end()
+        if number < most:
+            yield from perform(Pause(retry.pause_s()))
+    raise _given_up(most, conflict)
+
+
+def _call(attempt: Attempt) -> Flow[Any]:
+    answer: Any = yield Call(attempt)
+    return answer
+
+
+def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
+    """Commit; return the conflict that was met, whose seq the session has seen."""
+    try:
+        yield from attempt.commit()
+    except CheckFailedError as error:
+        return error
+    return None
+
+
+def _given_up(calls: int, conflict: CheckFailedError | None) -> ConflictError:
+    failed = () if conflict is None else conflict.failed
+    members = {} if conflict is None else conflict.members
+    return ConflictError(
+        f"The function met a conflict in each of {calls} calls; nothing was written. Let it do "
+        "less, or allow more calls (conflicts_max).",
+        members=members,
+        failed=failed,
+    )

@@ -1,0 +1,396 @@
+"""The client for threads: a driver that blocks, and the methods around the flows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from streamydb.client import core
+from streamydb.client.attempts import Attempt, run
+from streamydb.client.errors import ClosedError, OutcomeUnknownError
+from streamydb.client.requests import (
+    Call,
+    Change,
+    Consistency,
+    Entry,
+    Flow,
+    Open,
+    Pause,
+    Receive,
+    Request,
+)
+from streamydb.client.session import Session
+from streamydb.client.snapshots import Snapshot
+from streamydb.client.transactions import Builder, Committed, Prepared, prepare
+from streamydb.client.transports import Stream, Transport
+from streamydb.client.watching import Watching
+
+__all__ = ["Atomic", "Client", "View", "Watch"]
+
+_T = TypeVar("_T")
+_Perform = Callable[[Request[Any]], Any]
+
+
+def _drive(flow: Flow[_T], perform: _Perform) -> _T:
+    """Run a flow to its end."""
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = perform(request)
+            except Exception as error:  # noqa: BLE001 - the flow decides what it means
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    finally:
+        flow.close()
+
+
+class Client:
+    """A connection to a database, for any number of threads; `streamydb.connect` makes it.
+
+    Attributes:
+        session: what it remembers; `session.seq` is the highest seq it has seen.
+    """
+
+    def __init__(
+        self, transport: Transport, session: Session, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Speak through `transport`, pause by `sleep`."""
+        self.session = session
+        self._transport = transport
+        self._sleep = sleep
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._closed = True
+        self._transport.close()
+
+    def get(
+        self,
+        key: str,
+        default: Any = None,
+        *,
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Return the value of a key, `default` if it is absent.
+
+        Args:
+            key: the key.
+            default: what an absent key gives.
+            at: the seq whose state to show, instead of a fresh one.
+            consistency: strong, session or snapshot; by default the client's.
+            timeout_s: how long to try; by default the client's.
+        """
+        found = self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
+        return found.value if found.exists else default
+
+    def entry(
+        self,
+        key: str,
+        *,
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Entry:
+        """Return the value of a key with its version; see `get`."""
+        return self.read([key], at=at, consistency=consistency, timeout_s=timeout_s).entries[key]
+
+    def read(
+        self,
+        keys: Iterable[str],
+        *,
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Snapshot:
+        """Read keys at one snapshot; see `get`."""
+        freshness = self.session.freshness(consistency, at)
+        return Snapshot(self._run(core.read(self.session, list(keys), freshness, timeout_s)))
+
+    def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[Entry]:
+        """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes.
+
+        Args:
+            prefix: only keys that begin with it.
+            start: only keys from it on.
+            end: only keys before it.
+            limit: most entries; by default all.
+            at: as for `get`.
+            consistency: as for `get`.
+            timeout_s: how long to try for each page.
+        """
+        freshness = self.session.freshness(consistency, at)
+        wanted = core.Range(self.session, prefix, start, end, freshness, limit)
+        while page := self._run(core.scan_page(wanted, timeout_s)):
+            yield from (stored.entry() for stored in page)
+
+    def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
+        """Store a value; raises as `transaction`."""
+        return self.atomic().put(key, value).commit(timeout_s=timeout_s)
+
+    def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
+        """Remove a key, if it is there; raises as `transaction`."""
+        return self.atomic().delete(key).commit(timeout_s=timeout_s)
+
+    def atomic(self) -> Atomic:
+        """Begin a transaction that is put together call by call, then committed."""
+        return Atomic(self, self.session.new_id())
+
+    def transaction(
+        self,
+        *,
+        asserts: Mapping[str, Any] | None = None,
+        checks: Iterable[Mapping[str, Any]] = (),
+        reads: Iterable[str] = (),
+        updates: Iterable[Mapping[str, Any]] = (),
+        txn_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Committed:
+        """Execute a transaction given as in docs/semantics.md.
+
+        Raises:
+            AbortedError: it was executed and wrote nothing; `failed` says why.
+            OutcomeUnknownError: no verdict came in time.
+            ClientError: it is not in the log.
+        """
+        named = self.session.new_id() if txn_id is None else txn_id
+        txn = prepare(named, asserts=asserts, checks=checks, reads=reads, updates=updates)
+        return self.send(txn, timeout_s=timeout_s)
+
+    def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
+        """Send a prepared transaction; however often that is done, it is executed once."""
+        try:
+            return self._run(core.execute(self.session, txn, timeout_s))
+        except OutcomeUnknownError as error:
+            raise self._answerable(error, txn) from error.__cause__
+
+    def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
+        """Look for the verdict of a transaction that was sent before.
+
+        Raises:
+            AbortedError: it was executed and wrote nothing.
+            TransactionUnknownError: none was found.
+            OutcomeUnknownError: it did not come in time.
+        """
+        return self._ask(Prepared(txn_id, b""), timeout_s)
+
+    def run(
+        self,
+        function: Callable[[View], _T],
+        *,
+        consistency: Consistency | None = None,
+        conflicts_max: int | None = None,
+    ) -> _T:
+        """Execute a function as a transaction and return what it returns.
+
+        It may be called several times, so it must have no effect but by its view. Without writes,
+        it is a read-only transaction at its snapshot, and nothing is sent to the log.
+
+        Args:
+            function: reads and writes through the view that it is given.
+            consistency: of the first snapshot; strong makes read-only functions strictly
+                serializable too.
+            conflicts_max: how often it is called at most.
+
+        Raises:
+            ConflictError: it was called so often in vain.
+            OutcomeUnknownError: no verdict came in time; its writes may be committed or not.
+        """
+        flow = run(self.session, consistency, conflicts_max)
+        try:
+            value: _T = _drive(flow, lambda request: self._perform_run(request, function))
+        except OutcomeUnknownError as error:
+            raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
+        return value
+
+    def watch(self, prefix: str = "", *, since: int | None = None) -> Watch:
+        """Follow the changes of keys with a prefix, in their order, without an end.
+
+        Args:
+            prefix: only keys that begin with it.
+            since: begin after this seq; by default now: when the watch is entered with `with`, or
+                else when the first change is asked for.
+        """
+        return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
+
+    def _run(self, flow: Flow[_T]) -> _T:
+        return _drive(flow, self._perform)
+
+    def _perform(self, request: Request[Any]) -> Any:
+        """Perform a request of a flow."""
+        if self._closed:
+            raise ClosedError("The client is closed.")
+        if isinstance(request, Pause):
+            return self._sleep(request.seconds)
+        return self._transport.send(request)
+
+    def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:
+        if isinstance(request, Call):
+            return function(View(self._perform, request.attempt))
+        return self._perform(request)
+
+    def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
+        try:
+            return self._run(core.ask(self.session, txn, timeout_s))
+        except OutcomeUnknownError as error:
+            raise self._answerable(error, txn) from error.__cause__
+
+    def _answerable(self, error: OutcomeUnknownError, txn: Prepared) -> OutcomeUnknownError:
+        """Let the error ask later."""
+        error.ask = lambda: self._ask(txn)
+        error.send_again = lambda: self.send(txn)
+        return error
+
+
+class Atomic(Builder):
+    """A transaction that is put together call by call, then committed.
+
+    client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
+    """
+
+    def __init__(self, client: Client, txn_id: str) -> None:
+        """Begin empty."""
+        super().__init__(txn_id)
+        self._client = client
+
+    def commit(self, *, timeout_s: float | None = None) -> Committed:
+        """Execute it; raises as `Client.transaction`."""
+        return self._client.send(self.prepare(), timeout_s=timeout_s)
+
+
+class View:
+    """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
+
+    def __init__(self, perform: _Perform, attempt: Attempt) -> None:
+        """Show an attempt."""
+        self._perform = perform
+        self._attempt = attempt
+
+    @property
+    def seq(self) -> int | None:
+        """The seq of the snapshot; None before the first read."""
+        return self._attempt.seq
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, own writes included; `default` if it is absent."""
+        value = self.read([key])[key]
+        return default if value is None else value
+
+    def read(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values of keys in one request; None for those that are absent."""
+        found = _drive(self._attempt.entries(list(keys)), self._perform)
+        return {key: entry.value for key, entry in found.items()}
+
+    def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Entry]:
+        """Yield the entries of a range; a function that scans cannot write.
+
+        Raises:
+            UnsafeScanError: it has written.
+        """
+        wanted = self._attempt.scan(prefix, start, end, limit)
+        while page := _drive(self._attempt.page(wanted), self._perform):
+            yield from (stored.entry() for stored in page)
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value when the function has ended.
+
+        Raises:
+            UnsafeScanError: the function has scanned.
+        """
+        self._attempt.put(key, value)
+
+    def delete(self, key: str) -> None:
+        """Remove a key when the function has ended; raises as `put`."""
+        self._attempt.delete(key)
+
+
+class Watch:
+    """The changes, as an iterator that connects again by itself; close it, or use `with`."""
+
+    def __init__(self, perform: _Perform, transport: Transport, watching: Watching) -> None:
+        """Nothing is opened yet."""
+        self._others = perform
+        self._transport = transport
+        self._watching = watching
+        self._stream: Stream | None = None
+
+    @property
+    def seq(self) -> int | None:
+        """All changes up to it have been given; `watch(since=...)` goes on after it."""
+        return self._watching.seq
+
+    def __enter__(self) -> Self:
+        """Begin now."""
+        _drive(self._watching.start(), self._perform)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __iter__(self) -> Self:
+        """Return the watch itself."""
+        return self
+
+    def __next__(self) -> Change:
+        """Wait for the next change."""
+        return _drive(self._watching.next(), self._perform)
+
+    def close(self) -> None:
+        """Close the stream."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _perform(self, request: Request[Any]) -> Any:
+        if isinstance(request, Open):
+            self.close()
+            self._stream = self._transport.open(request)
+            return None
+        if isinstance(request, Receive) and self._stream is not None:
+            return self._stream.receive()
+        return self._others(request)

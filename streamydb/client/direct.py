@@ -1,0 +1,228 @@
+"""The direct transport: the log, the results and the changes on Kafka, reads from a local folder.
+
+It does in the client's process what a facade does for its requests, with the same parts: `Reader`
+(strong reads wait until the read model has passed the ends of the log), `Writer` (append, verdict,
+search of old verdicts) and `Feed` (the changes in the order of their transactions). They are given
+by ports, so that a database in memory can stand behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from streamydb.client.errors import ConnectionLostError, RequestError
+from streamydb.client.problems import problem
+from streamydb.client.requests import (
+    Alive,
+    Ask,
+    Event,
+    Freshness,
+    Open,
+    Outcome,
+    Page,
+    Pending,
+    Progress,
+    Read,
+    Reading,
+    Request,
+    Scan,
+    Send,
+    Stored,
+)
+from streamydb.client.watching import decode_event
+from streamydb.errors import StreamyError
+from streamydb.facade.auth import Tokens
+from streamydb.facade.headers import Preference
+from streamydb.facade.ports import (
+    Batch,
+    ChangeSource,
+    Entry,
+    LogUnavailableError,
+    Position,
+    ReadModel,
+    Snapshot,
+    TransactionLog,
+)
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.services import make_services
+from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.writes import Pending as PendingWrite
+
+__all__ = ["DirectStream", "DirectTransport"]
+
+_RETRY_AFTER_S: Final = 0.1
+
+
+class DirectTransport:
+    """Performs requests on the parts of a database; see `AsyncTransport`.
+
+    Args:
+        model: what is read.
+        log: what is written; started at the first request that is not of the read model alone.
+        changes: the change feed.
+        settings: bounds of time and memory.
+        on_close: called at the end.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        log: TransactionLog,
+        changes: ChangeSource,
+        settings: FacadeSettings | None = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Connect at the first request."""
+        settings = FacadeSettings() if settings is None else settings
+        self._services = make_services(model, log, changes, settings, Tokens())
+        self._on_close = on_close
+        self._starting: asyncio.Lock | None = None
+        self._started = False
+
+    async def send(self, request: Request[Any]) -> Any:
+        """Perform a request."""
+        with _translated():
+            if not _is_local(request):
+                await self._start()
+            if isinstance(request, Read):
+                return await self._read(request)
+            if isinstance(request, Scan):
+                return await self._scan(request)
+            if isinstance(request, Send):
+                return await self._send(request)
+            if isinstance(request, Ask):
+                return await self._ask(request)
+        raise TypeError(f"{type(request).__name__} is not for a transport")
+
+    async def open(self, request: Open) -> DirectStream:
+        """Open a stream of changes."""
+        with _translated():
+            await self._start()
+            feed = self._services.feed
+            await feed.start()
+            feed.admit(request.since)
+            pause_s = self._services.settings.heartbeat_s
+            return DirectStream(feed.batches(request.since, pause_s), request.prefix)
+
+    async def close(self) -> None:
+        """End; what was appended is in the log before."""
+        if self._started:
+            self._started = False
+            await self._services.changes.stop()
+            await self._services.log.stop()
+        self._on_close()
+
+    async def _start(self) -> None:
+        """Connect, once."""
+        if self._started:
+            return
+        self._starting = self._starting or asyncio.Lock()
+        async with self._starting:
+            if not self._started:
+                await self._services.log.start()
+                self._started = True
+
+    async def _snapshot(self, wanted: Freshness) -> Snapshot:
+        return await self._services.reader.snapshot(
+            at=wanted.at, consistency=wanted.consistency, min_version=wanted.min_version
+        )
+
+    async def _read(self, request: Read) -> Reading:
+        with await self._snapshot(request.freshness) as snapshot:
+            found = snapshot.get_many(request.keys)
+            pairs = zip(request.keys, found, strict=True)
+            entries = {key: None if e is None else _stored(e) for key, e in pairs}
+            return Reading(snapshot.seq, entries)
+
+    async def _scan(self, request: Scan) -> Page:
+        with await self._snapshot(request.freshness) as snapshot:
+            found = snapshot.scan(
+                prefix=request.prefix,
+                start=request.start,
+                end=request.end,
+                after=request.cursor,
+                limit=request.limit + 1,
+            )
+            entries = [_stored(entry) for entry in found[: request.limit]]
+            cursor = entries[-1].key if len(found) > request.limit else None
+            return Page(snapshot.seq, entries, cursor)
+
+    async def _send(self, request: Send) -> Outcome:
+        writer = self._services.writer
+        pending = await writer.append(request.id, request.payload)
+        result = await writer.verdict(pending, Preference(False, request.timeout_s))
+        return _pending(pending) if result is None else result
+
+    async def _ask(self, request: Ask) -> Outcome:
+        position = None
+        if request.position is not None:
+            partition, _, offset = request.position.partition(":")
+            position = Position(int(partition), int(offset))
+        wanted = Preference(False, request.timeout_s)
+        found = await self._services.writer.ask(request.id, position, wanted)
+        return _pending(found) if isinstance(found, PendingWrite) else found
+
+
+class DirectStream:
+    """A stream of changes; see `AsyncStream`."""
+
+    def __init__(self, batches: AsyncGenerator[Batch | None, None], prefix: str) -> None:
+        """Give the changes in `batches` of keys with a prefix."""
+        self._batches = batches
+        self._prefix = prefix
+
+    async def receive(self) -> list[Event]:
+        """Wait for the next batch."""
+        with _translated():
+            batch = await anext(self._batches, _ENDED)
+        if isinstance(batch, str):
+            raise ConnectionLostError(batch)
+        if batch is None:
+            return [Alive()]
+        wanted = [event for event in batch.changes if event.key.startswith(self._prefix)]
+        return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
+
+    async def close(self) -> None:
+        """End it."""
+        await self._batches.aclose()
+
+
+_ENDED: Final = "The stream of changes has ended."
+
+
+def _is_local(request: Request[Any]) -> bool:
+    """Whether a request needs the read model only: it works while Kafka does not."""
+    return isinstance(request, Read | Scan) and request.freshness.consistency != "strong"
+
+
+def _stored(entry: Entry) -> Stored:
+    return Stored(entry.key, entry.value, entry.version, entry.ts_ms)
+
+
+def _pending(pending: PendingWrite) -> Pending:
+    at = pending.position
+    return Pending(None if at is None else f"{at.partition}:{at.offset}")
+
+
+@contextmanager
+def _translated() -> Generator[None, None, None]:
+    """Raise what a facade would have answered."""
+    try:
+        yield
+    except ProblemError as error:
+        raise _problem(error) from error
+    except LogUnavailableError as error:
+        raise problem("log-unavailable", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
+    except RequestError:
+        raise
+    except StreamyError as error:
+        raise problem("not-ready", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
+
+
+def _problem(error: ProblemError) -> RequestError:
+    kind = error.problem
+    retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
+    return problem(kind.slug, kind.status, error.detail, retry_after_s, error.members)

@@ -1,0 +1,134 @@
+"""What the client raises: `ClientError`, and below it one class for each way to fail.
+
+`ClientError`
+- `NotConnectedError`, `ConnectionLostError`, `UnexpectedAnswerError`, `ClosedError`: the connection
+- `OutcomeUnknownError`: a transaction may be in the log, and its verdict did not come in time
+- `UnsafeScanError`: a function under `run` scanned and wrote
+- `RequestError`: the facade said no (`problems`, one class for each problem type); among them
+  `AbortedError`, one class below it for each reason code, `CheckFailedError` for one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from streamydb.errors import StreamyError
+
+__all__ = [
+    "ClientError",
+    "ClosedError",
+    "ConnectionLostError",
+    "NotConnectedError",
+    "OutcomeUnknownError",
+    "RequestError",
+    "UnexpectedAnswerError",
+    "UnsafeScanError",
+]
+
+
+class ClientError(StreamyError):
+    """Base of all that the client raises.
+
+    Attributes:
+        retriable: the same request may succeed a moment later; the client has tried that already.
+        uncertain: a transaction that was sent may have been appended nevertheless.
+        retry_after_s: how long the other side asks to be left alone.
+    """
+
+    retriable: bool = False
+    uncertain: ClassVar[bool] = False
+    retry_after_s: float = 0
+
+
+class ClosedError(ClientError):
+    """The client, or the view of a function that has ended, is used no more."""
+
+
+class NotConnectedError(ClientError):
+    """No connection could be made; nothing was sent."""
+
+    def __init__(self, detail: str, *, retriable: bool = True) -> None:
+        """Say why; without a chance that it passes, do not try again."""
+        super().__init__(detail)
+        self.retriable = retriable
+
+
+class ConnectionLostError(ClientError):
+    """The connection broke, or no answer came in time."""
+
+    retriable = True
+    uncertain = True
+
+
+class UnexpectedAnswerError(ClientError):
+    """The answer is not one that a facade gives, as of a proxy in between.
+
+    Attributes:
+        status: its HTTP status.
+    """
+
+    uncertain = True
+
+    def __init__(self, detail: str, status: int) -> None:
+        """Keep the status beside the message."""
+        super().__init__(detail)
+        self.status = status
+        self.retriable = status >= 500
+
+
+class UnsafeScanError(ClientError):
+    """A function under `run` scanned and wrote: no check protects a range from new keys."""
+
+
+class OutcomeUnknownError(ClientError):
+    """A transaction may be in the log, and its verdict did not come in time.
+
+    Attributes:
+        id: its id.
+        payload: its bytes.
+        ask: looks for the verdict again: returns a `Committed` or raises, as the first call would
+            have. With an `AsyncClient`, await what it returns.
+        send_again: sends the same bytes again, which has the effect of sending them once, and
+            returns or raises the same. Await it likewise.
+    """
+
+    uncertain = True
+    ask: Callable[[], Any]
+    send_again: Callable[[], Any]
+
+    def __init__(self, txn_id: str, payload: bytes) -> None:
+        """Name the transaction."""
+        super().__init__(
+            f"the verdict of transaction {txn_id} did not come in time: it may be committed or "
+            "aborted later, or never have been appended; ask again, or send the same bytes again"
+        )
+        self.id = txn_id
+        self.payload = payload
+
+
+class RequestError(ClientError):
+    """The request was refused: a problem of the facade, of a type that has no class of its own.
+
+    Attributes:
+        slug: the problem type (`/problems/<slug>` of a facade describes it).
+        status: the HTTP status.
+        detail: what happened and what to do.
+        code: the reason code of the verdict, if there is one.
+        id: the transaction's id, if there is one.
+        members: all further members of the answer.
+    """
+
+    slug: str = ""
+    status: int = 0
+
+    def __init__(
+        self, detail: str, *, retry_after_s: float = 0, members: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep the members of the problem beside its detail."""
+        self.members = dict(members or {})
+        self.code: str | None = self.members.get("code")
+        super().__init__(f"{self.code or self.slug or self.status}: {detail}")
+        self.detail = detail
+        self.id: str | None = self.members.get("id")
+        self.retry_after_s = retry_after_s

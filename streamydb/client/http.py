@@ -1,0 +1,202 @@
+"""Requests and answers of the facade's HTTP interface, as data: what is sent, what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+
+from streamydb.client.errors import ClientError, UnexpectedAnswerError
+from streamydb.client.requests import (
+    Ask,
+    Freshness,
+    Open,
+    Page,
+    Pending,
+    Read,
+    Reading,
+    Request,
+    Scan,
+    Send,
+    Stored,
+)
+from streamydb.client.sse import problem_of
+from streamydb.errors import RecordError
+from streamydb.records import Result, decode_result
+
+__all__ = ["HttpAnswer", "HttpRequest", "decode", "encode", "encode_open", "raise_for_status"]
+
+_JSON: Final = {"Content-Type": "application/json"}
+_PROBLEM: Final = "application/problem+json"
+
+_MARGIN_S: Final = 5.0
+"""How long an answer may be late before the connection counts as dead."""
+
+_SILENCE_S: Final = 60.0
+"""How long an event stream may be silent; a facade sends a heartbeat every 15 s."""
+
+
+class HttpRequest(NamedTuple):
+    """A request as it is sent; `timeout_s` is how long the other side may be silent."""
+
+    method: str
+    path: str
+    params: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    timeout_s: float
+
+
+class HttpAnswer(NamedTuple):
+    """An answer as it came; the names of the headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Entry(msgspec.Struct):
+    key: str
+    value: msgspec.Raw
+    version: int
+    ts_ms: int
+
+    def stored(self) -> Stored:
+        return Stored(self.key, bytes(self.value), self.version, self.ts_ms)
+
+
+class _Reading(msgspec.Struct):
+    seq: int
+    entries: dict[str, _Entry | None]
+
+
+class _Page(msgspec.Struct):
+    seq: int
+    entries: list[_Entry]
+    cursor: str | None = None
+
+
+_decode_reading = msgspec.json.Decoder(_Reading).decode
+_decode_page = msgspec.json.Decoder(_Page).decode
+
+
+def encode(request: Request[Any]) -> HttpRequest:
+    """Return the HTTP request of a request of the core."""
+    if isinstance(request, Read):
+        body = msgspec.json.encode({"keys": request.keys, **_freshness(request.freshness)})
+        return _made("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
+    if isinstance(request, Scan):
+        return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
+    if isinstance(request, Send):
+        headers = {**_JSON, **_prefer(request.timeout_s)}
+        path, body = "/v1/transactions", request.payload
+        return _made("POST", path, request.timeout_s, headers=headers, body=body)
+    if isinstance(request, Ask):
+        path = "/v1/transactions/" + quote(request.id, safe="").replace(".", "%2E")
+        params = {} if request.position is None else {"record": request.position}
+        headers = _prefer(request.timeout_s)
+        return _made("GET", path, request.timeout_s, params=params, headers=headers)
+    raise TypeError(f"{type(request).__name__} is not for a transport")
+
+
+def encode_open(request: Open) -> HttpRequest:
+    """Return the HTTP request of an event stream."""
+    params = {"prefix": request.prefix} if request.prefix else {}
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
+    return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
+
+
+def decode(request: Request[Any], answer: HttpAnswer) -> Any:
+    """Return what an answer says.
+
+    Raises:
+        ClientError: the request was refused, or the answer makes no sense.
+    """
+    raise_for_status(answer)
+    try:
+        if isinstance(request, Read):
+            return _reading(_decode_reading(answer.body))
+        if isinstance(request, Scan):
+            page = _decode_page(answer.body)
+            return Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
+        return _outcome(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecordError) as fault:
+        raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
+
+
+def raise_for_status(answer: HttpAnswer) -> None:
+    """Raise what a failed request's answer stands for.
+
+    Raises:
+        ClientError: it is no success.
+    """
+    if 200 <= answer.status < 300:
+        return
+    raise _fault(answer)
+
+
+def _made(
+    method: str,
+    path: str,
+    timeout_s: float,
+    *,
+    params: dict[str, str] | None = None,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> HttpRequest:
+    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + _MARGIN_S)
+
+
+def _fault(answer: HttpAnswer) -> Exception:
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip()
+    if kind == _PROBLEM:
+        try:
+            return problem_of(answer.body, _retry_after(answer))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+    error: ClientError = UnexpectedAnswerError(
+        f"Status {answer.status} and no problem document: is this the address of a facade?",
+        answer.status,
+    )
+    error.retry_after_s = _retry_after(answer)
+    return error
+
+
+def _reading(found: _Reading) -> Reading:
+    entries = found.entries.items()
+    return Reading(found.seq, {k: None if e is None else e.stored() for k, e in entries})
+
+
+def _outcome(answer: HttpAnswer) -> Result | Pending:
+    """A verdict, or the place where to ask for it."""
+    if answer.status != 202:
+        return decode_result(answer.body)
+    query = parse_qs(urlsplit(answer.headers.get("location", "")).query)
+    return Pending(query.get("record", [None])[0])
+
+
+def _freshness(wanted: Freshness) -> dict[str, Any]:
+    named = {
+        "at": wanted.at, "consistency": wanted.consistency, "min_version": wanted.min_version,
+    }  # fmt: skip
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _range(request: Scan) -> dict[str, str]:
+    """The parameters of a page; a cursor has those of the first one in it."""
+    if request.cursor is not None:
+        return {"limit": str(request.limit), "cursor": request.cursor}
+    bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
+    given = {**bounds, **_freshness(request.freshness), "limit": request.limit}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _prefer(timeout_s: float) -> dict[str, str]:
+    return {"Prefer": f"wait={int(min(timeout_s, 1e6))}"}
+
+
+def _retry_after(answer: HttpAnswer) -> float:
+    given = answer.headers.get("retry-after", "")
+    return float(given) if given.isascii() and given.isdigit() else 0.0

@@ -1,0 +1,105 @@
+"""An event loop in a thread of its own, for blocking callers of coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from streamydb.client.errors import ClosedError
+from streamydb.client.requests import Event, Open, Request
+from streamydb.client.transports import AsyncStream, AsyncTransport
+
+__all__ = ["BlockingStream", "BlockingTransport", "Portal"]
+
+_T = TypeVar("_T")
+
+
+class Portal:
+    """Runs coroutines in a loop that others need not know of; close it."""
+
+    def __init__(self) -> None:
+        """Start the thread."""
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="streamydb-client", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine and wait for its result; an interrupt cancels it.
+
+        Raises:
+            ClosedError: the portal is closed.
+        """
+        if self.loop.is_closed():
+            coroutine.close()
+            raise ClosedError("The client is closed.")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what is under way and end the thread; a second time does nothing."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+    def _run(self) -> None:
+        self.loop.run_forever()
+        self.loop.run_until_complete(_cancel_others())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+
+async def _cancel_others() -> None:
+    """Cancel all tasks but this one, and wait for their ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class BlockingTransport:
+    """Makes a transport for coroutines one for threads."""
+
+    def __init__(self, portal: Portal, inner: AsyncTransport, *, owner: bool = True) -> None:
+        """Run `inner` in a portal, which ends with it if it is the `owner`."""
+        self._portal = portal
+        self._inner = inner
+        self._owner = owner
+
+    def send(self, request: Request[Any]) -> Any:
+        """Perform a request."""
+        return self._portal.call(self._inner.send(request))
+
+    def open(self, request: Open) -> BlockingStream:
+        """Open a stream of changes."""
+        return BlockingStream(self._portal, self._portal.call(self._inner.open(request)))
+
+    def close(self) -> None:
+        """End."""
+        if not self._portal.loop.is_closed():
+            self._portal.call(self._inner.close())
+            if self._owner:
+                self._portal.close()
+
+
+class BlockingStream:
+    """Makes a stream for coroutines one for threads."""
+
+    def __init__(self, portal: Portal, inner: AsyncStream) -> None:
+        """Run `inner` in a portal."""
+        self._portal = portal
+        self._inner = inner
+
+    def receive(self) -> list[Event]:
+        """Wait for events."""
+        return self._portal.call(self._inner.receive())
+
+    def close(self) -> None:
+        """End it."""
+        if not self._portal.loop.is_closed():
+            self._portal.call(self._inner.close())

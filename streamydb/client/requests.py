@@ -1,0 +1,237 @@
+"""What the core asks of a transport, and what it is given: plain data, no I/O.
+
+A *flow* is a generator that yields requests, is sent their answers (or has their errors thrown into
+it), and returns a result. A driver performs the requests; whether it blocks or awaits is its own
+affair, as with the authentication flows of httpx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from streamydb.records import Result, decode_value
+
+__all__ = [
+    "Alive",
+    "Ask",
+    "Call",
+    "Change",
+    "Consistency",
+    "Entry",
+    "Event",
+    "Flow",
+    "Freshness",
+    "Open",
+    "Outcome",
+    "Page",
+    "Pause",
+    "Pending",
+    "Progress",
+    "Read",
+    "Reading",
+    "Receive",
+    "Request",
+    "Scan",
+    "Send",
+    "Stored",
+    "perform",
+]
+
+R = TypeVar("R")
+_A = TypeVar("_A")
+
+Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Which state a read shows: the one `at` a seq, or one that is new enough."""
+
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key at a snapshot.
+
+    Attributes:
+        key: the key.
+        value: its value; None if it is absent.
+        version: the seq of the transaction that wrote it; 0 if it is absent.
+        ts_ms: the commit timestamp of that transaction.
+    """
+
+    key: str
+    value: Any
+    version: int
+    ts_ms: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key is there."""
+        return self.version > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A key that is there, its value as canonical JSON."""
+
+    key: str
+    data: bytes
+    version: int
+    ts_ms: int
+
+    def entry(self) -> Entry:
+        """Return the entry with its value decoded, anew at each call."""
+        return Entry(self.key, decode_value(self.data), self.version, self.ts_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The answer to `Read`; None for keys that are absent."""
+
+    seq: int
+    entries: dict[str, Stored | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer to `Scan`; the cursor, opaque, tells where to go on."""
+
+    seq: int
+    entries: list[Stored]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The answer to `Send` and `Ask` while there is no verdict; `position` is partition:offset."""
+
+    position: str | None
+
+
+Outcome: TypeAlias = Result | Pending
+
+
+class Request(Generic[R]):
+    """Something that a driver performs; R is its answer."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Request[Reading]):
+    """Read keys at one snapshot."""
+
+    keys: tuple[str, ...]
+    freshness: Freshness
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Request[Page]):
+    """Read a page of a range of keys; with a cursor, `freshness` has the seq of the page before."""
+
+    prefix: str
+    start: str | None
+    end: str | None
+    limit: int
+    cursor: str | None
+    freshness: Freshness
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Request[Outcome]):
+    """Append a transaction and wait for its verdict."""
+
+    id: str
+    payload: bytes
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Request[Outcome]):
+    """Look for the verdict of a transaction that was sent before."""
+
+    id: str
+    position: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Request[None]):
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Request[_A]):
+    """Call the function under `run` with a view of an attempt."""
+
+    attempt: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Request[None]):
+    """Open a stream of the changes after a seq; the one that was open is closed."""
+
+    since: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Request["list[Event]"]):
+    """Wait for events of the open stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write of a committed transaction.
+
+    Attributes:
+        key: the key that was written.
+        op: c (created), u (updated) or d (deleted).
+        before: its value before; None if it was absent.
+        value: its value after; None if it was deleted.
+        seq: the transaction, and the key's version from then on.
+        number: which of the transaction's changes it is, from 1.
+        ts_ms: the transaction's commit timestamp.
+        txn_id: the transaction's id.
+    """
+
+    key: str
+    op: Literal["c", "u", "d"]
+    before: Any
+    value: Any
+    seq: int
+    number: int
+    ts_ms: int
+    txn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All changes up to a seq have been given."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Nothing has happened, and the connection works."""
+
+
+Event: TypeAlias = Change | Progress | Alive
+Flow: TypeAlias = Generator[Request[Any], Any, _A]
+
+
+def perform(request: Request[R]) -> Generator[Request[R], R, R]:
+    """Yield one request and return its answer, with its type."""
+    answer: R = yield request
+    return answer

@@ -1,0 +1,146 @@
+"""What a client remembers between calls, and how it tries again."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamydb.client.errors import ClientError
+from streamydb.client.problems import InvalidParameterError
+from streamydb.client.requests import Consistency, Freshness, Pause
+
+__all__ = ["Options", "Retry", "Session", "new_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a client behaves unless a call says otherwise.
+
+    Attributes:
+        consistency: which state reads show.
+        timeout_s: how long a call tries; it may last 5 s longer when nothing answers.
+        attempts_max: how often a request is sent that fails for reasons that may pass.
+        conflicts_max: how often a function under `run` is called.
+        backoff_s: mean of the first pause, doubled with each.
+        backoff_max_s: mean of the longest pause.
+        reconnect_s: how long `watch` tries to connect again.
+        page_entries: entries that a scan asks for at once.
+        read_keys: keys that a read asks for at once.
+    """
+
+    consistency: Consistency = "strong"
+    timeout_s: float = 30
+    attempts_max: int = 8
+    conflicts_max: int = 30
+    backoff_s: float = 0.02
+    backoff_max_s: float = 1
+    reconnect_s: float = 120
+    page_entries: int = 500
+    read_keys: int = 1_000
+
+
+def new_id() -> str:
+    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562).
+
+    By that time a facade finds a verdict of long ago.
+    """
+    number = uuid.uuid4().int & ((1 << 80) - 1) | (time.time_ns() // 1_000_000) << 80
+    return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
+
+
+@dataclass(slots=True)
+class Session:
+    """The state of one client. Thread-safe.
+
+    Attributes:
+        options: its defaults.
+        clock: seconds of a clock that only goes forward.
+        random: numbers in [0, 1).
+        new_id: ids of transactions.
+        seq: the highest seq that this client has seen.
+    """
+
+    options: Options = field(default_factory=Options)
+    clock: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
+    new_id: Callable[[], str] = new_id
+    seq: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def saw(self, seq: int) -> None:
+        """Remember that something as of a seq was seen."""
+        with self._lock:
+            self.seq = max(self.seq, seq)
+
+    def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
+        """Return which state a read shall show.
+
+        Raises:
+            InvalidParameterError: there are no such consistency or seq, or both are given.
+        """
+        wanted = self.options.consistency if consistency is None else consistency
+        if wanted not in {"strong", "session", "snapshot"}:
+            raise InvalidParameterError("`consistency` is strong, session or snapshot.")
+        if at is not None:
+            if at < 0 or consistency not in {None, "snapshot"}:
+                raise InvalidParameterError("`at` is a seq, and leaves no choice of consistency.")
+            return Freshness(at=at)
+        if wanted == "session":
+            return self.floor(self.seq)
+        return Freshness(consistency=wanted)
+
+    def floor(self, seq: int) -> Freshness:
+        """Ask for a state that includes a seq; any will do if there is none."""
+        if seq < 1:
+            return Freshness(consistency="snapshot")
+        return Freshness(consistency="session", min_version=seq)
+
+    def retry(self, timeout_s: float | None = None) -> Retry:
+        """Begin to try something."""
+        return Retry(self, self.options.timeout_s if timeout_s is None else timeout_s)
+
+
+class Retry:
+    """Decides whether to try again, and after which pause: exponential, with full jitter.
+
+    Args:
+        session: has the clock, the chance and the bounds.
+        timeout_s: when to give up.
+    """
+
+    def __init__(self, session: Session, timeout_s: float) -> None:
+        """Begin now."""
+        self._session = session
+        self._until = session.clock() + timeout_s
+        self._failures = self._pauses = 0
+
+    def left_s(self) -> float:
+        """Return how much time is left."""
+        return max(0.0, self._until - self._session.clock())
+
+    def again(self, fault: ClientError | None) -> Pause | None:
+        """Return the pause before the next attempt; None to give up.
+
+        Args:
+            fault: why the last one failed; None if it is only too early.
+        """
+        if fault is not None:
+            self._failures += 1
+            if self._failures >= self._session.options.attempts_max:
+                return None
+        left = self.left_s()
+        if not left:
+            return None
+        after = 0.0 if fault is None else fault.retry_after_s
+        return Pause(min(left, after + self.pause_s()))
+
+    def pause_s(self) -> float:
+        """Return the length of the next pause."""
+        options = self._session.options
+        mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self._pauses, 30))
+        self._pauses += 1
+        return 2 * mean * self._session.random()

@@ -1,0 +1,167 @@
+"""Transactions as they are built and sent, and what comes of a committed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from streamydb.client.problems import refusal
+from streamydb.client.requests import Entry
+from streamydb.errors import ValueRejected
+from streamydb.records import Rejection, Result, canonical, decode, decode_value
+
+__all__ = ["Builder", "Committed", "Prepared", "committed", "prepare"]
+
+Fields: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A verdict: the transaction is committed.
+
+    Attributes:
+        id: the transaction's id.
+        seq: its place in the order, and the version of all that it wrote.
+        ts_ms: its commit timestamp.
+        reads: the values it read, after its own updates; None for absent keys.
+        repeated: whether it was sent before, and this is the verdict of then.
+    """
+
+    id: str
+    seq: int
+    ts_ms: int
+    reads: dict[str, Any]
+    repeated: bool
+
+
+class Prepared(NamedTuple):
+    """A transaction's id and bytes, which stay the same however often it is sent."""
+
+    id: str
+    payload: bytes
+
+
+def committed(result: Result) -> Committed:
+    """Return what a client sees of a verdict `committed`."""
+    reads = {key: decode_value(bytes(value)) for key, value in result.reads.items()}
+    repeated = result.duplicate is not UNSET
+    return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated)
+
+
+def prepare(
+    txn_id: str,
+    *,
+    asserts: Fields | None = None,
+    checks: Iterable[Fields] = (),
+    reads: Iterable[str] = (),
+    updates: Iterable[Fields] = (),
+) -> Prepared:
+    """Return a transaction's bytes, checked as the log's readers will.
+
+    Raises:
+        InvalidTransactionError, InvalidJsonError, TooLargeError: it would be rejected.
+    """
+    parts = {
+        "asserts": dict(asserts or {}),
+        "checks": [dict(check) for check in checks],
+        "reads": list(reads),
+        "updates": [dict(update) for update in updates],
+    }
+    fields = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
+    try:
+        payload = canonical(fields)
+    except ValueRejected as fault:
+        raise refusal(fault.code, str(fault), txn_id) from None
+    decoded = decode(payload)
+    if isinstance(decoded, Rejection):
+        raise refusal(decoded.code, None, txn_id)
+    return Prepared(txn_id, payload)
+
+
+class Builder:
+    """A transaction that is put together call by call; all methods return the builder itself.
+
+    Its id is made at once, so that committing it again after an unknown outcome is safe: it is one
+    transaction, however often it is sent.
+    """
+
+    def __init__(self, txn_id: str) -> None:
+        """Begin empty."""
+        self.id = txn_id
+        self._checks: list[Fields] = []
+        self._reads: list[str] = []
+        self._updates: list[Fields] = []
+
+    def check(
+        self,
+        key: str | Entry,
+        *,
+        version: int | UnsetType = UNSET,
+        exists: bool | UnsetType = UNSET,
+        eq: Any = UNSET,
+        ne: Any = UNSET,
+        lt: float | str | UnsetType = UNSET,
+        le: float | str | UnsetType = UNSET,
+        gt: float | str | UnsetType = UNSET,
+        ge: float | str | UnsetType = UNSET,
+    ) -> Self:
+        """Commit only if all these hold; an `Entry` means that the key still has its version."""
+        if isinstance(key, Entry):
+            version = key.version if version is UNSET else version
+            key = key.key
+        named = {"version": version, "exists": exists, "eq": eq, "ne": ne,
+                 "lt": lt, "le": le, "gt": gt, "ge": ge}  # fmt: skip
+        self._checks.append({"key": key, **{n: v for n, v in named.items() if v is not UNSET}})
+        return self
+
+    def read(self, *keys: str) -> Self:
+        """Have the verdict give the values of keys after the transaction."""
+        self._reads += keys
+        return self
+
+    def put(self, key: str, value: Any) -> Self:
+        """Store a value."""
+        return self._update("put", key, value=value)
+
+    def delete(self, key: str) -> Self:
+        """Remove a key."""
+        return self._update("delete", key)
+
+    def add(
+        self,
+        key: str,
+        by: float,
+        *,
+        min: float | UnsetType = UNSET,  # noqa: A002 - the name on the wire
+        max: float | UnsetType = UNSET,  # noqa: A002 - the name on the wire
+    ) -> Self:
+        """Add to a number, absent is 0; abort if the sum is not within the bounds."""
+        return self._update("add", key, by=by, min=min, max=max)
+
+    def max(self, key: str, value: float) -> Self:
+        """Keep the larger number."""
+        return self._update("max", key, value=value)
+
+    def min(self, key: str, value: float) -> Self:
+        """Keep the smaller number."""
+        return self._update("min", key, value=value)
+
+    def append(self, key: str, value: Any) -> Self:
+        """Append to a list, absent is empty."""
+        return self._update("append", key, value=value)
+
+    def next_id(self, key: str) -> Self:
+        """Take the next integer of a counter; the verdict's `reads` have it."""
+        return self._update("next_id", key)
+
+    def prepare(self) -> Prepared:
+        """Return its bytes; raises as the function `prepare`."""
+        return prepare(self.id, checks=self._checks, reads=self._reads, updates=self._updates)
+
+    def _update(self, op: str, key: str, **operands: Any) -> Self:
+        given = {name: value for name, value in operands.items() if value is not UNSET}
+        self._updates.append({"op": op, "key": key, **given})
+        return self
