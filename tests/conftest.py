@@ -20,7 +20,8 @@ _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder that the workers of a run share."""
+    """Make the folder that the workers of a run share; have Java compile for a short life."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if not _is_worker(config):
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
 

@@ -83,17 +83,24 @@ def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
         assert db.assert_serial().transactions > 500
 
 
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_single_transactions_with_lock_queues(tmp_path: Path, shards: int) -> None:
-    """`grouping=single`: locks are handed on from micro-batch to micro-batch, also over a kill."""
+def test_single_transactions_with_lock_queues(tmp_path: Path) -> None:
+    """`grouping=single`: locks are handed on from micro-batch to micro-batch."""
+    with Database(tmp_path, shards=2, options=["--grouping", "single"]) as db:
+        db.load(transfers(200, accounts=60))
+        assert db.assert_serial().transactions > 200
+        wait_for(lambda: db.status().resolved == db.status().seq, "everything resolved")
+        assert db.stop_pipeline() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shards", [1, 2])
+def test_lock_queues_survive_a_kill(tmp_path: Path, shards: int) -> None:
     with Database(tmp_path, shards=shards, options=["--grouping", "single"]) as db:
         db.load(transfers(150, accounts=60))
         db.kill_pipeline()
         db.start_pipeline()
         db.load(transfers(50, accounts=60, seed=2))
         assert db.assert_serial().transactions > 200
-        wait_for(lambda: db.status().resolved == db.status().seq, "everything resolved")
-        assert db.stop_pipeline() == 0
 
 
 def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
