@@ -58,7 +58,9 @@ def picture(answer: dict[str, Any]) -> str:
     bottom = f'<text x="{WIDTH - 10}" y="{height - 12}" text-anchor="end">'
     parts.append(f"{bottom}{rows[-1]['to_s']:,.0f} s</text>")
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
-    return "\n".join([f'{head} font-family="sans-serif" font-size="12">', *parts, "</svg>"]) + "\n"
+    ground = '<rect width="100%" height="100%" fill="#fff"/>'
+    begun = f'{head} font-family="sans-serif" font-size="12">'
+    return "\n".join([begun, ground, *parts, "</svg>"]) + "\n"
 
 
 def main(arguments: list[str]) -> int:
