@@ -66,7 +66,10 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-@get("/v1/kv/{key:path}", responses=answers(*_READ_PROBLEMS, "invalid-key", "key-not-found"))
+@get(
+    "/v1/kv/{key:path}",
+    responses=answers(*_READ_PROBLEMS, "invalid-key", "key-not-found", "precondition-failed"),
+)
 async def get_value(
     request: AnyRequest,
     at: q.AsSeq = None,

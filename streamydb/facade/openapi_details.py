@@ -52,6 +52,8 @@ _PENDING: Final[_Json] = {
     "type": "object",
     "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
 }
+_HEALTH: Final[_Json] = {"type": "object", "required": ["status"]}
+_PROBLEM: Final[_Json] = {"type": "object", "required": ["type", "status", "title", "when"]}
 
 _BODIES: Final[dict[tuple[str, str], _Json]] = {
     ("put", "/v1/kv/{key}"): _ANY,
@@ -85,6 +87,17 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/v1/changes"): {
         "200": ("Server-sent events; data is a change.", "text/event-stream", {"type": "string"}),
     },
+    ("get", "/v1/history/{key}"): {
+        "200": ("The versions.", "application/json", {"type": "object"}),
+    },
+    ("get", "/v1/stats"): {"200": ("The figures.", "application/json", {"type": "object"})},
+    ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
+    ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
+    ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},
+    ("get", "/problems"): {
+        "200": ("The types.", "application/json", {"type": "array", "items": _PROBLEM}),
+    },
+    ("get", "/problems/{slug}"): {"200": ("The type.", "application/json", _PROBLEM)},
     ("get", "/metrics"): {"200": ("Metrics.", "text/plain", {"type": "string"})},
 }
 _CONDITIONS: Final = {
