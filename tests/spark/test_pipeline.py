@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import streamydb
+from streamydb.client import View
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
 
@@ -150,6 +152,26 @@ def steady(line: str) -> str:
     return VOLATILE.sub("*", line).strip()
 
 
+def used_from_python(up: dict[str, str]) -> None:
+    """The client through the facade, and through Kafka and the read model of `up`."""
+
+    def buy(view: View) -> int:
+        left = view.get("tickets", 0)
+        view.put("tickets", left - 1)
+        return int(left)
+
+    with streamydb.connect(up["http"]) as client:
+        client.put("tickets", 3)
+        assert client.run(buy) == 3
+        seen = client.session.seq
+    folder = Path(up["folder"]) / "read-model"
+    with streamydb.connect(f"kafka://{up['bootstrap']}/bank?read_model={folder}") as client:
+        assert client.get("tickets") == 2
+        assert client.run(buy) == 2
+        assert client.session.seq > seen
+        assert client.get("tickets") == 1
+
+
 def test_the_session_of_the_readme_and_the_rest_of_the_command_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "streamydb.cli", *arguments]
@@ -181,6 +203,7 @@ def test_the_session_of_the_readme_and_the_rest_of_the_command_line(tmp_path: Pa
             printed = {steady(line) for line in (done.stdout + done.stderr).splitlines()}
             missing = [line for line in map(steady, said) if line and line not in printed]
             assert missing == [], (words, printed)
+        used_from_python(json.loads(begun.stdout))
         refused = run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
         assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")
         assert run("status").returncode == 0
