@@ -235,6 +235,7 @@ def test_a_position_outside_the_topic_is_never_moved_into_it(feed: Feed, positio
     source.close()
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_away_is_waited_for(
     private_broker: Callable[..., EmbeddedBroker], database: str, tmp_path: Path
 ) -> None:
