@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -75,3 +76,12 @@ def test_make_targets_exist(page: Path) -> None:
 def test_the_measured_figures_are_those_that_were_kept() -> None:
     found = runpy.run_path(str(ROOT / "bench" / "table.py"))
     assert found["table"]() in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_sizes_are_those_that_were_kept() -> None:
+    kept = json.loads((ROOT / "bench/results/sizes-1-shard.json").read_text("utf-8"))
+    text = (ROOT / "docs/performance.md").read_text("utf-8")
+    for row in kept["series"]:
+        runs = ", ".join(f"{rate:,.0f}" for rate in row["runs"])
+        assert f"| {row['accounts']:,} |" in text
+        assert runs in text
