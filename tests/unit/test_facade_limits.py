@@ -15,7 +15,7 @@ from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.ports import Position
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.results import ResultIndex, position_of
-from streamydb.facade.testing import InProcess, scenario
+from streamydb.facade.testing import InProcess, scenario, until
 from streamydb.limits import LIMITS, TRANSACTION_BYTES_MAX
 from streamydb.oracle import Oracle
 from streamydb.records import decode_result
@@ -41,12 +41,12 @@ async def test_a_client_has_its_own_bound_of_transactions() -> None:
     one, two, three = (InProcess(app, address=f"192.0.2.{n}") for n in range(3))
     async with one:
         waiting = [asyncio.create_task(one.request("PUT", "/v1/kv/a", b"1")) for _ in range(2)]
-        await settle()
+        await until(lambda: len(database.log.records) == 2)
         mine = await one.request("PUT", "/v1/kv/a", b"1")
         assert (mine.status, mine.problem) == (429, "too-many-requests")
         assert mine.headers["retry-after"] == "1"
         waiting.append(asyncio.create_task(two.request("PUT", "/v1/kv/a", b"1")))
-        await settle()
+        await until(lambda: len(database.log.records) == 3)
         others = await three.request("PUT", "/v1/kv/a", b"1")
         assert (others.status, others.problem) == (503, "overloaded")
         assert others.headers["retry-after"] == "1"
@@ -75,6 +75,7 @@ async def test_waiting_reads_are_bounded() -> None:
     async with connect(database, waiters_max=2, poll_s=0.001) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
         waiting = [asyncio.create_task(client.request("GET", "/v1/kv/a")) for _ in range(2)]
+        await until(lambda: database.log.looks >= 1)
         await settle()
         answer = await client.request("GET", "/v1/kv/a")
         assert (answer.status, answer.problem) == (503, "overloaded")
@@ -89,7 +90,7 @@ async def test_requests_are_bounded() -> None:
     database.executing = False
     async with connect(database, requests_max=1) as client:
         waiting = asyncio.create_task(client.request("PUT", "/v1/kv/a", b"1"))
-        await settle()
+        await until(lambda: len(database.log.records) == 1)
         answer = await client.request("GET", "/v1/limits")
         assert (answer.status, answer.problem) == (503, "overloaded")
         database.executing = True
@@ -120,7 +121,7 @@ async def test_bodies_of_all_requests_are_bounded() -> None:
     async with connect(database, bodies_bytes_max=1_000) as client:
         body = b'"' + b"x" * 600 + b'"'
         waiting = asyncio.create_task(client.request("PUT", "/v1/kv/a", body))
-        await settle()
+        await until(lambda: len(database.log.records) == 1)
         answer = await client.request("PUT", "/v1/kv/b", body)
         assert (answer.status, answer.problem) == (503, "overloaded")
         database.executing = True

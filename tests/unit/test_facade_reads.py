@@ -10,7 +10,7 @@ import pytest
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.reads import Ends, Progress
-from streamydb.facade.testing import InProcess, scenario
+from streamydb.facade.testing import InProcess, scenario, until
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
@@ -48,7 +48,7 @@ async def test_a_strong_read_waits_for_no_more_than_that() -> None:
         await client.request("PUT", "/v1/kv/a", b"1")
         database.resolving = False
         reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
-        await settle()
+        await until(lambda: database.log.looks == 1)
         await client.request("PUT", "/v1/kv/a", b"2")
         answer = await reading
         assert answer.body == b"1"
@@ -211,6 +211,7 @@ async def test_a_read_model_that_breaks_wakes_who_waits() -> None:
     async with connect(database, poll_s=0.001) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
         reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
+        await until(lambda: database.log.looks == 1)
         await settle()
         database.model.broken = True
         answer = await reading
