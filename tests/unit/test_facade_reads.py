@@ -182,10 +182,10 @@ async def test_all_who_wait_share_one_poller() -> None:
     database = MemoryDatabase()
     progress = Progress(database.model, 0.001)
     waits = [asyncio.create_task(progress.until(lambda now: now.seq >= 1)) for _ in range(100)]
-    await asyncio.sleep(0.01)  # the first poll wakes all
-    database.model.looks = 0
-    await asyncio.sleep(0.02)
-    assert database.model.looks < 60
+    await until(lambda: database.model.looks > 200)  # all have looked; the first poll wakes all
+    seen = database.model.looks
+    await until(lambda: database.model.looks >= seen + 5)
+    assert database.model.looks < seen + 50
     database.log.records.append(b'{"id": "a"}')
     database.run()
     await asyncio.gather(*waits)
