@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http
 import http.client
-import socket
 import sys
 import threading
 import time
@@ -75,15 +74,11 @@ def _command(target: Target, *words: str) -> list[str]:
 
 def _free_port(wanted: int | None) -> int:
     """The wanted port; without a wish the usual one, or any other if it is taken."""
+    from streamydb.broker.ports import free_port, is_free
+
     if wanted is not None:
         return wanted
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", HTTP_PORT))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return HTTP_PORT if is_free(HTTP_PORT) else free_port()
 
 
 def _wait_until_ready(target: Target, url: str) -> None:

@@ -6,7 +6,6 @@ reference that the planner's path is measured against.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from msgspec import Raw
@@ -18,14 +17,12 @@ from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
-from streamydb.txn_processor.fault import fingerprint, opened, status_of
+from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
 from streamydb.txn_processor.result import Position, copy_of, encode
 
 __all__ = ["Finished", "execute_gathered"]
-
-log = logging.getLogger(__name__)
 
 _NULL = Raw(b"null")
 
@@ -96,10 +93,8 @@ def _executed(gathered: Gathered, position: Position, database: str, home: int) 
         verdict = core.execute(_transaction_of(payload), look, size)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         verdict = core.Verdict(errors.INTERNAL)
-        name = fingerprint(error)
+        name = reported(error, f"transaction {payload.seq}")
         letter = _letter(payload, payload.raw, name, errors.INTERNAL)
-        message = "transaction %d is aborted by a fault of ours: %s"
-        log.error(message, payload.seq, name)  # noqa: TRY400 - a traceback shows values
     status = "committed" if verdict.code is None else "aborted"
     result = encode(payload.id, position, status, verdict.code, verdict.failed, verdict.reads)
     remembered = result if verdict.code is not None or verdict.reads else None

@@ -10,7 +10,6 @@ steps, for the home shard of its id) and the marker, if it is one.
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,13 +25,11 @@ from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
 from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.jit import kernel
 from streamydb.txn_processor import program as p
-from streamydb.txn_processor.fault import fingerprint, keep
+from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.program import REJECT_CODES
 from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]
-
-log = logging.getLogger(__name__)
 
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
@@ -283,8 +280,7 @@ def _compile_each(values: Sequence[bytes | None]) -> Table:
 
 def _poison(raw: bytes, error: Exception) -> Table:
     """A record that our own code cannot compile: it gets its seq, and an abort says so."""
-    fault = fingerprint(error)
-    log.error("a record is aborted by a fault of ours: %s", fault)
+    fault = reported(error, "a record")
     builder = _Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()

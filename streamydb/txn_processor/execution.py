@@ -10,7 +10,6 @@ plan.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +25,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
-from streamydb.txn_processor.fault import fingerprint, status_of
+from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes
 
@@ -41,8 +40,6 @@ __all__ = [
 ]
 
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
-
-log = logging.getLogger(__name__)
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 
@@ -230,10 +227,7 @@ def _execute_in_python(run: _Run, i: int) -> None:
     try:
         verdict = core.execute(_transaction_of(run, i), look, size)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        run.internal[i] = fingerprint(error)
-        seq = run.txns.cols["seq"][i]
-        message = "transaction %d is aborted by a fault of ours: %s"
-        log.error(message, seq, run.internal[i])  # noqa: TRY400 - a traceback shows values
+        run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
         verdict = core.Verdict(errors.INTERNAL)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     status = "committed" if verdict.code is None else "aborted"

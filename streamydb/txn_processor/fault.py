@@ -8,13 +8,16 @@ log of the process.
 from __future__ import annotations
 
 import hashlib
+import logging
 import traceback
 from pathlib import Path
 
 from streamydb import errors
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 
-__all__ = ["fingerprint", "keep", "opened", "status_of"]
+__all__ = ["fingerprint", "keep", "opened", "reported", "status_of"]
+
+log = logging.getLogger(__name__)
 
 _NULL, _REFUSED, _FAULT = b"\0", b"\1", b"\2"
 
@@ -28,6 +31,16 @@ def fingerprint(error: BaseException) -> str:
     where = [f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames]
     digest = hashlib.sha256("\n".join(where).encode()).hexdigest()
     return f"{type(error).__name__} {digest[:16]}"
+
+
+def reported(error: BaseException, what: str) -> str:
+    """The fingerprint of ``error``, after an error in the process's log that ``what`` is aborted.
+
+    The traceback is left out: it would show values.
+    """
+    name = fingerprint(error)
+    log.error("%s is aborted by a fault of ours: %s", what, name)
+    return name
 
 
 def keep(raw: bytes | None, fault: str | None = None) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +18,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from streamydb.broker import free_port
 from streamydb.jars import resolve
 from streamydb.javahome import find_java
 from streamydb.shipped import shipped_file
@@ -40,12 +40,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Submitted(Database):
@@ -88,7 +82,8 @@ def runs_stops_and_resumes(database: Database) -> None:
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[str]:
     """A master and a worker in processes of their own; yields the master's URL."""
-    master, port = free_port(), free_port()
+    master = free_port()
+    port = free_port(besides=master)
     url = f"spark://127.0.0.1:{master}"
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     at = ["--host", "127.0.0.1"]

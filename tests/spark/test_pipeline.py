@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import streamydb
+from streamydb.broker import free_port
 from streamydb.client import View
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
@@ -47,9 +47,7 @@ def metrics(port: int) -> dict[str, float]:
 
 
 def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     with Database(tmp_path, options=["--metrics-port", str(port)]) as db:
         db.load(transfers(300))
         assert db.assert_serial().ok
