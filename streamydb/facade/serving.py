@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamydb.place import PipelineStatus
     from streamydb.settings import Settings
 
-__all__ = ["checked", "listen", "make_server", "serve", "serve_database"]
+__all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 1_024
@@ -62,13 +62,22 @@ def make_server(
     Raises:
         ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
     """
-    import uvicorn
-
     from streamydb.facade.app import create_app
 
     settings = checked(settings)
+    return server_of(create_app(model, log, changes, settings, pipeline=pipeline), settings)
+
+
+def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
+    """Return a server of an ASGI application with the facade's settings, not started yet.
+
+    Raises:
+        ConfigurationError: the certificates cannot be read.
+    """
+    import uvicorn
+
     config = uvicorn.Config(
-        create_app(model, log, changes, settings, pipeline=pipeline),
+        app,
         host=settings.host,
         port=settings.port,
         http="h11",

@@ -1,0 +1,70 @@
+"""A measurement through HTTP as tables for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from streamydb.bench.rest.cases import CASES
+from streamydb.bench.rest.servers import FACADE
+
+__all__ = ["show"]
+
+
+def show(answer: dict[str, Any], console: Console) -> None:
+    """Print the answer of `streamydb bench rest`."""
+    console.print(_cases(answer))
+    console.print()
+    console.print(_mixed(answer))
+    machine = answer["machine"]
+    console.print(
+        f"\n{answer['keys']:,} keys; {machine['cores']} cores ({machine['processor']}), load "
+        f"{machine['load']}; CPU is that of the serving process and of the load generator, in "
+        "percent of a core"
+    )
+
+
+def _cases(answer: dict[str, Any]) -> Table:
+    titles = ("case", "clients", "server", "requests/s", "p50 ms", "p99 ms", "server CPU",
+              "load CPU", "rate to it")  # fmt: skip
+    table = _table(titles, 3)
+    last = None
+    for row in answer["cases"]:
+        place = row["case"], row["clients"]
+        if row["server"] == FACADE:
+            mine = row
+        ratio = mine.get(f"rate_to_{row['server']}")
+        first = (CASES[row["case"]].title, str(row["clients"])) if place != last else ("", "")
+        last = place
+        table.add_row(
+            *first, row["server"], f"{row['per_s']:,.0f}", f"{row['p50']:,.2f}",
+            f"{row['p99']:,.2f}", f"{row['server_cpu_percent']:.0f}", f"{row['cpu_percent']:.0f}",
+            "" if ratio is None else f"{ratio:.2f}",
+        )  # fmt: skip
+    return table
+
+
+def _mixed(answer: dict[str, Any]) -> Table:
+    rate = f"{answer['mixed_rate']:,.0f}/s"
+    titles = (f"reads of 16 keys at {rate}", "alone p50, p99 ms", f"with {rate} writes p50, p99",
+              "of alone", "writes p50, p99 ms")  # fmt: skip
+    table = _table(titles, 1)
+    for row in answer["mixed"]:
+        table.add_row(
+            row["server"], _both(row["alone"]), _both(row["with_writes"]),
+            f"{row['p50_ratio']:.2f}, {row['p99_ratio']:.2f}", _both(row["writes"]),
+        )  # fmt: skip
+    return table
+
+
+def _table(titles: tuple[str, ...], left: int) -> Table:
+    table = Table(*titles, box=None, padding=(0, 2, 0, 0))
+    for column in table.columns[left:]:
+        column.justify = "right"
+    return table
+
+
+def _both(figures: dict[str, Any]) -> str:
+    return f"{figures['p50']:,.1f}, {figures['p99']:,.1f}"
