@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import connect, offsets_at, spans
+from streamydb.facade.kafka_tail import connect, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Position
 from streamydb.facade.results import position_of
@@ -78,7 +78,7 @@ def _scan(
     refused: Result | None = None
     key = txn_id.encode()
     while left and time.monotonic() < deadline:
-        for message in consumer.consume(_BATCH, timeout=_POLL_S):
+        for message in receive(consumer, _BATCH, _POLL_S):
             if message.error() is not None:
                 continue
             if message.offset() + 1 >= ends[message.partition()]:
