@@ -52,6 +52,7 @@ class KafkaLog:
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None
         self._tail: Tail[_Seen] | None = None
+        self._partitions: set[int] = set()
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -88,10 +89,11 @@ class KafkaLog:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
-        try:
-            await run_in(self._executor, self._producer.append_async, payload, delivered)
-        except AppendError as error:
-            raise LogUnavailableError(str(error)) from error
+        if not self._producer.append_at_once(payload, delivered):
+            try:
+                await run_in(self._executor, self._producer.append_async, payload, delivered)
+            except AppendError as error:
+                raise LogUnavailableError(str(error)) from error
         return await future
 
     async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
@@ -126,21 +128,37 @@ class KafkaLog:
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
     def _look(self) -> dict[int, int]:
-        """The ends of all partitions there are now, asked for in one request."""
+        """The ends of all partitions there are now.
+
+        The partitions that are known are asked for their ends while the broker is asked whether
+        there are more, and those then, too; so it takes the time of one request and not of two.
+        """
         if self._admin is None:
             raise LogUnavailableError("not started")
         topic = self._names.transactions
         try:
-            found = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
-            asked = {TopicPartition(topic, number): LATEST for number in found.partitions}
-            listed = self._admin.list_offsets(
-                asked,
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=REQUEST_S,
-            )
-            return {p.partition: f.result(REQUEST_S).offset for p, f in listed.items()}
+            asked = self._ask(self._partitions)
+            found = set(self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions)
+            asked |= self._ask(found - self._partitions)
+            self._partitions = found
+            ends = {number: asked[number].result(REQUEST_S).offset for number in found}
         except (KafkaException, TimeoutError) as error:
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
+        if not ends:  # nothing to wait for would make any state a strong read
+            raise LogUnavailableError(f"{topic}: it has no partitions")
+        return ends
+
+    def _ask(self, partitions: set[int]) -> dict[int, Any]:
+        """Ask for the ends of partitions; their futures."""
+        if self._admin is None or not partitions:
+            return {}
+        topic = self._names.transactions
+        listed = self._admin.list_offsets(
+            {TopicPartition(topic, number): LATEST for number in partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_S,
+        )
+        return {place.partition: future for place, future in listed.items()}
 
     def _take(self, seen: _Seen) -> None:
         for result, value in seen:

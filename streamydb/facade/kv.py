@@ -64,6 +64,15 @@ _WRITE_PROBLEMS: Final = (
 )  # fmt: skip
 
 
+class _Shown(msgspec.Struct, gc=False):
+    """An entry in an answer."""
+
+    key: str
+    value: msgspec.Raw
+    version: int
+    ts_ms: int
+
+
 class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /v1/read`."""
 
@@ -229,10 +238,8 @@ def _raise_aborted(result: Result) -> None:
     raise ProblemError("aborted", "Nothing was written.", code=result.code, id=result.id)
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
-    """An entry in an answer."""
-    value = msgspec.Raw(entry.value)
-    return {"key": entry.key, "value": value, "version": entry.version, "ts_ms": entry.ts_ms}
+def _shown(entry: Entry) -> _Shown:
+    return _Shown(entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms)
 
 
 def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple[list[Entry], bool]:
@@ -258,11 +265,9 @@ def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple
         after = chunk[-1].key
 
 
-def _many(
-    snapshot: Snapshot, wanted: list[str], bytes_max: int
-) -> dict[str, dict[str, Any] | None]:
+def _many(snapshot: Snapshot, wanted: list[str], bytes_max: int) -> dict[str, _Shown | None]:
     """The entries of keys, None for those that are absent; read a few at a time."""
-    found: dict[str, dict[str, Any] | None] = {}
+    found: dict[str, _Shown | None] = {}
     size = 0
     for begin in range(0, len(wanted), _CHUNK_ENTRIES):
         keys = wanted[begin : begin + _CHUNK_ENTRIES]

@@ -76,11 +76,14 @@ def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
     """
     import uvicorn
 
+    incomplete_bytes_max = (
+        settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
+    )
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http="h11",
+        http=_protocol(incomplete_bytes_max),
         ws="none",
         lifespan="on",
         access_log=False,  # it would show keys
@@ -89,9 +92,7 @@ def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
         log_config=None,
         backlog=_BACKLOG,
         limit_concurrency=2 * settings.requests_max,
-        h11_max_incomplete_event_size=(
-            settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
-        ),
+        h11_max_incomplete_event_size=incomplete_bytes_max,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         ssl_certfile=settings.tls_certificate_file,
         ssl_keyfile=settings.tls_key_file,
@@ -104,6 +105,15 @@ def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
             f"key ({error.strerror or type(error).__name__})"
         ) from None
     return uvicorn.Server(config)
+
+
+def _protocol(incomplete_bytes_max: int) -> Any:
+    """What parses HTTP: httptools if it is installed (the extra `fast`), else h11."""
+    try:
+        from streamydb.facade.protocol import bounded
+    except ImportError:
+        return "h11"
+    return bounded(incomplete_bytes_max)
 
 
 def serve(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
@@ -197,10 +199,16 @@ def test_old_results_are_found_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeProducer:
-    """A producer whose records meet a given fate."""
+    """A producer whose records meet a given fate; `full`: its queue has no room at first."""
 
-    def __init__(self, fate: Appended | AppendError, *, at_once: bool) -> None:
-        self.fate, self.at_once = fate, at_once
+    def __init__(self, fate: Appended | AppendError, *, at_once: bool, full: bool = False) -> None:
+        self.fate, self.at_once, self.full = fate, at_once, full
+
+    def append_at_once(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> bool:
+        if self.full or (self.at_once and isinstance(self.fate, AppendError)):
+            return False
+        self.append_async(payload, deliver)
+        return True
 
     def append_async(self, _: bytes, deliver: Callable[[Any, Any], None]) -> None:
         if isinstance(self.fate, AppendError) and self.at_once:
@@ -228,6 +236,8 @@ def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
 async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
     done = log_of(FakeProducer(Appended(0, 7, 1), at_once=True))
     assert await done.append("a", b"{}") == Position(0, 7)
+    waiting = log_of(FakeProducer(Appended(0, 8, 1), at_once=True, full=True))
+    assert await waiting.append("a", b"{}") == Position(0, 8)
     for log in (
         log_of(FakeProducer(AppendError("refused"), at_once=True)),
         log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
@@ -240,6 +250,41 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         await unknown.append("a", b"{}")
     with pytest.raises(LogUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
+
+
+class FakeAdmin:
+    """Plays the broker that is asked for partitions and their ends."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        assert timeout > 0
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict(self.ends))})
+
+    def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {}
+        for place in asked:
+            answers[place] = Future()
+            if place.partition in self.ends:
+                answers[place].set_result(SimpleNamespace(offset=self.ends[place.partition]))
+            else:
+                answers[place].set_exception(KafkaException("no such partition"))
+        return answers
+
+
+@scenario
+async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone() -> None:
+    log = log_of(None)
+    log._admin = admin = FakeAdmin({0: 5})
+    assert await log.ends() == {0: 5}
+    admin.ends = {0: 6, 1: 1}
+    assert await log.ends() == {0: 6, 1: 1}
+    admin.ends = {0: 1}  # made anew
+    assert await log.ends() == {0: 1}
+    admin.ends = {}
+    with pytest.raises(LogUnavailableError):
+        await log.ends()
 
 
 @scenario

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings
+from streamydb.facade import serving as serving_module
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, matches, preference
 from streamydb.facade.memory import MemoryDatabase
@@ -124,6 +125,17 @@ def test_the_stored_read_model_is_one_that_the_facade_reads() -> None:
     assert fits.__annotations__ == {"model": "StoredModel", "return": "ReadModel"}
 
 
+@pytest.fixture(params=["h11", "httptools"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to parse HTTP, one after the other."""
+    name = str(request.param)
+    if name == "h11":
+        monkeypatch.setattr(serving_module, "_protocol", lambda _: "h11")
+    else:
+        pytest.importorskip("httptools")
+    return name
+
+
 @contextmanager
 def serving(database: MemoryDatabase, **limits: Any) -> Iterator[tuple[str, int]]:
     """A real server in a thread; its address."""
@@ -157,10 +169,11 @@ def get(target: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join([*lines, b"", b""])
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_server_takes_paths_as_they_are() -> None:
     database = MemoryDatabase()
     with serving(database) as address:
-        for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9"):
+        for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9", b"a#b?"):
             put = get(b"/v1/kv/" + raw, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
             assert exchange(address, put).startswith(b"HTTP/1.1 200 ")
             answer = exchange(address, get(b"/v1/kv/" + raw))
@@ -168,10 +181,11 @@ def test_a_real_server_takes_paths_as_they_are() -> None:
             assert answer.endswith(b"\r\n\r\n7")
         listed = httpx.get(f"http://{address[0]}:{address[1]}/v1/kv").json()
     assert [entry["key"] for entry in listed["entries"]] == sorted(
-        ["a//b", "../..", "/", "a b", "\0", "x/", "é"], key=str.encode
+        ["a//b", "../..", "/", "a b", "\0", "x/", "é", "a#b"], key=str.encode
     )
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
     with serving(MemoryDatabase()) as address:
         large = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 20_000))
@@ -181,10 +195,35 @@ def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
         assert huge.startswith(b"HTTP/1.1 400 ") or not huge
         split = exchange(address, get(b"/v1/kv/a", b"Idempotency-Key: a\rX-Evil: 1"))
         assert split.startswith(b"HTTP/1.1 400 ")
+        twice = exchange(address, get(b"/v1/kv/a", b"Host: evil.example"))
+        assert twice.startswith(b"HTTP/1.1 400 ")
+        none = exchange(address, b"GET /v1/kv/a HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert none.startswith(b"HTTP/1.1 400 ")
         other = exchange(address, get(b"/v1/kv/a").replace(b"127.0.0.1", b"evil.example"))
         assert other.startswith(b"HTTP/1.1 421 ")
 
 
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize("piece", [b"X: yyyyyyyyyyyyyyyy\r\n", b"y" * 64], ids=["many", "one"])
+def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
+    endless = b"".join([b"X: ", *(piece for _ in range(400_000 // len(piece)))])
+    chunked = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
+    with serving(MemoryDatabase()) as address:
+        head = exchange(address, get(b"/v1/kv/a")[:-2] + endless)
+        assert head.startswith(b"HTTP/1.1 400 ") or not head
+        trailers = exchange(address, chunked + b"1\r\n7\r\n0\r\n" + endless)
+        assert trailers.startswith(b"HTTP/1.1 400 ") or not trailers
+
+
+@pytest.mark.usefixtures("parser")
+def test_trailers_are_no_headers() -> None:
+    put = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
+    with serving(MemoryDatabase()) as address:
+        answer = exchange(address, put + b"1\r\n7\r\n0\r\nOrigin: http://evil\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
     with serving(MemoryDatabase()) as address:
         target = b"/v1/kv/%0D%0AX-Evil:%201"
@@ -195,6 +234,7 @@ def test_a_key_never_gets_into_a_header() -> None:
         assert b"evil" not in answer.lower()
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
     database = MemoryDatabase()
     with serving(database, heartbeat_s=0.05) as address:

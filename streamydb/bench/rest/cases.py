@@ -6,7 +6,15 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["CASES", "KEYS_MIN", "KEYS_READ", "KEY_PREFIX", "SCANNED", "Case", "requests"]
+__all__ = [
+    "CASES", "CONSTANT", "FACADE", "KEYS_MIN", "KEYS_READ", "KEY_PREFIX", "POSTGRESQL", "SCANNED",
+    "Case", "requests",
+]  # fmt: skip
+
+FACADE: Final = "streamydb"
+POSTGRESQL: Final = "postgresql"
+CONSTANT: Final = "constant"
+"""The servers."""
 
 KEY_PREFIX: Final = "user/"
 """Keys are this and a number from 0 on."""
@@ -31,12 +39,14 @@ class Case(NamedTuple):
 
     Attributes:
         title: for people.
+        peers: which servers it is compared with.
         entries: how many entries every answer holds; 0: answers are not looked into.
         writes: whether it changes the database.
         make: makes a request of chance, the number of keys, and the bytes of a value.
     """
 
     title: str
+    peers: frozenset[str]
     entries: int
     writes: bool
     make: _Make
@@ -91,12 +101,14 @@ def _with_body(method: str, target: str, body: str) -> str:
     return f"{method} {target} HTTP/1.1\r\n{_HOST}{head}\r\n{body}"
 
 
+_ALL: Final = frozenset({POSTGRESQL, CONSTANT})
+
 CASES: Final = {
-    "live": Case("constant", 0, False, _live),
-    "get": Case("read, 1 key", 0, False, _get("snapshot")),
-    "strong": Case("strong read, 1 key", 0, False, _get("strong")),
-    "read": Case(f"read, {KEYS_READ} keys", KEYS_READ, False, _read),
-    "scan": Case(f"scan of {SCANNED}", SCANNED, False, _scan),
-    "write": Case("write", 0, True, _put),
+    "live": Case("nothing", frozenset({CONSTANT}), 0, False, _live),
+    "get": Case("1 key", _ALL, 0, False, _get("snapshot")),
+    "strong": Case("1 key, strong", frozenset({POSTGRESQL}), 0, False, _get("strong")),
+    "read": Case(f"{KEYS_READ} keys", _ALL, KEYS_READ, False, _read),
+    "scan": Case(f"scan of {SCANNED}", _ALL, SCANNED, False, _scan),
+    "write": Case("write", _ALL, 0, True, _put),
 }
 """All cases by name."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from litestar import Litestar, Request, Response, get, post, put
+from litestar.params import FromPath, FromQuery
 
 from streamydb.bench.rest.cases import KEYS_READ, SCANNED
 from streamydb.facade import FacadeSettings
@@ -98,12 +99,12 @@ def peer_app(store: PeerStore) -> Litestar:
         return Response(b'{"status":"live"}', media_type=_JSON)
 
     @get("/v1/kv/{key:path}")
-    async def get_value(key: str) -> Response[bytes]:
+    async def get_value(key: FromPath[str]) -> Response[bytes]:
         value, version = await store.get(key[1:])
         return Response(value.encode(), media_type=_JSON, headers={"ETag": f'"{version}"'})
 
     @put("/v1/kv/{key:path}")
-    async def put_value(request: Request[Any, Any, Any], key: str) -> Response[bytes]:
+    async def put_value(request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         body = await request.body()
         msgspec.json.decode(body)
         version = await store.put(key[1:], body.decode())
@@ -118,7 +119,7 @@ def peer_app(store: PeerStore) -> Litestar:
         return Response(answer, media_type=_JSON)
 
     @get("/v1/kv")
-    async def list_values(start: str, limit: int) -> Response[bytes]:
+    async def list_values(start: FromQuery[str], limit: FromQuery[int]) -> Response[bytes]:
         answer = msgspec.json.encode({"entries": await store.scan(start, limit)})
         return Response(answer, media_type=_JSON)
 

@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from streamydb.bench.rest.cases import CASES
-from streamydb.bench.rest.servers import FACADE
+from streamydb.bench.rest.cases import CASES, FACADE
 
 __all__ = ["show"]
 
@@ -16,19 +15,18 @@ __all__ = ["show"]
 def show(answer: dict[str, Any], console: Console) -> None:
     """Print the answer of `streamydb bench rest`."""
     console.print(_cases(answer))
-    console.print()
-    console.print(_mixed(answer))
     machine = answer["machine"]
     console.print(
         f"\n{answer['keys']:,} keys; {machine['cores']} cores ({machine['processor']}), load "
-        f"{machine['load']}; CPU is that of the serving process and of the load generator, in "
-        "percent of a core"
+        f"{machine['load']}. CPU: of the serving process + of the load generator, in percent of a "
+        "core. Below: p50, p99 in ms of reads of 16 keys at a fixed rate, alone and with as many "
+        "writes.\n"
     )
+    console.print(_mixed(answer))
 
 
 def _cases(answer: dict[str, Any]) -> Table:
-    titles = ("case", "clients", "server", "requests/s", "p50 ms", "p99 ms", "server CPU",
-              "load CPU", "rate to it")  # fmt: skip
+    titles = ("case", "clients", "server", "answers/s", "of it", "p50 ms", "p99 ms", "CPU %")
     table = _table(titles, 3)
     last = None
     for row in answer["cases"]:
@@ -39,17 +37,16 @@ def _cases(answer: dict[str, Any]) -> Table:
         first = (CASES[row["case"]].title, str(row["clients"])) if place != last else ("", "")
         last = place
         table.add_row(
-            *first, row["server"], f"{row['per_s']:,.0f}", f"{row['p50']:,.2f}",
-            f"{row['p99']:,.2f}", f"{row['server_cpu_percent']:.0f}", f"{row['cpu_percent']:.0f}",
-            "" if ratio is None else f"{ratio:.2f}",
+            *first, row["server"], _number(row["per_s"]), "" if ratio is None else f"{ratio:.2f}",
+            _number(row["p50"]), _number(row["p99"]),
+            f"{row['server_cpu_percent']:.0f}+{row['cpu_percent']:.0f}",
         )  # fmt: skip
     return table
 
 
 def _mixed(answer: dict[str, Any]) -> Table:
     rate = f"{answer['mixed_rate']:,.0f}/s"
-    titles = (f"reads of 16 keys at {rate}", "alone p50, p99 ms", f"with {rate} writes p50, p99",
-              "of alone", "writes p50, p99 ms")  # fmt: skip
+    titles = (f"reads at {rate}", "alone", "with writes", "of alone", "the writes")
     table = _table(titles, 1)
     for row in answer["mixed"]:
         table.add_row(
@@ -64,6 +61,10 @@ def _table(titles: tuple[str, ...], left: int) -> Table:
     for column in table.columns[left:]:
         column.justify = "right"
     return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _both(figures: dict[str, Any]) -> str:

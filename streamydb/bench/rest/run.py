@@ -14,9 +14,9 @@ from streamydb import __version__
 from streamydb.bench.common import CommonOptions, running
 from streamydb.bench.engine import cores
 from streamydb.bench.machine import machine
-from streamydb.bench.rest.cases import CASES
+from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE
 from streamydb.bench.rest.load import Figures, Job
-from streamydb.bench.rest.servers import CONSTANT, FACADE, Server, facade, peers, run_load
+from streamydb.bench.rest.servers import Server, facade, peers, run_load
 from streamydb.cli.phases import Phases
 
 __all__ = ["RestOptions", "compared", "mixed_facts", "rest"]
@@ -75,12 +75,13 @@ class _Bench:
         case, options = CASES[name], self.options
         seconds = options.write_seconds if case.writes else options.seconds
         who = "client" if clients == 1 else "clients"
-        with self.phases.phase(f"{case.title.capitalize()}, {clients} {who}") as phase:
+        kind = "Writes" if case.writes else f"Reads, {case.title}"
+        with self.phases.phase(f"{kind}, {clients} {who}") as phase:
             rows = []
             for server in self.servers:
-                phase.note(server.name)
-                row = self._measure(server, name, clients, seconds)
-                rows.append(row)
+                if server.name == FACADE or server.name in case.peers:
+                    phase.note(server.name)
+                    rows.append(self._measure(server, name, clients, seconds))
             self._seed += 1
             phase.outcome = ", ".join(f"{row['server']} {row['per_s']:,.0f}/s" for row in rows)
         yield from rows
@@ -181,9 +182,10 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["server"] != FACADE:
             continue
         for name in names:
-            other = others[row["case"], row["clients"], name]
-            row[f"rate_to_{name}"] = round(row["per_s"] / other["per_s"], 3)
-            row[f"p50_to_{name}"] = round(row["p50"] / other["p50"], 3)
+            other = others.get((row["case"], row["clients"], name))
+            if other is not None:
+                row[f"rate_to_{name}"] = round(row["per_s"] / other["per_s"], 3)
+                row[f"p50_to_{name}"] = round(row["p50"] / other["p50"], 3)
     return list(rows)
 
 

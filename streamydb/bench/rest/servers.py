@@ -17,15 +17,12 @@ from streamydb import processes
 from streamydb.bench.engine import Engine
 from streamydb.bench.errors import BenchError
 from streamydb.bench.rest import postgresql
+from streamydb.bench.rest.cases import CONSTANT, FACADE, POSTGRESQL
 from streamydb.bench.waiting import wait_until
 from streamydb.broker import free_port
 from streamydb.cli.phases import Phases
 
-__all__ = ["CONSTANT", "FACADE", "POSTGRESQL", "Server", "facade", "peers", "run_load"]
-
-FACADE: Final = "streamydb"
-POSTGRESQL: Final = "postgresql"
-CONSTANT: Final = "constant"
+__all__ = ["Server", "facade", "peers", "run_load"]
 
 _READY_S_MAX: Final = 60.0
 _CAUGHT_UP_S_MAX: Final = 300.0
