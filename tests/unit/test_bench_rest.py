@@ -170,18 +170,19 @@ def test_rows_are_compared_with_those_who_did_the_same() -> None:
 def test_a_report_shows_cases_and_the_mixed_run() -> None:
     row = {
         "case": "get", "clients": 16, "server": FACADE, "per_s": 1234.5, "p50": 1.0, "p99": 3.0,
-        "cpu_percent": 5.0, "server_cpu_percent": 99.0,
+        "cpu_percent": 5.0, "server_cpu_us": 99.0, "store_cpu_us": 0.0,
     }  # fmt: skip
     mixed = mixed_facts(figures(200, 1.0), figures(200, 1.5), figures(199, 300.0))
-    assert (mixed["p50_ratio"], mixed["rate_ratio"], mixed["write_share"]) == (1.5, 1.0, 0.499)
+    assert (mixed["p50_ratio"], mixed["rate_ratio"], mixed["write_share"]) == (1.5, 1.0, 0.5)
+    store = {"store_cpu_us": 42.0}
     answer = {
         "keys": 1000, "mixed_rate": 200.0, "mixed": [{"server": FACADE, **mixed}],
-        "cases": compared([row, {**row, "server": CONSTANT, "per_s": 2469.0}]),
+        "cases": compared([row, {**row, "server": CONSTANT, "per_s": 2469.0, **store}]),
         "machine": {"cores": 4, "processor": "P", "load": 0.1},
     }  # fmt: skip
     out = io.StringIO()
     show(answer, Console(file=out, width=80))
-    for text in ("1 key", "1,23", "99+5", "0.50", "1.50, 1.00", "300.0, 3.0", "reads at 200/s"):
+    for text in ("1 key", "1,23", "99+42", "0.50", "1.50, 1.00", "300.0, 3.0", "reads at 200/s"):
         assert text in out.getvalue(), out.getvalue()
 
 

@@ -59,9 +59,11 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """What came of it; latencies in milliseconds, of the requests that began after the warm-up.
+    """What came of the requests that began after the warm-up and before the end; all were answered.
 
     Attributes:
+        per_s: how many began in a second, which is the rate of answers once it is steady.
+        p50: latency in milliseconds that half of them had at most; `p90`, `p99`, `max` likewise.
         cpu_percent: processor time of the generator, in percent of one core.
     """
 
@@ -143,7 +145,6 @@ class _Load:
         self.begin = self.end = 0.0
         self._entries = CASES[job.case].entries
         self._latencies = array("d")
-        self._last = 0.0
         self._statuses: Counter[int] = Counter()
         self._answers = 0
         self._left = job.clients
@@ -173,9 +174,7 @@ class _Load:
         if self._entries and self._answers % _LOOKED_INTO == 1:
             self._look_into(answer)
         if began >= self.begin:
-            now = time.perf_counter()
-            self._latencies.append(now - began)
-            self._last = now
+            self._latencies.append(time.perf_counter() - began)
         self._statuses[answer.status] += 1
         if answer.status not in _OK:
             raise BenchError(f"answered {answer.status}: {answer.body[:200]!r}")
@@ -217,10 +216,9 @@ class _Load:
         if not self._latencies:
             raise BenchError(f"no answer within {self.job.seconds:g} s")
         ms = sorted(1000 * latency for latency in self._latencies)
-        seconds = max(self.job.seconds, self._last - self.begin)
         p50, p90, p99 = (ms[int(share * (len(ms) - 1))] for share in (0.5, 0.9, 0.99))
         return Figures(
-            answers=len(ms), per_s=round(len(ms) / seconds, 1), p50=round(p50, 3),
+            answers=len(ms), per_s=round(len(ms) / self.job.seconds, 1), p50=round(p50, 3),
             p90=round(p90, 3), p99=round(p99, 3), max=round(ms[-1], 3),
             cpu_percent=round(cpu_percent, 1), statuses=dict(self._statuses),
         )  # fmt: skip

@@ -50,8 +50,8 @@ def missing() -> str | None:
 
 
 @contextmanager
-def cluster(schema: str) -> Iterator[str]:
-    """Run a new cluster with default settings (fsync is on); yield its data source name.
+def cluster(schema: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a new cluster with default settings (fsync is on); yield data source name and process.
 
     Raises:
         BenchError: it did not start; with the end of its log.
@@ -64,9 +64,9 @@ def cluster(schema: str) -> Iterator[str]:
         _give(folder)
         dsn = f"postgresql://{_USER}@/postgres?host={folder}"
         _initialise(programs, folder)
-        with _server(programs, folder, dsn):
+        with _server(programs, folder, dsn) as server:
             asyncio.run(_execute(dsn, schema))
-            yield dsn
+            yield dsn, psutil.Process(server.pid)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -111,7 +111,7 @@ def _initialise(programs: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _server(programs: Path, folder: Path, dsn: str) -> Iterator[None]:
+def _server(programs: Path, folder: Path, dsn: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the server until the block ends."""
     log = folder / "log"
     command = [
@@ -130,7 +130,7 @@ def _server(programs: Path, folder: Path, dsn: str) -> Iterator[None]:
                 lambda: _answers(dsn), "PostgreSQL answered", _START_S_MAX,
                 check=lambda: _check(server, log),
             )
-            yield
+            yield server
         finally:
             _stop(server)
 

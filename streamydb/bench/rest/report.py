@@ -18,15 +18,16 @@ def show(answer: dict[str, Any], console: Console) -> None:
     machine = answer["machine"]
     console.print(
         f"\n{answer['keys']:,} keys; {machine['cores']} cores ({machine['processor']}), load "
-        f"{machine['load']}. CPU: of the serving process + of the load generator, in percent of a "
-        "core. Below: p50, p99 in ms of reads of 16 keys at a fixed rate, alone and with as many "
-        "writes.\n"
+        f"{machine['load']}. CPU: of the serving process for an answer, + that of PostgreSQL. "
+        "Load: the load generator, in percent of a core. Below: p50, p99 in ms of reads of 16 keys "
+        "at a fixed rate, alone and with as many writes.\n"
     )
     console.print(_mixed(answer))
 
 
 def _cases(answer: dict[str, Any]) -> Table:
-    titles = ("case", "clients", "server", "answers/s", "of it", "p50 ms", "p99 ms", "CPU %")
+    titles = ("case", "clients", "server", "answers/s", "of it", "p50 ms", "p99 ms", "CPU µs",
+              "load %")  # fmt: skip
     table = _table(titles, 3)
     last = None
     for row in answer["cases"]:
@@ -39,7 +40,7 @@ def _cases(answer: dict[str, Any]) -> Table:
         table.add_row(
             *first, row["server"], _number(row["per_s"]), "" if ratio is None else f"{ratio:.2f}",
             _number(row["p50"]), _number(row["p99"]),
-            f"{row['server_cpu_percent']:.0f}+{row['cpu_percent']:.0f}",
+            _cpu(row), f"{row['cpu_percent']:.0f}",
         )  # fmt: skip
     return table
 
@@ -61,6 +62,11 @@ def _table(titles: tuple[str, ...], left: int) -> Table:
     for column in table.columns[left:]:
         column.justify = "right"
     return table
+
+
+def _cpu(row: dict[str, Any]) -> str:
+    store = row["store_cpu_us"]
+    return f"{row['server_cpu_us']:,.0f}" + (f"+{store:,.0f}" if store else "")
 
 
 def _number(value: float) -> str:

@@ -111,12 +111,13 @@ class _Bench:
     def _measure(self, server: Server, case: str, clients: int, seconds: float) -> dict[str, Any]:
         """The figures of one case on one server."""
         job = {"case": case, "clients": clients, "rate": 0.0, "seconds": seconds}
-        cpu, began = server.cpu_s(), time.monotonic()
+        cpu_s, store_s = server.cpu_s(), server.store_cpu_s()
         (figures,) = self._run(server, (job,))
-        busy = 100 * (server.cpu_s() - cpu) / (time.monotonic() - began - _START_S)
+        micro = 1e6 / sum(figures.statuses.values())
         return {
             "case": case, "server": server.name, "clients": clients, **_facts(figures),
-            "server_cpu_percent": round(busy, 1),
+            "server_cpu_us": round(micro * (server.cpu_s() - cpu_s), 1),
+            "store_cpu_us": round(micro * (server.store_cpu_s() - store_s), 1),
         }  # fmt: skip
 
     def _run(self, server: Server, jobs: Sequence[dict[str, Any]]) -> list[Figures]:
@@ -198,7 +199,7 @@ def mixed_facts(alone: Figures, beside: Figures, writes: Figures) -> dict[str, A
         "rate_ratio": round(beside.per_s / alone.per_s, 3),
         "p50_ratio": round(beside.p50 / alone.p50, 3),
         "p99_ratio": round(beside.p99 / alone.p99, 3),
-        "write_share": round(writes.per_s / (writes.per_s + beside.per_s), 3),
+        "write_share": round(writes.answers / (writes.answers + beside.answers), 3),
     }
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -38,16 +38,23 @@ class Server:
         name: FACADE, POSTGRESQL or CONSTANT.
         port: where it listens on 127.0.0.1.
         process: the process that serves HTTP.
+        store: the store's first process, if it has its own.
     """
 
     name: str
     port: int
     process: psutil.Process
+    store: psutil.Process | None = None
 
     def cpu_s(self) -> float:
         """Processor time that the serving process has used, in seconds."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return _cpu_s(self.process)
+
+    def store_cpu_s(self) -> float:
+        """Processor time that the store's processes have used, in seconds."""
+        if self.store is None:
+            return 0.0
+        return sum(map(_cpu_s, (self.store, *self.store.children(recursive=True))))
 
 
 @contextmanager
@@ -92,10 +99,11 @@ def peers(keys: int, value_bytes: int, phases: Phases) -> Iterator[list[Server]]
             with phases.phase("Starting PostgreSQL") as phase:
                 from streamydb.bench.rest.postgresql_store import SCHEMA
 
-                dsn = stack.enter_context(postgresql.cluster(SCHEMA))
+                dsn, process = stack.enter_context(postgresql.cluster(SCHEMA))
                 phase.note("loading")
                 postgresql.load(dsn, keys, f'"{"v" * value_bytes}"')
-                running.append(stack.enter_context(_peer(POSTGRESQL, "--dsn", dsn)))
+                server = stack.enter_context(_peer(POSTGRESQL, "--dsn", dsn))
+                running.append(replace(server, store=process))
                 phase.outcome = f"{keys:,} keys"
         yield running
 
@@ -147,6 +155,11 @@ def _peer(name: str, *more: str) -> Iterator[Server]:
                 process.wait(_STOP_S_MAX)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _check_peer(process: subprocess.Popen[bytes], name: str) -> None:
