@@ -1,8 +1,9 @@
 """HTTP/1.1 by httptools, where it is installed: a compiled parser with the bounds of uvicorn's h11.
 
 uvicorn's own protocol for httptools bounds nothing that it holds before a request is whole, takes
-requests with several hosts, makes headers of trailers, and cuts a fragment off a target, so that
-`GET /v1/kv/a#b` would read another key than was sent. This one does what uvicorn's does with h11.
+requests with several hosts, makes headers of trailers, cuts a fragment off a target, so that
+`GET /v1/kv/a#b` would read another key than was sent, and loses the body of a request that offers
+to upgrade the connection, as those of Java's client do. This one does what uvicorn's does with h11.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 
+import httptools
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = ["BoundedHttpTools", "bounded"]
@@ -29,9 +32,16 @@ class BoundedHttpTools(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; too many of them without a whole part of a request are malformed."""
         self._incomplete += len(data)
-        super().data_received(data)
-        if self._incomplete > self.incomplete_bytes_max and not self.transport.is_closing():
-            self.send_400_response("A request line, headers or trailers are too long.")
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._hand_over(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            if self._incomplete > self.incomplete_bytes_max and not self.transport.is_closing():
+                self.send_400_response("A request line, headers or trailers are too long.")
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -47,8 +57,10 @@ class BoundedHttpTools(HttpToolsProtocol):
         """Refuse what h11 refuses; begin to answer the request."""
         self._incomplete, self._in_head = 0, False
         hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and self._wants_host()):
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             raise ValueError("not one host")
+        if self.parser.should_upgrade():
+            return
         super().on_headers_complete()
         if b"#" in self.url:
             raw, _, query = self.url.partition(b"?")
@@ -63,10 +75,24 @@ class BoundedHttpTools(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is whole."""
         self._incomplete = 0
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
-    def _wants_host(self) -> bool:
-        return bool(self.parser.get_http_version() == "1.1")
+    def _hand_over(self, rest: bytes) -> None:
+        """Let h11 serve a client that offers another protocol: httptools takes no body then."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.send_400_response("An upgrade cannot be offered in a pipeline.")
+            return
+        line = self.parser.get_method() + b" " + self.url + b" HTTP/"
+        head = [line + self.parser.get_http_version().encode()]
+        head += [name + b": " + value for name, value in self.headers]
+        other = H11Protocol(
+            config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
+        self.connections.discard(self)
+        self.transport.set_protocol(other)
+        other.connection_made(self.transport)
+        other.data_received(b"\r\n".join([*head, b"", b""]) + rest)
 
 
 def bounded(incomplete_bytes_max: int) -> type[Any]:

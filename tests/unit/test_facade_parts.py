@@ -224,6 +224,23 @@ def test_trailers_are_no_headers() -> None:
 
 
 @pytest.mark.usefixtures("parser")
+def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
+    head = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    offer = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 1\r\n\r\n"
+    with serving(MemoryDatabase()) as address:
+        answers = exchange(address, head + offer + b"7" + get(b"/v1/kv/a"))
+        assert answers.count(b"HTTP/1.1 200 ") == 2
+        assert answers.endswith(b"\r\n\r\n7")
+        parts = [head[:20], head[20:] + offer[:30], offer[30:], b"8", get(b"/v1/kv/a")]
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in parts:
+                connection.sendall(part)
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert received.endswith(b"\r\n\r\n8")
+
+
+@pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
     with serving(MemoryDatabase()) as address:
         target = b"/v1/kv/%0D%0AX-Evil:%201"
