@@ -76,8 +76,9 @@ class PostgresqlStore:
     async def _pool(self, isolation: str) -> Any:
         settings = {"default_transaction_isolation": isolation}
         return await asyncpg.create_pool(
-            self._dsn, min_size=_CONNECTIONS, max_size=_CONNECTIONS, server_settings=settings
-        )
+            self._dsn, min_size=_CONNECTIONS, max_size=_CONNECTIONS, server_settings=settings,
+            max_inactive_connection_lifetime=0,
+        )  # fmt: skip
 
 
 def _rows(found: Sequence[Any]) -> list[Row]:

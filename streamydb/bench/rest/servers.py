@@ -51,10 +51,12 @@ class Server:
         return _cpu_s(self.process)
 
     def store_cpu_s(self) -> float:
-        """Processor time that the store's processes have used, in seconds."""
+        """Processor time that the store's processes have used, in seconds, ended ones included."""
         if self.store is None:
             return 0.0
-        return sum(map(_cpu_s, (self.store, *self.store.children(recursive=True))))
+        times = self.store.cpu_times()
+        ended = float(times.children_user + times.children_system)
+        return ended + sum(map(_cpu_s, (self.store, *self.store.children())))
 
 
 @contextmanager
@@ -158,7 +160,10 @@ def _peer(name: str, *more: str) -> Iterator[Server]:
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
     return float(times.user + times.system)
 
 
