@@ -107,7 +107,8 @@ def _initialise(programs: Path, folder: Path) -> None:
         command, user=_account(), cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise BenchError(f"initdb failed: {done.stderr.strip()[-500:]}")
+        said = done.stderr.strip()[-500:]
+        raise BenchError(f"initdb failed: {said}\n`--no-peers` leaves PostgreSQL out")
 
 
 @contextmanager
