@@ -86,13 +86,18 @@ class _Sender:
 
 
 class Gate:
-    """An ASGI application around another."""
+    """An ASGI application around another.
+
+    Attributes:
+        app: the other.
+        metrics: what is counted of the requests.
+    """
 
     def __init__(self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> None:
         """Guard `app`."""
         self.app = app
         self._settings = settings
-        self._metrics = metrics
+        self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
         metrics.gauge("requests_under_way", "Requests being served", lambda: self._requests.total)
 
@@ -122,20 +127,20 @@ class Gate:
                     await self.app(cast("Scope", scope), receive, cast("Send", sender))
         except ProblemError as error:
             await _send_problem(cast("Send", sender), error)
-            self._metrics.problem(error.problem.slug)
+            self.metrics.problem(error.problem.slug)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
             self._log_fault(sender, error)
             if not sender.status:
                 await _send_problem(cast("Send", sender), ProblemError("internal", "See the log."))
         seconds = time.perf_counter() - began
         route = str(scope.get("path_template") or "unmatched")
-        self._metrics.request(method, route, sender.status, seconds)
+        self.metrics.request(method, route, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     def _log_fault(self, sender: _Sender, error: Exception) -> None:
         """Log what went wrong without what it went wrong with."""
         if sender.cut_off:
-            self._metrics.slow_reader()
+            self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
