@@ -77,7 +77,7 @@ def kill_a_facade(db: Served) -> None:
 
 
 def restart_on_a_stale_read_model(db: Served) -> None:
-    """FAULTS 27: no session goes back; it waits or is told to wait until the read model is there."""
+    """FAULTS 27: no session goes back: it waits, or is told to, until the read model is there."""
     one, other = db.urls
     assert put(one, "fresh", 1, "fresh-1").status_code == 200
     wait_for(lambda: get(other, "fresh").status_code == 200, "the read model")
