@@ -130,7 +130,7 @@ def _single(graph: Graph, component: set[int], kinds: tuple[str, ...]) -> list[E
 
 def _violation(history: History, name: str, cycle: list[Edge]) -> Violation:
     """A cycle in words: every operation, and why it must come before the next."""
-    lines = [f"{name}: each of these must come before the next, and the last before the first:"]
+    lines = ["each of these must come before the next, and the last before the first:"]
     for edge in cycle:
         lines.append(shown(history.operations[edge.source]))
         lines.append(f"  ↓ {edge.kind}: #{edge.target} {edge.why}")

@@ -195,5 +195,5 @@ def _is_strong(operation: Operation) -> bool:
 
 
 def _violation(anomaly: str, message: str, *operations: Operation) -> Violation:
-    lines = [f"{anomaly}: {message}", *map(shown, operations)]
+    lines = [message, *map(shown, operations)]
     return Violation(anomaly, "\n  ".join(lines), tuple(op.index for op in operations))

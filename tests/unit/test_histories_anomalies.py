@@ -420,4 +420,4 @@ def test_a_cycle_is_told_step_by_step() -> None:
     assert set(found.operations) == {0, 1}
     assert "client 0" in found.message
     assert "↓ rw: #1 appended 1 to y, which was not there when read" in found.message
-    assert "[G2] G2: each of these must come before the next" in script.check().text()
+    assert "[G2] each of these must come before the next" in script.check().text()
