@@ -174,8 +174,8 @@ def times_in_the_log(db: Served) -> Counter[str]:
     while last < end - 1:
         for message in consumer.consume(5000, timeout=1):
             assert message.error() is None, message.error()
-            found[json.loads(message.value())["id"]] += 1
-            last = message.offset()
+            found[json.loads(message.value() or b"{}")["id"]] += 1
+            last = message.offset() or 0
     consumer.close()
     return found
 
