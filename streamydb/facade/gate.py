@@ -29,6 +29,9 @@ __all__ = ["Context", "Gate", "context_of"]
 _LOG: Final = logging.getLogger("streamydb.facade")
 _CONTEXT: Final = "streamydb"
 _STREAMS: Final = frozenset({"/v1/changes"})
+_WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
+_NOT_WRITING: Final = frozenset({"/v1/read"})
+_UNREAD_BYTES_MAX: Final = 16_384
 
 
 class Context:
@@ -93,9 +96,12 @@ class Gate:
         metrics: what is counted of the requests.
     """
 
-    def __init__(self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> None:
-        """Guard `app`."""
+    def __init__(
+        self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics, writes: Limiter
+    ) -> None:
+        """Guard `app`; `writes` bounds the transactions that are under way in it."""
         self.app = app
+        self._writes = writes
         self._settings = settings
         self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
@@ -121,17 +127,20 @@ class Gate:
         began = time.perf_counter()
         try:
             self._check(scope)
+            if method in _WRITING and scope["path"] not in _NOT_WRITING:
+                self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
                 context = scope[_CONTEXT] = Context(take_name(scope), address)
                 with context.closing:
                     await self.app(cast("Scope", scope), receive, cast("Send", sender))
         except ProblemError as error:
-            await _send_problem(cast("Send", sender), error)
+            await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
             self._log_fault(sender, error)
             if not sender.status:
-                await _send_problem(cast("Send", sender), ProblemError("internal", "See the log."))
+                internal = ProblemError("internal", "See the log.")
+                await _send_problem(cast("Send", sender), internal, close=True)
         seconds = time.perf_counter() - began
         route = str(scope.get("path_template") or "unmatched")
         self.metrics.request(method, route, sender.status, seconds)
@@ -170,14 +179,21 @@ def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == wanted), "")
 
 
-async def _send_problem(send: Send, error: ProblemError) -> None:
-    """Send a problem as a whole answer."""
+def _leaves_much(scope: dict[str, Any]) -> bool:
+    """Whether a body that was not read is too long to be read for the next request's sake."""
+    declared = _header(scope["headers"], b"content-length") or "0"
+    small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
+    return not small or bool(_header(scope["headers"], b"transfer-encoding"))
+
+
+async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:
+    """Send a problem as a whole answer, the connection's last if `close`."""
     body = problem_body(error)
     headers = {
         "content-type": PROBLEM_MEDIA_TYPE,
         "content-length": str(len(body)),
         "cache-control": "no-store",
-        "connection": "close",
+        **({"connection": "close"} if close else {}),
         **error.headers,
     }
     encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]

@@ -109,3 +109,30 @@ def test_what_is_no_http_is_refused_in_our_words() -> None:
         status, headers, body = answer(stranger)
         assert (status, body["type"]) == (400, "/problems/invalid-parameter")
         assert headers["connection"] == "close"
+
+
+def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read() -> None:
+    database = MemoryDatabase()
+    database.executing = False
+    settings = FacadeSettings(port=0, in_flight_max=1, verdict_timeout_s=20)
+    put = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        place = listener.getsockname()
+        with connected(place) as first, connected(place) as other:
+            first.sendall(put % 1 + b"1")
+            wait_for(lambda: len(database.log.records) == 1, "a transaction under way")
+            for _ in range(3):
+                other.sendall(put % 3 + b"2")
+                status, headers, body = answer(other)
+                assert (status, body["type"]) == (503, "/problems/overloaded")
+                assert headers["retry-after"] == "1"
+                assert "connection" not in headers
+                other.sendall(b"22")  # the rest of the body
+            other.sendall(put % 100_000)
+            assert answer(other)[1]["connection"] == "close"
+        assert len(database.log.records) == 1
+        server.should_exit = server.force_exit = True
+        thread.join()
