@@ -25,7 +25,11 @@ GOOD: list[Case] = []
 
 
 def bad(anomaly: str) -> Callable[[Case], Case]:
-    return lambda case: (BAD.append((anomaly, case)), case)[1]
+    def note(case: Case) -> Case:
+        BAD.append((anomaly, case))
+        return case
+
+    return note
 
 
 def good(case: Case) -> Case:
@@ -343,7 +347,10 @@ def a_scan_of_three_pages(s: Script) -> None:
     scan(s, (1, ["k1", "k2"]), (1, ["k3", "k4"]), (1, []))
 
 
-def watch(s: Script, *deliveries: tuple[int, list[tuple[str, object, object]]]) -> None:
+Batch = tuple[int, list[tuple[str, object, object]]]
+
+
+def watch(s: Script, *deliveries: Batch) -> None:
     s.add(0, 1, Append("t1", {"x": [1], "y": [1]}), Answer(seq=1))
     s.add(2, 3, Append("t2", {"x": [2]}), Answer(seq=2))
     s.lines.append(Watch(watcher=1, prefix="", since=0, began_ns=0))
@@ -354,8 +361,8 @@ def watch(s: Script, *deliveries: tuple[int, list[tuple[str, object, object]]]) 
         )
 
 
-FIRST = (1, [("x", None, [1]), ("y", None, [1])])
-SECOND = (2, [("x", [1], [1, 2])])
+FIRST: Batch = (1, [("x", None, [1]), ("y", None, [1])])
+SECOND: Batch = (2, [("x", [1], [1, 2])])
 
 
 @good
