@@ -20,7 +20,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
 from streamydb.sequencer.producer import Appended, AppendError, Producer
 from streamydb.settings import Settings
-from streamydb.topics.admin import LATEST
+from streamydb.topics.admin import LATEST, is_told
 from streamydb.topics.admin import connect as connect_admin
 from streamydb.topics.names import TopicNames
 
@@ -144,8 +144,8 @@ class KafkaLog:
             ends = {number: asked[number].result(REQUEST_S).offset for number in found}
         except (KafkaException, TimeoutError) as error:
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
-        if not ends:  # nothing to wait for would make any state a strong read
-            raise LogUnavailableError(f"{topic}: it has no partitions")
+        if not ends or not all(map(is_told, ends.values())):
+            raise LogUnavailableError(f"{topic}: its ends were not told")
         return ends
 
     def _ask(self, partitions: set[int]) -> dict[int, Any]:

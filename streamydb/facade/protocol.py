@@ -12,20 +12,22 @@ from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["BoundedHttpTools", "bounded"]
+from streamydb.facade.connections import Bounded, Plain
+
+__all__ = ["Fast"]
 
 
-class BoundedHttpTools(HttpToolsProtocol):
-    """A connection; what of a request is not whole yet has at most `incomplete_bytes_max` bytes.
+class _Strict(HttpToolsProtocol):
+    """A connection; of a request that is not whole it holds a bounded number of bytes.
 
     Attributes:
-        incomplete_bytes_max: of a target with all headers, of a chunk's head, or of trailers.
+        plain: serves those who offer an upgrade.
     """
 
-    incomplete_bytes_max: ClassVar[int] = 65_536
+    plain: ClassVar[type[Plain]]
+    incomplete_bytes_max = 65_536
     _incomplete = 0
     _in_head = True
 
@@ -36,17 +38,12 @@ class BoundedHttpTools(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._hand_over(data[upgrade.args[0] :])
+            self.hand_over(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         else:
             if self._incomplete > self.incomplete_bytes_max and not self.transport.is_closing():
                 self.send_400_response("A request line, headers or trailers are too long.")
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._in_head = True
-        super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; what comes after the body is none."""
@@ -74,19 +71,19 @@ class BoundedHttpTools(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._incomplete = 0
+        self._incomplete, self._in_head = 0, True
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
-    def _hand_over(self, rest: bytes) -> None:
+    def hand_over(self, rest: bytes) -> None:
         """Let h11 serve a client that offers another protocol: httptools takes no body then."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.is_answering():
             self.send_400_response("An upgrade cannot be offered in a pipeline.")
             return
         line = self.parser.get_method() + b" " + self.url + b" HTTP/"
         head = [line + self.parser.get_http_version().encode()]
         head += [name + b": " + value for name, value in self.headers]
-        other = H11Protocol(
+        other = self.plain(
             config=self.config, server_state=self.server_state, app_state=self.app_state
         )
         self.connections.discard(self)
@@ -94,7 +91,21 @@ class BoundedHttpTools(HttpToolsProtocol):
         other.connection_made(self.transport)
         other.data_received(b"\r\n".join([*head, b"", b""]) + rest)
 
+    def is_answering(self) -> bool:
+        """Tell whether an answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
 
-def bounded(incomplete_bytes_max: int) -> type[Any]:
-    """Return the protocol with a bound."""
-    return type("Bounded", (BoundedHttpTools,), {"incomplete_bytes_max": incomplete_bytes_max})
+
+class Fast(Bounded, _Strict):  # type: ignore[misc]  # at run time it has one protocol only
+    """A connection whose requests httptools parses."""
+
+    def begins(self) -> bool:
+        """Tell whether a request is awaited, or its head is not whole."""
+        return self._in_head and not self.is_answering()
+
+    def hand_over(self, rest: bytes) -> None:
+        """Give the place to the connection that goes on."""
+        if not self.is_answering():
+            self.leave()
+            self.over = True
+        super().hand_over(rest)

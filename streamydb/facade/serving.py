@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import uvicorn
+    from litestar.types import ASGIApp
 
+    from streamydb.facade.metrics import Metrics
     from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
     from streamydb.place import PipelineStatus
     from streamydb.settings import Settings
@@ -24,7 +27,8 @@ __all__ = ["checked", "listen", "make_server", "serve", "serve_database", "serve
 _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 1_024
 _SHUTDOWN_S: Final = 10
-_INCOMPLETE_MARGIN_BYTES: Final = 8_192
+_OTHER_FILES: Final = 500
+"""Files and sockets that a facade has open beside its connections, at most."""
 
 
 def checked(settings: FacadeSettings) -> FacadeSettings:
@@ -65,25 +69,25 @@ def make_server(
     from streamydb.facade.app import create_app
 
     settings = checked(settings)
-    return server_of(create_app(model, log, changes, settings, pipeline=pipeline), settings)
+    app = create_app(model, log, changes, settings, pipeline=pipeline)
+    return server_of(app, settings, app.metrics)
 
 
-def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
-    """Return a server of an ASGI application with the facade's settings, not started yet.
+def server_of(app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> uvicorn.Server:
+    """Return a server of an application with the facade's settings and bounds, not started yet.
 
     Raises:
         ConfigurationError: the certificates cannot be read.
     """
     import uvicorn
 
-    incomplete_bytes_max = (
-        settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
-    )
+    from streamydb.facade.connections import protocol_of
+
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=_protocol(incomplete_bytes_max),
+        http=protocol_of(settings, metrics),
         ws="none",
         lifespan="on",
         access_log=False,  # it would show keys
@@ -91,8 +95,7 @@ def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
         proxy_headers=False,
         log_config=None,
         backlog=_BACKLOG,
-        limit_concurrency=2 * settings.requests_max,
-        h11_max_incomplete_event_size=incomplete_bytes_max,
+        h11_max_incomplete_event_size=settings.incomplete_bytes_max,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         ssl_certfile=settings.tls_certificate_file,
         ssl_keyfile=settings.tls_key_file,
@@ -105,15 +108,6 @@ def server_of(app: Any, settings: FacadeSettings) -> uvicorn.Server:
             f"key ({error.strerror or type(error).__name__})"
         ) from None
     return uvicorn.Server(config)
-
-
-def _protocol(incomplete_bytes_max: int) -> Any:
-    """What parses HTTP: httptools if it is installed (the extra `fast`), else h11."""
-    try:
-        from streamydb.facade.protocol import bounded
-    except ImportError:
-        return "h11"
-    return bounded(incomplete_bytes_max)
 
 
 def serve(
@@ -129,6 +123,7 @@ def serve(
         ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline)
+    _take_file_handles(settings.connections_max + _OTHER_FILES)
     with listen(settings) as listener:
         server.run(sockets=[listener])
 
@@ -151,6 +146,20 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     serve(facade, model, log, changes, pipeline)
+
+
+def _take_file_handles(wanted: int) -> None:
+    """Raise this process's limit of open files to what its connections need, if that may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _LOG.warning(
+            "this process may have %d files open, its connections may need %d: raise the limit "
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", most, wanted,
+        )  # fmt: skip
 
 
 def listen(settings: FacadeSettings) -> socket.socket:

@@ -28,6 +28,7 @@ from streamydb.bench.rest.wire import Answer, AnswerParser
 from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
 from streamydb.facade.memory import MemoryDatabase
+from streamydb.facade.metrics import Metrics
 from streamydb.facade.serving import listen, make_server, server_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: a\r\ncontent-length: 5\r\n\r\nhello"
@@ -51,7 +52,7 @@ def constant() -> Iterator[int]:
     settings = FacadeSettings(port=0)
     with (
         listen(settings) as listener,
-        served(server_of(peer_app(Constant()), settings), listener) as port,
+        served(server_of(peer_app(Constant()), settings, Metrics()), listener) as port,
     ):
         yield port
 

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade import serving as serving_module
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, matches, preference
 from streamydb.facade.memory import MemoryDatabase
@@ -123,17 +122,6 @@ def test_the_stored_read_model_is_one_that_the_facade_reads() -> None:
         return model  # mypy compares the two interfaces
 
     assert fits.__annotations__ == {"model": "StoredModel", "return": "ReadModel"}
-
-
-@pytest.fixture(params=["h11", "httptools"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to parse HTTP, one after the other."""
-    name = str(request.param)
-    if name == "h11":
-        monkeypatch.setattr(serving_module, "_protocol", lambda _: "h11")
-    else:
-        pytest.importorskip("httptools")
-    return name
 
 
 @contextmanager

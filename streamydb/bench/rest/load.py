@@ -61,6 +61,8 @@ class Job(msgspec.Struct, kw_only=True):
 class Figures(msgspec.Struct, kw_only=True):
     """What came of the requests that began after the warm-up and before the end; all were answered.
 
+    If none began between, the first after the end counts.
+
     Attributes:
         per_s: how many began in a second, which is the rate of answers once it is steady.
         p50: latency in milliseconds that half of them had at most; `p90`, `p99`, `max` likewise.
@@ -129,7 +131,7 @@ class _Client(asyncio.Protocol):
     def _send(self, began: float) -> None:
         self._began = began
         load = self._load
-        if began >= load.end:
+        if load.is_over(began):
             load.leave()
         elif self._transport is not None:
             self._transport.write(next(load.requests))
@@ -179,6 +181,10 @@ class _Load:
         if answer.status not in _OK:
             raise BenchError(f"answered {answer.status}: {answer.body[:200]!r}")
 
+    def is_over(self, now: float) -> bool:
+        """Tell whether no request shall begin any more: the time is up, and one was measured."""
+        return now >= self.end and bool(self._latencies)
+
     def leave(self) -> None:
         """A client has sent its last request."""
         self._left -= 1
@@ -213,8 +219,6 @@ class _Load:
         return itertools.count(start + number / job.rate, job.clients / job.rate)
 
     def _figures(self, cpu_percent: float) -> Figures:
-        if not self._latencies:
-            raise BenchError(f"no answer within {self.job.seconds:g} s")
         ms = sorted(1000 * latency for latency in self._latencies)
         p50, p90, p99 = (ms[int(share * (len(ms) - 1))] for share in (0.5, 0.9, 0.99))
         return Figures(

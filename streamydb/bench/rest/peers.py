@@ -18,6 +18,7 @@ from litestar.params import FromPath, FromQuery
 
 from streamydb.bench.rest.cases import KEYS_READ, SCANNED
 from streamydb.facade import FacadeSettings
+from streamydb.facade.metrics import Metrics
 from streamydb.facade.serving import listen, server_of
 
 __all__ = ["Constant", "PeerStore", "Row", "main", "peer_app"]
@@ -150,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         store = PostgresqlStore(given.dsn)
     settings = FacadeSettings(host="127.0.0.1", port=given.port)
-    server = server_of(peer_app(store), settings)
+    server = server_of(peer_app(store), settings, Metrics())
     with listen(settings) as listener:
         server.run(sockets=[listener])
     return 0
