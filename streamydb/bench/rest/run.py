@@ -185,9 +185,14 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for name in names:
             other = others.get((row["case"], row["clients"], name))
             if other is not None:
-                row[f"rate_to_{name}"] = round(row["per_s"] / other["per_s"], 3)
-                row[f"p50_to_{name}"] = round(row["p50"] / other["p50"], 3)
+                row[f"rate_to_{name}"] = _ratio(row["per_s"], other["per_s"])
+                row[f"p50_to_{name}"] = _ratio(row["p50"], other["p50"])
     return list(rows)
+
+
+def _ratio(mine: float, other: float) -> float:
+    """A ratio of three digits, however small."""
+    return float(f"{mine / other:.3g}")
 
 
 def mixed_facts(alone: Figures, beside: Figures, writes: Figures) -> dict[str, Any]:
