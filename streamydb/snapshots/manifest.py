@@ -13,7 +13,16 @@ from streamydb.snapshots.errors import SnapshotError
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "Tail", "encode_manifest", "file_system", "read_manifest"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "Manifest",
+    "Tail",
+    "decode_manifest",
+    "encode_manifest",
+    "file_system",
+    "read_manifest",
+]
 
 FORMAT: Final = 1
 """Version of the layout; raised when an older program would misread it."""
@@ -95,7 +104,9 @@ def decode_manifest(data: bytes, folder: str) -> Manifest:
             )
         return msgspec.convert(found, Manifest, strict=False)
     except msgspec.MsgspecError as fault:
-        raise SnapshotError(f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot") from fault
+        raise SnapshotError(
+            f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
+        ) from fault
 
 
 def read_manifest(folder: Path | str) -> Manifest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
@@ -35,7 +35,6 @@ _PRODUCER: Final[dict[str, str | int | bool]] = {
     "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
     "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
 }  # fmt: skip
-_raw = msgspec.Raw
 
 
 class Restored(NamedTuple):
@@ -89,7 +88,9 @@ def chunks(folder: Path | str, manifest: Manifest) -> Iterator[tuple[int, bytes]
     """The transactions, each with its number of rows."""
     rows = (row for batch in read_rows(folder, manifest) for row in batch)
     for number, group in enumerate(_groups(rows)):
-        updates = [{"op": "put", "key": row.key.decode(), "value": _raw(row.value)} for row in group]
+        updates = [
+            {"op": "put", "key": row.key.decode(), "value": msgspec.Raw(row.value)} for row in group
+        ]
         payload = msgspec.json.encode({"id": f"{_name(manifest)}{number}", "updates": updates})
         found = decode(payload)
         if isinstance(found, Rejection):
@@ -160,7 +161,7 @@ class _Appender:
         self._topic = topic
         self._fault: KafkaError | None = None
 
-    def __enter__(self) -> _Appender:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

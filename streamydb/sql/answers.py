@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import decimal
 import math
 import uuid
@@ -68,7 +68,7 @@ def json_value(value: Any, kind: Any) -> Any:
         return msgspec.Raw(format(value, "f").encode()) if value.is_finite() else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+    if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, list | tuple):
         inner = _children(kind)

@@ -164,7 +164,7 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> Outcome
         return Outcome("invalid", message="DuckDB failed on this query.")
     except duckdb.Error as fault:
         return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
-    except (ValueError, RuntimeError, RecursionError) as fault:
+    except (ValueError, TypeError, RuntimeError) as fault:
         return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
 
 
