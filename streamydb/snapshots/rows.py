@@ -5,11 +5,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.snapshots.digest import Digest
 from streamydb.snapshots.errors import SnapshotError
 from streamydb.snapshots.manifest import Manifest, file_system
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Row", "read_rows"]
 
@@ -67,12 +70,9 @@ def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
             ) from fault
 
 
-def _rows(batch: object) -> list[Row]:
+def _rows(batch: pa.RecordBatch) -> list[Row]:
     import pyarrow as pa
 
-    columns = [
-        batch.column(name).cast(pa.binary()) if name in {"key", "value", "txn_id"}  # type: ignore[attr-defined]
-        else batch.column(name)  # type: ignore[attr-defined]
-        for name in COLUMNS
-    ]  # fmt: skip
-    return list(map(Row._make, zip(*(column.to_pylist() for column in columns), strict=True)))
+    taken = [batch.column(name) for name in COLUMNS]
+    plain = [part.cast(pa.binary()) if pa.types.is_string(part.type) else part for part in taken]
+    return list(map(Row._make, zip(*(part.to_pylist() for part in plain), strict=True)))

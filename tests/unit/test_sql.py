@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +54,15 @@ def test_ranges_are_read_from_filters() -> None:
 
 
 TEXTS = st.text(max_size=4) | st.sampled_from(["a", "b", '"', "\\", " and ", "(key", ")", "\n"])
-BOUNDS = st.tuples(st.sampled_from(["==", "<", "<=", ">", ">="]), TEXTS)
+BOUNDS = st.tuples(st.sampled_from(["eq", "lt", "le", "gt", "ge"]), TEXTS)
 
 
 @given(st.lists(BOUNDS, min_size=1, max_size=3), TEXTS)
 def test_a_range_never_leaves_out_a_key(bounds: list[tuple[str, str]], key: str) -> None:
     import pyarrow as pa
 
-    terms = {
-        "==": lambda b: KEY == b, "<": lambda b: KEY < b, "<=": lambda b: KEY <= b,
-        ">": lambda b: KEY > b, ">=": lambda b: KEY >= b,
-    }  # fmt: skip
-    condition = terms[bounds[0][0]](bounds[0][1])
-    for operator, bound in bounds[1:]:
-        condition &= terms[operator](bound)
+    terms = [getattr(KEY, f"__{name}__")(bound) for name, bound in bounds]
+    condition = functools.reduce(operator.and_, terms)
     held = pa.table({"key": pa.array([key], pa.string())}).filter(condition).num_rows == 1
     found = range_of(condition)
     inside = key.encode() >= found.start.encode() and (
@@ -149,7 +146,7 @@ def test_answers_are_bounded() -> None:
     assert run(job("select * from range(100000000000)")).kind == "large"
 
 
-SECRET = "no-reader-may-see-this"
+HIDDEN = "no-reader-may-see-this"
 HOSTILE = [
     "copy kv to '{path}'", "copy (select 1) to '{path}' (format parquet)",
     "select * from read_text('{secret}')", "select * from read_csv('{secret}')",
@@ -163,11 +160,13 @@ HOSTILE = [
     "install httpfs", "load httpfs", "select * from read_csv('http://127.0.0.1:1/x')",
     "select * from read_csv('s3://bucket/x')", "create table t as select 1", "drop view kv",
     "create macro m() as 1", "create secret (type s3)", "call pragma_version()", "checkpoint",
-    "insert into kv values ('a', '1', 1, null)", "delete from entries", "update entries set key=''",
+    "insert into kv values ('a', '1', 1, null)", "delete from entries",
+    "update entries set key = ''",
     "with x as (insert into entries values (1)) select 1", "select 1; select 2", "", ";", "--",
     "select * from query('copy kv to ''{path}''')", "select * from query_table('{secret}')",
     "prepare p as select 1", "execute p", "begin", "use memory", "vacuum", "explain select 1",
-    "select getenv('HOME')", "select * from job", "select * from ROWS_HERE", "\0", "select '\ud800'",
+    "select getenv('HOME')", "select * from job", "select * from ROWS_HERE", "\0",
+    "select '\ud800'",
     "select * from duckdb_secrets()", "select * from which_secret('s3://x', 's3')",
     "select error('no')", "select 1/",
 ]  # fmt: skip
@@ -177,7 +176,7 @@ HOSTILE = [
 def test_hostile_queries_are_refused(text: str, tmp_path: Path) -> None:
     ROWS_HERE = ROWS  # noqa: F841, N806 - DuckDB would find it, if it looked at our variables
     secret = tmp_path / "secret.csv"
-    secret.write_text(SECRET)
+    secret.write_text(HIDDEN)
     path = tmp_path / "made"
     outcome = run(
         job(text.replace("{path}", str(path)).replace("{secret}", str(secret))
@@ -185,7 +184,7 @@ def test_hostile_queries_are_refused(text: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert outcome.kind == "invalid"
     assert outcome.message
-    assert SECRET not in outcome.message
+    assert HIDDEN not in outcome.message
     assert list(tmp_path.iterdir()) == [secret]
 
 
@@ -212,8 +211,14 @@ def test_queries_that_take_too_much_are_ended_and_others_go_on() -> None:
     assert rows_of(last) == b"[[42]]"
 
 
+def environment_of(pid: int) -> bytes:
+    """What Linux tells of a process's environment."""
+    path = Path(f"/proc/{pid}/environ")
+    return path.read_bytes() if path.exists() else b""
+
+
 def test_a_query_runs_in_a_process_without_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMYDB_SERVE_TOKENS", SECRET)
+    monkeypatch.setenv("STREAMYDB_SERVE_TOKENS", HIDDEN)
 
     async def scenario() -> Outcome:
         begun: asyncio.Future[asyncio.subprocess.Process] = asyncio.Future()
@@ -229,9 +234,7 @@ def test_a_query_runs_in_a_process_without_our_settings(monkeypatch: pytest.Monk
         try:
             task = asyncio.create_task(pool.run(job("select sleep_ms(60000)"), 60))
             process = await begun
-            environment = Path(f"/proc/{process.pid}/environ")
-            if environment.exists():
-                assert SECRET.encode() not in environment.read_bytes()
+            assert HIDDEN.encode() not in environment_of(process.pid)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
