@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Raw
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,8 +52,8 @@ def answer(
 def json_value(value: Any, kind: Any) -> Any:
     """A value of a result as something that has a JSON form.
 
-    JSON stays itself. Numbers that are not finite, times, UUIDs and intervals are text, bytes are
-    Base64.
+    JSON stays itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times,
+    UUIDs and intervals are text, bytes are Base64.
 
     Args:
         value: as DuckDB hands it over.
@@ -61,11 +62,11 @@ def json_value(value: Any, kind: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return msgspec.Raw(value.encode()) if str(kind) == "JSON" else value
+        return _json(value) if str(kind) == "JSON" else value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, decimal.Decimal):
-        return msgspec.Raw(format(value, "f").encode()) if value.is_finite() else str(value)
+        return Raw(format(value, "f").encode()) if value.is_finite() else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, dt.datetime | dt.date | dt.time):
@@ -82,8 +83,19 @@ def json_value(value: Any, kind: Any) -> Any:
 def python_value(value: Any, kind: Any) -> Any:
     """A value of a result with JSON decoded; everything else as DuckDB hands it over."""
     if isinstance(value, str) and str(kind) == "JSON":
-        return msgspec.json.decode(value)
+        found = _json(value)
+        return msgspec.json.decode(found) if isinstance(found, Raw) else found
     return value
+
+
+def _json(text: str) -> Raw | str:
+    """DuckDB's JSON as it is, or as text where it is none (NaN) or beyond any reader (1e999)."""
+    data = text.encode()
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return Raw(data)
 
 
 def _json_object(value: dict[Any, Any], kind: Any) -> dict[str, Any]:

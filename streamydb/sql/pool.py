@@ -21,11 +21,15 @@ import msgspec
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, Outcome
 
-__all__ = ["QueryPool", "installed"]
+__all__ = ["READY", "QueryPool", "installed"]
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
 _OUTPUT_MARGIN_BYTES: Final = 65_536
+_START_S: Final = 60.0
+
+READY: Final = b"\n"
+"""What a process writes when it can take a query."""
 
 
 def installed() -> bool:
@@ -68,8 +72,12 @@ class QueryPool:
     async def close(self) -> None:
         """End the process that is kept ready."""
         spare, self._spare = self._spare, None
-        if spare is not None and self._loop is asyncio.get_running_loop():
-            await _end(await spare)
+        if spare is None or self._loop is not asyncio.get_running_loop():
+            return
+        spare.cancel()  # one that is still starting ends itself
+        await asyncio.wait([spare])
+        if not spare.cancelled() and spare.exception() is None:
+            await _end(spare.result())
 
     async def _take(self) -> Process:
         """The process that is ready, and have the next one made."""
@@ -82,10 +90,21 @@ class QueryPool:
 
 
 async def _start() -> Process:
-    return await asyncio.create_subprocess_exec(
+    """A process that has loaded everything: what follows is the query's own time."""
+    process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "streamydb.sql.worker",
         stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(), start_new_session=True,
     )  # fmt: skip
+    try:
+        async with asyncio.timeout(_START_S):
+            ready = await process.stdout.read(1) if process.stdout else b""
+    except BaseException:
+        await asyncio.shield(_end(process))
+        raise
+    if ready != READY:
+        await asyncio.shield(_end(process))
+        raise OSError("the process of a query did not start: is DuckDB whole?")
+    return process
 
 
 def _environment() -> dict[str, str]:

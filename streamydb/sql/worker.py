@@ -23,6 +23,7 @@ from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
 from streamydb.sql.answers import TooLargeError, answer
 from streamydb.sql.dataset import Scannable
 from streamydb.sql.engine import connect, lock, show
+from streamydb.sql.pool import READY
 
 __all__ = ["Job", "Kind", "Outcome", "StoredRow", "main", "run"]
 
@@ -117,6 +118,8 @@ class _Rows:
 
 def main() -> int:
     """Run the job on standard input."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
     given = sys.stdin.buffer.read()
     if not given:  # a spare process that was not needed
         return 0

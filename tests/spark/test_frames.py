@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,59 @@ def test_snapshots_agree_with_a_read_model_at_every_seq(
         read_snapshot(spark, dt.datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
     with pytest.raises(SnapshotError, match="after seq"):
         read_snapshot(spark, 1, base=old.folder)
+
+
+def test_an_empty_database_has_a_snapshot(
+    db: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    connection = db.settings.client_config()
+    create(connection, "empty")
+    settings = db.settings.model_copy(update={"database": "empty"})
+    assert read_snapshot(spark, settings=settings).count() == 0
+    written = write_snapshot(spark, tmp_path, settings=settings)
+    assert (written.manifest.seq, written.manifest.rows) == (0, 0)
+    load(written.folder, tmp_path / "model", "empty")
+    create(connection, "empty-too")
+    assert restore(written.folder, connection, "empty-too") == (0, 0, 0)
+    with sql.open_snapshot(written.folder) as nothing:
+        assert nothing.query("select count(*) from kv").rows == ((0,),)
+
+
+def commanded(db: Database, *words: str) -> Any:
+    """What a command prints as JSON."""
+    home = ("--home", str(db.folder / "home"), "--bootstrap", db.broker.bootstrap)
+    done = subprocess.run(
+        [sys.executable, "-m", "streamydb.cli", *words, *home, "--json"],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_commands(db: Database, tmp_path: Path) -> None:
+    db.load([{"id": "command", "updates": [{"op": "put", "key": "command", "value": 1}]}])
+    seq = settled(db)
+    words = ("snapshot", "--database", db.name, "--to", str(tmp_path), "--master", "local[2]")
+    told = commanded(db, *words)
+    assert (told["seq"], told["fresh"], told["database"]) == (seq, True, db.name)
+    assert not commanded(db, *words, "--at", str(seq))["fresh"]
+    new = ("create", "--database", "commanded", "--from-snapshot", told["folder"])
+    assert commanded(db, *new)["restored"]["rows"] == told["rows"]
+    assert commanded(db, *new)["restored"]["appended"] == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "streamydb.cli", "read-model", "--database", db.name,
+         "--bootstrap", db.broker.bootstrap, "--folder", str(tmp_path / "model"),
+         "--from-snapshot", told["folder"]]
+    ) as following:  # fmt: skip
+        try:
+            wait_for((tmp_path / "model" / "data.mdb").exists, "the read model")
+            with ReadModel.open(tmp_path / "model", db.name) as model:
+                assert model.latest().seq >= seq
+                with model.snapshot(seq) as snapshot:
+                    assert snapshot.get("command") is not None
+        finally:
+            following.terminate()
+    assert following.returncode == 0
 
 
 def test_a_new_database_starts_from_a_snapshot(

@@ -132,6 +132,13 @@ def test_types_become_json() -> None:
     )
 
 
+def test_json_that_is_none_is_text() -> None:
+    text = """select to_json('nan'::double), json_object('a', 'inf'::double), '1e999'::json,
+        '[[1]]'::json, [to_json('nan'::double)], json_array(1, null)"""
+    expected = b'[["NaN","{\\"a\\":Infinity}","1e999",[[1]],["NaN"],[1,null]]]'
+    assert rows_of(run(job(text))) == expected
+
+
 def test_prefixes_bound_what_is_seen() -> None:
     text = "select count(*) from kv"
     assert rows_of(run(job(text, prefixes=["n/00", "n/015"]))) == b"[[11]]"
