@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,6 +136,6 @@ def file_system(folder: Path | str) -> tuple[FileSystem, str]:
 
     text = str(folder)
     if "://" in text:
-        found, path = fs.FileSystem.from_uri(text)
+        found, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
         return found, path
     return fs.LocalFileSystem(), str(Path(text.removeprefix("file:")).resolve())

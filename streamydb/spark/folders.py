@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 from streamydb.snapshots import Manifest, SnapshotError
 from streamydb.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
-__all__ = ["Folders"]
+__all__ = ["Folders", "uri_of"]
+
+
+def uri_of(folder: Path | str) -> str:
+    """A folder as Spark shall take it, whatever its default file system is."""
+    text = str(folder).rstrip("/")
+    return text if "://" in text else f"file://{Path(text.removeprefix('file:')).resolve()}"
 
 
 class Folders:
@@ -26,9 +32,8 @@ class Folders:
         jvm: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no other way in
         self._path = jvm.org.apache.hadoop.fs.Path
         configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
-        where = self._root if "://" in self._root else f"file://{self._root}"
-        self._uri = where
-        self._system: Any = self._path(where).getFileSystem(configuration)
+        self._uri = uri_of(folder)
+        self._system: Any = self._path(self._uri).getFileSystem(configuration)
 
     def path(self, name: str) -> str:
         """The folder of a snapshot, for people and for `read_manifest`."""

@@ -17,7 +17,7 @@ from streamydb.settings import Settings
 from streamydb.snapshots import Digest, Manifest, SnapshotError, Tail, read_manifest
 from streamydb.snapshots.manifest import FORMAT
 from streamydb.spark import rows
-from streamydb.spark.folders import Folders
+from streamydb.spark.folders import Folders, uri_of
 from streamydb.spark.positions import Ends, look, offsets_json
 from streamydb.spark.reading import events, value_as
 from streamydb.spark.session import settings_of
@@ -149,7 +149,7 @@ def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | Non
     seq = _seq(found, ends, at, manifest)
     if manifest is not None and seq < manifest.seq:
         raise SnapshotError(f"the snapshot in {base} is at seq {manifest.seq}, after seq {seq}")
-    return _Cut(ends, found, manifest, None if base is None else str(base), seq)
+    return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
 
 
 def _starts(ends: Ends, base: Manifest | None) -> dict[int, int]:
