@@ -76,14 +76,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The paths of the data files."""
         return [posixpath.join(str(folder).removeprefix("file:"), name) for name in self.files]
 
-    def covered(self) -> dict[int, int]:
-        """Per partition of the log, the first offset that is not covered for sure."""
-        parts = [tail.offsets for tail in self.changes.values()]
-        if not parts:
-            return {}
-        known = set.intersection(*(set(part) for part in parts))
-        return {number: min(part[number] for part in parts) for number in sorted(known)}
-
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The content of the file."""

@@ -102,8 +102,8 @@ def check(
 def json(text: Term) -> Column:
     """A value from a column of JSON text, to be put or appended as it is.
 
-    Text that is not JSON fails the query: filter with `is_valid_json`-like checks, or use
-    `try_parse_json`, whose null is a bad row.
+    Text that is not JSON fails the query; with Spark's `try_parse_json` instead it is null, and the
+    row a bad one.
     """
     return f.parse_json(text)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 import duckdb
 import msgspec
@@ -118,8 +118,14 @@ class _Rows:
 
 def main() -> int:
     """Run the job on standard input."""
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
+        return _serve(output)
+
+
+def _serve(output: BinaryIO) -> int:
+    output.write(READY)
+    output.flush()
     given = sys.stdin.buffer.read()
     if not given:  # a spare process that was not needed
         return 0
@@ -128,8 +134,7 @@ def main() -> int:
         outcome = run(job, bound=True)
     except MemoryError:
         outcome = Outcome("costly")
-    sys.stdout.buffer.write(msgspec.json.encode(outcome))
-    sys.stdout.buffer.flush()
+    output.write(msgspec.json.encode(outcome))
     return 0
 
 

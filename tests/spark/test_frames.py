@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as f
 
 from streamydb import sql
@@ -44,6 +44,7 @@ from streamydb.spark import (
     write_snapshot,
 )
 from streamydb.spark import check as condition
+from streamydb.spark import json as json_of
 from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
 from streamydb.topics import create
@@ -203,6 +204,23 @@ def test_transactions_can_be_looked_at_before(spark: SparkSession) -> None:
         "updates": [{"op": "delete", "key": "a"}],
     }
     assert (good.code, bad.code) == (None, "invalid-key")
+    text = '{"b":[1,2.5,null,"x"],"a":{"n":9007199254740993}}'
+    kinds = spark.createDataFrame([(text,)], "t string").select(
+        "t", f.lit(dt.datetime(2026, 1, 31, tzinfo=dt.UTC)).alias("ts"),
+        f.lit(b"ab").alias("bytes"),
+        f.lit(None).cast("int").alias("none"), f.create_map(f.lit("k"), f.lit(1.0)).alias("map"),
+    )  # fmt: skip
+    kept: list[Column | str] = [json_of("t"), "ts", "bytes"]
+    values = [put(f.lit(f"k{n}"), value) for n, value in enumerate(kept)]
+    values += [put(f.lit("k3"), f.struct("none", "map")), next_id(f.lit("k4"))]
+    (only,) = transactions(kinds, values, id=content_id("t")).collect()
+    assert only.code is None
+    updates = json.loads(only.payload)["updates"]
+    stored = {update["key"]: update.get("value") for update in updates}
+    assert stored == {
+        "k0": json.loads(text), "k1": "2026-01-31T00:00:00.000Z", "k2": "YWI=",
+        "k3": {"none": None, "map": {"k": 1.0}}, "k4": None,
+    }  # fmt: skip
     assert "key" in bad.meaning
 
 

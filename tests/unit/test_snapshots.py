@@ -215,4 +215,3 @@ def test_the_folder_of_a_snapshot_may_be_named_in_many_ways(tmp_path: Path) -> N
         assert read_manifest(name(tmp_path / "s")) == manifest
         assert [row for batch in read_rows(name(tmp_path / "s"), manifest) for row in batch] == B
     assert MemoryTopic(1).topic_id == manifest.topic
-    assert manifest.covered() == {0: 6}
