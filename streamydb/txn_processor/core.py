@@ -23,8 +23,19 @@ from streamydb.limits import (
     RESULT_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
+from streamydb.procedures.core import run, version_of
+from streamydb.procedures.modules import Module, Modules
+from streamydb.procedures.view import Declared, Place, UpdateFailed
 
-__all__ = ["Failed", "Verdict", "Write", "execute", "failed_entry"]
+__all__ = [
+    "Calls",
+    "Failed",
+    "Verdict",
+    "Write",
+    "current_module",
+    "execute",
+    "failed_entry",
+]
 
 Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
@@ -46,34 +57,50 @@ class Write:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a transaction. ``code`` is None when it committed."""
+    """What became of a transaction. ``code`` is None when it committed.
+
+    ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
+    """
 
     code: str | None = None
     failed: list[Failed] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     reads: dict[str, bytes | None] = field(default_factory=dict)
+    returned: bytes | None = None
+    reason: str | None = None
 
 
-class _Abort(Exception):  # noqa: N818 - a verdict, not an error
-    """An update cannot be applied; carries the reason code."""
+_Abort = UpdateFailed
+
+
+@dataclass(slots=True, frozen=True)
+class Calls:
+    """What calls need beside the values: the code, and the transaction's place in the order."""
+
+    modules: Modules
+    place: Place
 
 
 def execute(
-    txn: r.Transaction,
-    look: Callable[[str], Value],
-    size: Callable[[dict[str, bytes | None]], int],
+    txn: r.Transaction, look: Callable[[str], Value], size: Callable[[Verdict], int], calls: Calls
 ) -> Verdict:
     """Execute ``txn`` on the state before it, as ``look`` shows it.
 
     Args:
         txn: a valid transaction.
         look: the value and version of any key that the transaction touches.
-        size: the bytes that the result record would have with these reads.
+        size: the bytes that the result record would have with this verdict.
+        calls: where the code of procedures is, and the transaction's place.
+
+    Raises:
+        ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
     failed = _run_checks(txn, look)
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
+    if txn.call is not msgspec.UNSET:
+        return _call(txn, txn.call, look, size, calls)
     after: dict[str, bytes | None] = {}
     writes: list[Write] = []
     for index, update in enumerate(txn.updates):
@@ -87,9 +114,61 @@ def execute(
         if before is not None or value is not None:
             writes.append(Write(update.key, before, value))
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    if reads and size(reads) > RESULT_BYTES_MAX:
+    verdict = Verdict(None, [], writes, reads)
+    if reads and size(verdict) > RESULT_BYTES_MAX:
         return Verdict(errors.RESULT_TOO_LARGE)
-    return Verdict(None, [], writes, reads)
+    return verdict
+
+
+class _Declared(Declared):
+    """The keys of a call, with the values before it."""
+
+    def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
+        super().__init__(call.keys, call.reads)
+        self._look = look
+
+    def look(self, key: str) -> Value:
+        return self._look(key)
+
+    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
+        return _apply(update, before)
+
+
+def _call(
+    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls,
+) -> Verdict:
+    """Run the procedure with the code that is current at this place in the order."""
+    module = current_module(call, look, calls.modules)
+    if module is None:
+        return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
+    called = run(module, call.name, call.args, _Declared(call, look), calls.place)
+    if called.code is not None:
+        return Verdict(called.code, reason=called.reason)
+    after = called.writes
+    befores = {key: look(key)[0] for key in after}
+    writes = [
+        Write(key, befores[key], value)
+        for key, value in after.items()
+        if befores[key] is not None or value is not None
+    ]
+    reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
+    verdict = Verdict(None, [], writes, reads, called.returned)
+    return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
+
+
+def current_module(
+    call: r.Call, look: Callable[[str], Value], modules: Modules
+) -> Module | None:
+    """The module as it is deployed before the transaction; None if the procedure is not in it."""
+    deployed = look(r.module_key(call.module))[0]
+    if deployed is None:
+        return None
+    version = version_of(deployed)
+    if call.name not in version.procedures:
+        return None
+    module = modules.find(call.module, version.hash)
+    return module if call.name in module.procedures else None
 
 
 def failed_entry(check: str, index: int, key: str, value: bytes | None, version: int) -> Failed:

@@ -22,12 +22,14 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.errors import InvariantViolation
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
-from streamydb.txn_processor.result import as_duplicate, result_bytes
+from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
 
 __all__ = [
     "NOT_A_DUPLICATE",
@@ -109,14 +111,18 @@ class _Run:
         return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
 
 
-def execute_grants(parts: Sequence[tuple[int, Table, Table]]) -> Outcome:
+def execute_grants(
+    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES
+) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
         parts: (shard, transactions, slots) from every shard.
+        modules: where the code of procedures is.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
+        ModuleMissing: the code that a transaction calls is not on this machine.
 
     """
     run, homes = _prepare(parts)
@@ -136,7 +142,7 @@ def execute_grants(parts: Sequence[tuple[int, Table, Table]]) -> Outcome:
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at)
+            _execute_in_python(run, at, modules)
             at += 1
     _special_aborts(run)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
@@ -212,7 +218,7 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _execute_in_python(run: _Run, i: int) -> None:
+def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
     """Run one transaction on Python objects against the slots."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
@@ -221,17 +227,21 @@ def _execute_in_python(run: _Run, i: int) -> None:
         slot = run.slots[ids[key]]
         return run.value(slot["tag"], int(slot["number"]), int(slot["ref"])), int(slot["version"])
 
-    def size(reads: dict[str, bytes | None]) -> int:
-        return len(result_bytes(run.txns, i, "committed", None, None, reads))
+    def size(verdict: core.Verdict) -> int:
+        return len(verdict_bytes(run.txns, i, verdict))
 
+    cols = run.txns.cols
+    place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
     try:
-        verdict = core.execute(_transaction_of(run, i), look, size)
+        txn = _transaction_of(run, i)
+        verdict = core.execute(txn, look, size, core.Calls(modules, place))
+    except errors.ModuleMissing:
+        raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
         verdict = core.Verdict(errors.INTERNAL)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
-    status = "committed" if verdict.code is None else "aborted"
-    run.special[i] = result_bytes(run.txns, i, status, verdict.code, verdict.failed, verdict.reads)
+    run.special[i] = verdict_bytes(run.txns, i, verdict)
     for write in verdict.writes:
         _write(run, i, ids[write.key], write.after)
 
@@ -318,4 +328,4 @@ def _special_aborts(run: _Run) -> None:
                 core.failed_entry(kind, int(entry["index"]), key, value, int(entry["version"]))
             )
         code = p.ABORT_CODES[run.status[i]]
-        run.special[i] = result_bytes(run.txns, i, "aborted", code, failed)
+        run.special[i] = verdict_bytes(run.txns, i, core.Verdict(code, failed))

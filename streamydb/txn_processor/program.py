@@ -84,6 +84,11 @@ ABORT_CODES: Final = (
     errors.VALUE_TOO_LARGE,
     errors.RESULT_TOO_LARGE,
     errors.INTERNAL,
+    errors.UNKNOWN_PROCEDURE,
+    errors.PROCEDURE_ABORTED,
+    errors.PROCEDURE_ERROR,
+    errors.UNDECLARED_KEY,
+    errors.BUDGET_EXCEEDED,
 )
 REJECT_CODES: Final = (*errors.REJECTED_CODES, errors.INTERNAL)
 
