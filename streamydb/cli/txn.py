@@ -51,6 +51,14 @@ def txn(
     check: Annotated[
         Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
     ] = None,
+    call: Annotated[
+        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
+    ] = None,
+    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None,
+    key: Annotated[
+        Texts, typer.Option("--key", help="KEY that the call may read and write.")
+    ] = None,
+    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
@@ -76,7 +84,8 @@ def txn(
         given = parts.transaction_of(
             puts=put or (), adds=add or (), maxes=maximum or (), mins=minimum or (),
             appends=append or (), next_ids=next_id or (), deletes=delete or (), reads=read or (),
-            asserts=assert_ or (), checks=check or (),
+            asserts=assert_ or (), checks=check or (), call=call, args=arg or (),
+            keys=key or (), key_reads=key_read or (),
         )
     except parts.PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
@@ -85,7 +94,7 @@ def txn(
             raise Failure("give either a file or options, not both", EXIT_USAGE)
         committed = _many(target, file, timeout, json=json)
     elif not given:
-        raise Failure("nothing to do: give --put, --add, --read ..., or a file", EXIT_USAGE)
+        raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
     else:
         committed = _one(target, given if id_ is None else {"id": id_, **given}, timeout, json=json)
     if strict and not committed:
@@ -160,7 +169,11 @@ def _show(result: Result, *, json: bool) -> None:
     colour = {"committed": "green", "aborted": "yellow", "rejected": "red"}[result.status]
     head = typer.style(result.status, fg=colour, bold=True)
     code = f" {result.code}" if result.code else ""
+    if result.reason is not msgspec.UNSET:
+        code += f" ({result.reason})"
     typer.echo(f"{head}{code}  seq {result.seq}  id {result.id}")
+    if result.returned is not msgspec.UNSET:
+        typer.echo(f"  returned {bytes(result.returned).decode()}")
     for key, value in result.reads.items():
         typer.echo(f"  {key} = {bytes(value).decode()}")
     for failed in result.failed:

@@ -65,10 +65,11 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     )
     local = given.local or default_local(settings.home)
     master = None if submitted else given.master
+    known = [] if settings.procedures is None else [settings.procedures]
     spark_conf = dict(_setting(text) for text in given.conf)
     return PipelineConfig(
         settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
-        spark_conf, tuple(path.resolve() for path in given.procedures),
+        spark_conf, tuple(path.resolve() for path in given.procedures or known),
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "Failed",
     "Verdict",
     "Write",
+    "apply_update",
     "current_module",
     "execute",
     "failed_entry",
@@ -70,9 +71,6 @@ class Verdict:
     reason: str | None = None
 
 
-_Abort = UpdateFailed
-
-
 @dataclass(slots=True, frozen=True)
 class Calls:
     """What calls need beside the values: the code, and the transaction's place in the order."""
@@ -106,10 +104,10 @@ def execute(
     for index, update in enumerate(txn.updates):
         before, version = look(update.key)
         try:
-            value = _apply(update, before)
-        except _Abort as abort:
+            value = apply_update(update, before)
+        except UpdateFailed as failure:
             entry = failed_entry("update", index, update.key, before, version)
-            return Verdict(str(abort), [entry])
+            return Verdict(failure.code, [entry])
         after[update.key] = value
         if before is not None or value is not None:
             writes.append(Write(update.key, before, value))
@@ -131,7 +129,7 @@ class _Declared(Declared):
         return self._look(key)
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        return _apply(update, before)
+        return apply_update(update, before)
 
 
 def _call(
@@ -236,8 +234,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _apply(update: r.Update, before: bytes | None) -> bytes | None:
-    """The value after ``update``; raises _Abort."""
+def apply_update(update: r.Update, before: bytes | None) -> bytes | None:
+    """The value after ``update`` of a value (None: absent).
+
+    Raises:
+        UpdateFailed: it cannot be made.
+
+    """
     if isinstance(update, r.Put):
         return update.value
     if isinstance(update, r.Delete):
@@ -246,10 +249,10 @@ def _apply(update: r.Update, before: bytes | None) -> bytes | None:
     if isinstance(update, r.Append):
         return _appended(update, before, old)
     if old is not None and not _is_number(old):
-        raise _Abort(errors.NOT_A_NUMBER)
+        raise UpdateFailed(errors.NOT_A_NUMBER)
     if isinstance(update, r.NextId):
         if isinstance(old, float):
-            raise _Abort(errors.NOT_A_NUMBER)
+            raise UpdateFailed(errors.NOT_A_NUMBER)
         return _sum(old or 0, 1)
     if isinstance(update, r.Add):
         return _added(update, old)
@@ -265,9 +268,9 @@ def _appended(update: r.Append, before: bytes | None, old: Any) -> bytes:
     elif isinstance(old, list):
         value = before[:-1] + (b"," if old else b"") + update.value + b"]"
     else:
-        raise _Abort(errors.NOT_A_LIST)
+        raise UpdateFailed(errors.NOT_A_LIST)
     if len(value) > VALUE_BYTES_MAX:
-        raise _Abort(errors.VALUE_TOO_LARGE)
+        raise UpdateFailed(errors.VALUE_TOO_LARGE)
     return value
 
 
@@ -277,16 +280,16 @@ def _added(update: r.Add, old: Any) -> bytes:
     unset = msgspec.UNSET
     below = update.min is not unset and number < update.min
     if below or (update.max is not unset and number > update.max):
-        raise _Abort(errors.BOUND_VIOLATED)
+        raise UpdateFailed(errors.BOUND_VIOLATED)
     return value
 
 
 def _sum(left: float, right: float) -> bytes:
-    """The canonical sum; raises _Abort when it leaves 64 bits or is not finite."""
+    """The canonical sum; raises UpdateFailed when it leaves 64 bits or is not finite."""
     try:
         total = left + right
         if isinstance(total, int) and not INTEGER_MIN <= total <= INTEGER_MAX:
-            raise _Abort(errors.OVERFLOW)
+            raise UpdateFailed(errors.OVERFLOW)
         return r.canonical(total)
     except (errors.ValueRejected, OverflowError):
-        raise _Abort(errors.OVERFLOW) from None
+        raise UpdateFailed(errors.OVERFLOW) from None
