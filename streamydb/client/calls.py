@@ -223,7 +223,9 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
     return _Found(keys, [*reads, *wanted.reads], versions)
 
 
-def _module(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[tuple[Module, Freshness]]:
+def _module(
+    session: Session, wanted: Wanted, freshness: Freshness
+) -> Flow[tuple[Module, Freshness]]:
     """The code to run, and the snapshot to run it on."""
     owner = wanted.name.partition(".")[0]
     key = r.module_key(owner)
