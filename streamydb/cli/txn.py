@@ -89,16 +89,23 @@ def txn(
         )
     except parts.PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
-    if file is not None:
-        if given or id_ is not None:
-            raise Failure("give either a file or options, not both", EXIT_USAGE)
-        committed = _many(target, file, timeout, json=json)
-    elif not given:
-        raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    else:
-        committed = _one(target, given if id_ is None else {"id": id_, **given}, timeout, json=json)
+    named = given if id_ is None else {"id": id_, **given}
+    committed = _run(target, file, named, timeout, json=json)
     if strict and not committed:
         raise typer.Exit(EXIT_NO)
+
+
+def _run(
+    target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
+) -> bool:
+    """Run what is given, a file or one transaction; whether all committed."""
+    if file is not None:
+        if given:
+            raise Failure("give either a file or options, not both", EXIT_USAGE)
+        return _many(target, file, timeout_s, json=json)
+    if not given.keys() - {"id"}:
+        raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
+    return _one(target, given, timeout_s, json=json)
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:

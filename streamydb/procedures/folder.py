@@ -23,7 +23,7 @@ from streamydb.procedures.modules import (
     missing,
 )
 
-__all__ = ["FolderModules", "Published", "load_file", "publish", "published"]
+__all__ = ["FolderModules", "Published", "file_name", "load_file", "publish", "published"]
 
 
 class Published(NamedTuple):

@@ -29,6 +29,8 @@ __all__ = [
     "Modules",
     "compile_module",
     "hash_of",
+    "key_function_name",
+    "missing",
 ]
 
 _CACHED_MODULES: Final = 256

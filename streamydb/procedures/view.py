@@ -146,7 +146,13 @@ def _delete(machine: Machine, view: View, key: str) -> None:
 
 
 def _add(
-    machine: Machine, view: View, key: str, by: Any = 1, *, min: Any = None, max: Any = None  # noqa: A002 - the names on the wire
+    machine: Machine,
+    view: View,
+    key: str,
+    by: Any = 1,
+    *,
+    min: Any = None,  # noqa: A002 - the name on the wire
+    max: Any = None,  # noqa: A002 - the name on the wire
 ) -> Any:
     update = r.Add(key, _number(machine, by))
     if min is not None:
