@@ -55,9 +55,7 @@ def txn(
         str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
     ] = None,
     arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None,
-    key: Annotated[
-        Texts, typer.Option("--key", help="KEY that the call may read and write.")
-    ] = None,
+    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None,
     key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")

@@ -61,7 +61,9 @@ def _divmod(machine: Machine, left: Any, right: Any) -> Any:
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
-    return list(enumerate(machine.listed(items), start))
+    found = machine.listed(items)
+    machine.charge(len(found) // 4)
+    return list(enumerate(found, start))
 
 
 def _filter(machine: Machine, test: Any, items: Any) -> list[Any]:

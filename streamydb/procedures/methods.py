@@ -178,7 +178,7 @@ def _view(name: str) -> Method:
     function = getattr(dict, name)
 
     def call(machine: Machine, items: Any) -> Any:
-        machine.items(len(items))
+        machine.charge(len(items) // 4 + 1)
         return list(function(items))
 
     return call
@@ -220,6 +220,11 @@ def _pairs(machine: Machine, items: Any) -> list[Any]:
         machine.items(len(items))
         return list(items.items())
     return [tuple(machine.listed(pair)) for pair in machine.listed(items)]
+
+
+def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
+    machine.charge(len(items) // 4 + 1)
+    return items.copy()
 
 
 def _set(name: str) -> Method:
@@ -265,7 +270,8 @@ METHODS: Final[dict[type, dict[str, Method]]] = {
         "update": _update,
         **{n: _keyed(n) for n in ("get", "pop", "setdefault")},
         **{n: _view(n) for n in ("items", "keys", "values")},
-        **{n: _shallow(dict, n) for n in ("clear", "copy")},
+        "clear": _shallow(dict, "clear"),
+        "copy": _copied,
     },
     OrderedSet: {
         n: _set(n)

@@ -59,15 +59,22 @@ class Host(Protocol):
 class View:
     """The state of one call."""
 
-    __slots__ = ("host", "id", "machine", "now", "random", "seq", "writes")
+    __slots__ = ("chance", "host", "id", "machine", "now", "seq", "writes")
 
     def __init__(self, machine: Machine, host: Host, place: Place) -> None:
         """Show what ``host`` has, at ``place``."""
         self.machine = machine
         self.host = host
         self.seq, self.now, self.id = place
-        self.random = Random(place.seq)
+        self.chance: Random | None = None
         self.writes: dict[str, bytes | None] = {}
+
+    @property
+    def random(self) -> Random:
+        """The transaction's generator, made when it is asked for."""
+        if self.chance is None:
+            self.chance = Random(self.seq)
+        return self.chance
 
     def current(self, key: Any, *, write: bool = False) -> bytes | None:
         """The value of a declared key, own writes included."""
@@ -110,7 +117,7 @@ def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
     """A stored value as objects of the procedure's own, charged."""
     if data is None:
         return default
-    machine.charge(len(data) // 64 + 1)
+    machine.charge(len(data) // 32 + 1)
     return r.decode_value(data)
 
 

@@ -73,6 +73,8 @@ REFUSED = [
     ("x = 1", 1, "no procedure"),
     ("", 1, "no procedure"),
     ("def f(db):\n    ünter = 1", 2, "ASCII"),
+    ("def f(db):\n    return [[[[[1 for a in x] for b in x] for c in x] for d in x] for e in x]",
+     2, "deeply"),
     ("def f(db):\n    return " + "-" * 150 + "1", 2, "deeply"),
 ]
 
@@ -237,6 +239,7 @@ WORKING: list[tuple[str, Any]] = [
     ("for i in range(3):\n    pass\nelse:\n    return i", 2),
     ("return dict([('a', 1)], b=2)", {"a": 1, "b": 2}),
     ("return next((x for x in [1, 2, 3] if x > 1), None)", 2),
+    ("g = [1]\nfor i in range(2000):\n    g = (x for x in g)\nreturn next(g)", 1),
     ("def g(*a, k=1, **n):\n    return [a, k, n]\nreturn g(*[1, 2], **{'z': 3})", [[1, 2],
      1, {"z": 3}]),
     ("return [10**30 % 7, -7 // 2, 7 & 3, 2**62, 5 >> 1, ~5]", [1, -4, 3, 2**62, 2, -6]),
