@@ -107,10 +107,15 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
     try:
         data = r.canonical(machine.walk(value))
     except ValueRejected as fault:
-        kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
-        raise kind(str(fault)) from None
+        raise _unfit(fault) from None
     machine.text(len(data))
     return data
+
+
+def _unfit(fault: ValueRejected) -> Exception:
+    """What a procedure sees of a value that is none."""
+    kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
+    return kind(str(fault))
 
 
 def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
@@ -190,10 +195,13 @@ def _next_id(machine: Machine, view: View, key: str) -> Any:
 
 def _number(machine: Machine, value: Any) -> Any:
     """A number in canonical form."""
-    machine.tick()
+    machine.charge(2)
     if type(value) not in (int, float):
         raise TypeError(f"a {type(value).__name__} is no number")
-    return r.decode_value(canonical_of(machine, value))
+    try:
+        return r.canonical_number(value)
+    except ValueRejected as fault:
+        raise _unfit(fault) from None
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
