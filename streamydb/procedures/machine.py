@@ -208,7 +208,8 @@ class Machine(Meter):
             return str(value)
         if kind is OrderedSet:
             raise TypeError("a set has no text; take a list")
-        self.integer(self.walk(value))
+        if type(self.integer(self.walk(value))) is int:
+            self.charge(value.bit_length() // 128)
         text = repr(self._spread(value))
         self.text(len(text))
         return text

@@ -16,6 +16,9 @@ __all__ = ["ATTRIBUTES", "MATH", "METHODS", "Method", "Namespace"]
 
 Method: TypeAlias = Callable[..., Any]
 
+_BITS_PER_STEP: Final = 16
+"""Bits of an integer that one step of a function of `math` takes."""
+
 
 class Namespace:
     """A module that procedures may import: named functions, which get the machine first."""
@@ -44,7 +47,11 @@ class Namespace:
 
 def _math(function: Callable[..., Any]) -> Method:
     def call(machine: Machine, *args: Any) -> Any:
-        return machine.integer(function(*(machine.integer(arg) for arg in args)))
+        for arg in args:
+            if type(arg) is int:
+                machine.charge(arg.bit_length() // _BITS_PER_STEP)
+            machine.integer(arg)
+        return machine.integer(function(*args))
 
     return call
 

@@ -150,6 +150,10 @@ ENDLESS = [
     "for i in range(10**9):\n    db.append('a', 'x' * 1000)",
     "return [x for x in [0] * 1000 for y in [0] * 1000]",
     "return {x: y for x in range(1000) for y in range(1000)}",
+    "while 1:\n    math.gcd(2**4000 - 1, 3**2500)",
+    "while 1:\n    math.isqrt(2**4000)",
+    "x = 10**1200\nwhile 1:\n    int(str(x)[:999])",
+    "out = []\nwhile 1:\n    out += [{}, {}, {}, {}, {}, {}, {}, {}]",
     "return list(map(lambda x: [0] * 10000, range(10**6)))",
 ]  # fmt: skip
 
