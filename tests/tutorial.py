@@ -224,7 +224,11 @@ def looking_on(shop: str, database: str) -> Iterator[None]:
         yield
         with streamydb.connect(database) as client:
             kept = {entry.key: entry.value for entry in client.scan("shop/")}
-            wait_for(lambda: {k: v for k, v in dict(shown).items() if v is not None} == kept, "the end")
+
+            def present() -> dict[str, Any]:
+                return {key: value for key, value in dict(shown).items() if value is not None}
+
+            wait_for(lambda: present() == kept, "the end on the page")
             ended.set()
             client.put("shop/closed", value=True)  # wakes the stream
             thread.join(60)
