@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import streamydb
 from streamydb.broker import free_port
-from streamydb.client import View
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
+from tests.client_session import connected, use
 from tests.stack import Stack
 from tests.tutorial import Reader, looking_on
 
@@ -150,25 +149,6 @@ def steady(line: str) -> str:
     return VOLATILE.sub("*", line).strip()
 
 
-def used_from_python(stack: Stack) -> None:
-    """The client through the facade, and through Kafka and the read model of `up`."""
-
-    def buy(view: View) -> int:
-        left = view.get("tickets", 0)
-        view.put("tickets", left - 1)
-        return int(left)
-
-    with streamydb.connect(stack.http) as client:
-        client.put("tickets", 3)
-        assert client.run(buy) == 3
-        seen = client.session.seq
-    with streamydb.connect(stack.kafka) as client:
-        assert client.get("tickets") == 2
-        assert client.run(buy) == 2
-        assert client.session.seq > seen
-        assert client.get("tickets") == 1
-
-
 def used_from_the_command_line(stack: Stack) -> None:
     """What the README does not show."""
     refused = stack.run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
@@ -200,7 +180,8 @@ def test_the_readme_the_command_line_and_the_tutorial(tmp_path: Path) -> None:
             printed = {steady(line) for line in (done.stdout + done.stderr).splitlines()}
             missing = [line for line in map(steady, said) if line and line not in printed]
             assert missing == [], (words, printed)
-        used_from_python(stack)
+        with connected(stack.http, stack.kafka) as clients:
+            use(clients)
         used_from_the_command_line(stack)
         reader = Reader(tmp_path / "shop", stack.http, stack.run)
         assert reader.follow(lambda shop: looking_on(shop, stack.http)) >= 10
