@@ -38,6 +38,7 @@ from streamydb.read_model.errors import (
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
+from streamydb.read_model.verify import Verdict, verify
 
 __all__ = [
     "ChangesExpiredError",
@@ -54,7 +55,9 @@ __all__ = [
     "StoreFailedError",
     "StoreMismatchError",
     "StoreMissingError",
+    "Verdict",
     "Version",
     "WriterRunningError",
     "copy_to",
+    "verify",
 ]
