@@ -20,7 +20,7 @@ POLL_S = 0.2
 
 ReadModelFolder = Annotated[
     Path | None,
-    typer.Option("--folder", help="The read model's folder [default: in the database's folder]."),
+    typer.Option("--folder", help="The read model's folder (default: in the database's folder)."),
 ]
 
 
@@ -29,10 +29,10 @@ def serve(
     home: Home = None,
     bootstrap: Bootstrap = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on [default: 127.0.0.1].")
+        str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="Port to listen on [default: 8080].")
+        int | None, typer.Option("--port", help="Port to listen on (default: 8080).")
     ] = None,
     folder: ReadModelFolder = None,
     tokens_file: Annotated[

@@ -26,7 +26,7 @@ Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
 ]
 Grouping = Annotated[
-    str | None, typer.Option("--grouping", help="planner or single; fixed [default: planner].")
+    str | None, typer.Option("--grouping", help="planner or single; fixed (default: planner).")
 ]
 
 
@@ -39,11 +39,11 @@ def up(
     grouping: Grouping = None,
     master: Master = "local[*]",
     port: Annotated[
-        int | None, typer.Option("--port", help="Port of the embedded broker [default: free].")
+        int | None, typer.Option("--port", help="Port of the embedded broker (default: free).")
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", help="Port of the REST facade [default: 8080, else free]."),
+        typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
     ] = None,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
