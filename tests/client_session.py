@@ -22,7 +22,7 @@ from streamydb.client import (
 from streamydb.client.portal import Portal
 from streamydb.client.testing import Awaited
 
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 
 
 @contextmanager
@@ -41,13 +41,17 @@ def connected(*urls: str) -> Iterator[dict[str, Any]]:
 
 
 def use(clients: dict[str, Any]) -> None:
-    """Everything that a client can do, through each of them, then through all at once."""
-    for name, client in clients.items():
-        read_and_write(client, f"{name}/")
-        decide(client, f"{name}/")
-        look_back(client, f"{name}/")
+    """Everything that a client can do, through each of them, and what they do together."""
+    in_threads(lambda name: alone(clients[name], f"{name}/"), list(clients))
     watch_each_other(list(clients.values()))
     contend(list(clients.values()))
+
+
+def alone(client: Any, prefix: str) -> None:
+    """What one client does with keys of its own."""
+    read_and_write(client, prefix)
+    decide(client, prefix)
+    look_back(client, prefix)
 
 
 def read_and_write(client: Any, prefix: str) -> None:
@@ -139,7 +143,7 @@ def contend(clients: list[Any]) -> None:
     assert [client.get("contended") for client in clients] == [len(taken)] * len(clients)
 
 
-def in_threads(function: Callable[[Any], None], clients: list[Any]) -> None:
-    """Call a function with each client at once; an exception in one of them is raised."""
-    with ThreadPoolExecutor(len(clients)) as pool:
-        list(pool.map(function, clients))
+def in_threads(function: Callable[[Any], None], arguments: list[Any]) -> None:
+    """Call a function with each argument at once; an exception in one of them is raised."""
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        list(pool.map(function, arguments))

@@ -139,7 +139,7 @@ def _clock(target: Target) -> Finding:
     partitions = describe(target.connection, target.database)[name].partitions
     newest_record = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
-    admin = AdminClient(dict(target.connection))
+    admin = connect(target.connection)
     futures = admin.list_offsets(asked)
     newest = max(future.result(10).timestamp for future in futures.values())
     ahead = newest - time.time_ns() // 1_000_000

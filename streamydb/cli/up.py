@@ -226,6 +226,7 @@ def _tell_next(target: Target) -> None:
     url = target.place.facade_url()
     if url is not None:
         say(f"  curl {url}/v1/kv/{HELLO_KEY}")
+        say(f"  {url} in a browser: live figures, keys and their past, transactions, changes")
     say(f"  {streamydb} watch changes{option} --from-start --follow")
     say(f"  {streamydb} check{option}        proves the database against a serial replay")
     say(f"  {streamydb} status{option}  |  {streamydb} doctor{option}  |  {streamydb} down{option}")
