@@ -34,8 +34,17 @@ venv: $(READY) ## Make .venv with the tested versions of everything
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 	@$(BIN)/python -m streamydb.jars
 
+# The kernels are compiled once, while the jars come over the network, and not by every test process at once.
+.PHONY: kernels
+kernels: $(READY)
+	@$(BIN)/streamydb sim --seeds 4 --first 1 --jobs 1 > /dev/null
+
+.PHONY: ready
+ready: $(READY)
+	@$(MAKE) --no-print-directory -j 2 jars kernels
+
 .PHONY: test
-test: venv jars ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
+test: ready ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
 	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
@@ -81,9 +90,9 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
 $(READY_DEV): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
 	@touch $@
