@@ -131,9 +131,10 @@ def _topics(target: Target) -> Iterator[Finding]:
 def _clock(target: Target) -> Finding:
     """The broker's clock against ours, by the append time of the youngest transaction."""
     from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import OffsetSpec
 
     from streamydb.topics import TopicNames, describe
+    from streamydb.topics.admin import connect
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions
