@@ -3,9 +3,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The Python that .venv is made with, and how many tests that start Spark or Kafka run at a time.
+# The Python that .venv is made with; how many tests run at a time: one a core, and where they start
+# Spark or Kafka, which wait a quarter of their time, three (2 GB of memory each).
 PYTHON ?= python3
-SERVICE_WORKERS ?= 2
+WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+SERVICE_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,12 +47,12 @@ ready: $(READY)
 
 .PHONY: test
 test: ready ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
 test-unit: venv ## Run the tests that need neither Spark nor Kafka
-	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
