@@ -232,8 +232,9 @@ def _fault(error: httpx.RequestError) -> ClientError:
 def _insecure(fault: ssl.SSLError) -> str:
     """What is wrong with the facade's side of TLS, and what to do."""
     if isinstance(fault, ssl.SSLCertVerificationError):
+        why = getattr(fault, "verify_message", None) or fault  # set by OpenSSL, not by the class
         return (
-            f"The facade's certificate is not trusted: {fault.verify_message}. If that should not "
+            f"The facade's certificate is not trusted: {why}. If that should not "
             "be so, name the file of the authority that signed it: connect(..., verify=file)."
         )
     reason = fault.reason or fault
