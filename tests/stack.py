@@ -19,22 +19,19 @@ class Stack:
     Args:
         folder: where it lies.
         master: Spark's master.
-        environment: more environment variables of all its processes.
 
     Attributes:
         started: what `up --json` said: addresses, folders, the first result.
         said: what `up` told the user.
     """
 
-    def __init__(
-        self, folder: Path, master: str = "local[2]", environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, master: str = "local[2]") -> None:
         """Nothing is started yet."""
         self.home = folder / "home"
         self.started: dict[str, Any] = {}
         self.said = ""
         self._master = master
-        self._environment = {**os.environ, "COLUMNS": "200", **(environment or {})}
+        self._environment = {**os.environ, "COLUMNS": "200"}
 
     def __enter__(self) -> Self:
         """Start it."""

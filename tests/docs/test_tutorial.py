@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.tutorial import EXAMPLE, blocks, changed, finished
+from tests.served import serving
+from tests.tutorial import EXAMPLE, Reader, blocks, changed, finished, looking_on
 
 
 def test_the_example_has_the_files_of_the_page() -> None:
@@ -15,6 +19,19 @@ def test_the_example_has_the_files_of_the_page() -> None:
 @pytest.mark.parametrize("name", sorted(finished()))
 def test_a_file_of_the_example_is_what_the_page_leads_to(name: str) -> None:
     assert finished()[name] == (EXAMPLE / name).read_text("utf-8")
+
+
+def test_its_reader_gets_what_it_shows(tmp_path: Path) -> None:
+    """On a database in memory; on a real one in tests/spark and, with the page, tests/browser."""
+
+    def streamydb(*words: str) -> subprocess.CompletedProcess[str]:
+        assert words == ("check",)
+        said = "✓ Checking bank: 1 transactions, 1/s (1 s)\n✓ equal to the serial replay\n"
+        return subprocess.CompletedProcess(words, 0, said, "")
+
+    with serving() as facade:
+        reader = Reader(tmp_path / "shop", facade.url, streamydb)
+        assert reader.follow(lambda shop: looking_on(shop, facade.url)) >= 10
 
 
 def test_the_page_has_sessions_and_every_block_is_known() -> None:

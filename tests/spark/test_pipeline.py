@@ -160,7 +160,14 @@ def used_from_the_command_line(stack: Stack) -> None:
     assert examined.returncode == 0, examined.stdout
 
 
-def test_the_readme_the_command_line_and_the_tutorial(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_the_tutorial(tmp_path: Path) -> None:
+    with Stack(tmp_path) as stack:
+        reader = Reader(tmp_path / "shop", stack.http, stack.run)
+        assert reader.follow(lambda shop: looking_on(shop, stack.http)) >= 10
+
+
+def test_the_session_of_the_readme_the_command_line_and_the_clients(tmp_path: Path) -> None:
     session = readme_session()
     assert [words[:2] for words, _ in (session[0], session[-1])] == [
         ["make", "up"], ["make", "down"],
@@ -183,5 +190,3 @@ def test_the_readme_the_command_line_and_the_tutorial(tmp_path: Path) -> None:
         with connected(stack.http, stack.kafka) as clients:
             use(clients)
         used_from_the_command_line(stack)
-        reader = Reader(tmp_path / "shop", stack.http, stack.run)
-        assert reader.follow(lambda shop: looking_on(shop, stack.http)) >= 10

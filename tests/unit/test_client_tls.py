@@ -6,9 +6,7 @@ import asyncio
 import datetime as dt
 import ipaddress
 import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from streamydb.client import ClientError, NotConnectedError, connect, connect_async
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.serving import listen, make_server
+from tests.served import serving
 
 LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 DAY = dt.timedelta(days=1)
@@ -69,21 +66,6 @@ class Authority:
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
 
-@contextmanager
-def serving(settings: FacadeSettings) -> Iterator[str]:
-    """A facade in a thread; yields host and port."""
-    database = MemoryDatabase()
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
-
-
 class Parties(NamedTuple):
     """A facade and the file of its authority, and that of a stranger."""
 
@@ -96,8 +78,8 @@ class Parties(NamedTuple):
 def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     folder = tmp_path_factory.mktemp("tls")
     known, stranger = Authority(folder / "known"), Authority(folder / "stranger")
-    with serving(known.settings()) as address:
-        yield Parties(f"https://{address}", known.file, stranger.file)
+    with serving(known.settings()) as facade:
+        yield Parties(facade.url, known.file, stranger.file)
 
 
 def refusals(url: str, verify: bool | Path) -> list[str]:  # noqa: FBT001 - as in connect
@@ -145,17 +127,17 @@ def test_an_authority_that_is_not_the_facades_is_named_as_the_trouble(parties: P
 
 def test_a_certificate_of_another_host_or_of_the_past_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "known")
-    with serving(authority.settings(x509.DNSName("elsewhere.example"))) as address:
-        for said in refusals(f"https://{address}", authority.file):
+    with serving(authority.settings(x509.DNSName("elsewhere.example"))) as facade:
+        for said in refusals(facade.url, authority.file):
             assert "IP address mismatch" in said
-    with serving(authority.settings(valid=-DAY)) as address:
-        for said in refusals(f"https://{address}", authority.file):
+    with serving(authority.settings(valid=-DAY)) as facade:
+        for said in refusals(facade.url, authority.file):
             assert "certificate has expired" in said
 
 
 def test_https_and_http_are_not_mixed_up(parties: Parties) -> None:
-    with serving(FacadeSettings(port=0)) as address:
-        for said in refusals(f"https://{address}", parties.authority):
+    with serving() as facade:
+        for said in refusals(facade.url.replace("http", "https"), parties.authority):
             assert "does it serve https at this port?" in said
     plain = parties.address.replace("https", "http")
     with connect(plain, timeout_s=0.1) as client, pytest.raises(ClientError, match="broke"):
