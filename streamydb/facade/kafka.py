@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from streamydb.errors import RecordError
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
@@ -104,7 +104,7 @@ class KafkaLog:
         """Return a result that was seen lately; see `TransactionLog`."""
         return self._index.of(txn_id) if position is None else self._index.at(position)
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.text import Text
 
 from streamydb.cli import app
 from streamydb.facade import FacadeSettings
@@ -47,6 +48,14 @@ def test_commands_and_options_exist(page: Path) -> None:
         known = {o for param in COMMANDS[command].params for o in param.opts}
         for option in re.findall(r"(--[a-z][a-z-]*)", rest):
             assert option in known, f"{name(page)}: streamydb {command} has no {option}"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_is_shown_as_it_is_written(command: str) -> None:
+    """Square brackets are markup, which swallows words like `[default: 1]`."""
+    found = COMMANDS[command]
+    texts = [found.help or "", *(getattr(param, "help", None) or "" for param in found.params)]
+    assert [Text.from_markup(text).plain for text in texts] == texts
 
 
 def test_every_command_and_setting_is_documented() -> None:

@@ -14,10 +14,10 @@ from confluent_kafka import OFFSET_INVALID, KafkaException
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
 from streamydb.facade.testing import scenario, until
 from streamydb.oracle import Oracle
-from streamydb.records import Resolved, encode_resolved
+from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.sequencer.producer import Appended, AppendError
 from streamydb.settings import Settings
 from streamydb.topics import TopicsError
@@ -190,14 +190,37 @@ def test_old_results_are_found_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"x", own.encode(), b"y", b"y"])
     play(monkeypatch, topic, kafka_search, {0: 0})
     found = kafka_search.search_result(Settings(), own, None)
-    assert found is not None
+    assert isinstance(found, Result)
     assert found.id == own
-    assert kafka_search.search_result(Settings(), "x", None) is None  # its time is not known
     at = [kafka_search.search_result(Settings(), "y", Position(0, n)) for n in (2, 3, 1, 9)]
-    assert [result.status if result else None for result in at] == [
-        "committed", "rejected", None, None,
+    assert [found.status if isinstance(found, Result) else found.complete for found in at] == [
+        "committed", "rejected", True, True,
     ]  # fmt: skip
     assert topic.closed
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 3, 100])
+def test_without_a_time_the_newest_results_are_looked_at_first(
+    monkeypatch: pytest.MonkeyPatch, stretch: int
+) -> None:
+    late = new_id()
+    topic = results([b"x", late.encode(), b"y", b"y", b"z"])
+    topic.partitions.append([])
+    play(monkeypatch, topic, kafka_search, {0: 5, 1: 0})  # by the clock of `late`, it is not there
+    monkeypatch.setattr(kafka_search, "_STRETCH", stretch)
+    for txn_id in ("x", late, "y", "z"):
+        found = kafka_search.search_result(Settings(), txn_id, None)
+        assert isinstance(found, Result)
+        assert (found.id, found.status) == (txn_id, "committed")
+    for txn_id in ("never", new_id()):
+        assert kafka_search.search_result(Settings(), txn_id, None) == Missing(True, 5_000)
+
+
+def test_a_search_that_does_not_come_to_the_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = results([b"x", b"y", b"z"])
+    play(monkeypatch, topic, kafka_search, {})
+    monkeypatch.setattr(kafka_search, "SEARCH_S", 0)
+    assert kafka_search.search_result(Settings(), "x", None) == Missing(False, None)
 
 
 class FakeProducer:

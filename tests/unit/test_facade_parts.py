@@ -23,6 +23,7 @@ from streamydb.facade.ports import Position, ReadModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.serving import listen, make_server
 from streamydb.facade.writes import location
+from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -68,6 +69,12 @@ def test_a_location_is_one_safe_line_and_leads_back(
     name = take_name(scope)
     assert text_of(name or b"") == txn_id
     assert scope["path"] == "/v1/transactions/-"
+
+
+def test_the_longest_cursor_fits_in_an_address() -> None:
+    worst = "\x01" * KEY_BYTES_MAX
+    text = encode_cursor(Cursor(2**63 - 1, worst, worst, worst, worst))
+    assert len(text) < FacadeSettings().target_bytes_max / 2
 
 
 @settings(deadline=None)
