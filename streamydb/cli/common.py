@@ -51,7 +51,7 @@ Procedures = Annotated[
     typer.Option(
         "--procedures",
         help="Folder with the modules of stored procedures "
-        "[env: STREAMYDB_PROCEDURES; default: in the database's folder].",
+        "(env: STREAMYDB_PROCEDURES; default: in the database's folder).",
     ),
 ]
 Json = Annotated[
