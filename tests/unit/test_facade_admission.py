@@ -51,14 +51,14 @@ async def test_a_late_loop_halves_what_is_taken_and_then_it_grows_again() -> Non
 @scenario
 async def test_a_facade_whose_loop_is_late_refuses_and_recovers() -> None:
     database = MemoryDatabase()
-    settings = FacadeSettings(lag_max_s=0.05)
+    settings = FacadeSettings(lag_max_s=0.3, requests_max=20)
     app = create_app(database.model, database.log, database.changes, settings)
     async with InProcess(app) as client:
         assert (await client.request("GET", "/v1/kv/a")).status == 404
         begun = time.monotonic()
-        while time.monotonic() < begun + 0.3:
+        while time.monotonic() < begun + 0.7:
             """The loop does something else for longer than a tick."""
-        await until(lambda: app._admission.lag_s > 0.05)
+        await until(lambda: app._admission.lag_s > 0.3)
         app._admission._taken = 5  # those that came since
         refused = await client.request("GET", "/v1/kv/a")
         assert (refused.status, refused.problem) == (503, "overloaded")
