@@ -88,6 +88,9 @@ class FacadeSettings(BaseSettings):
     query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
+    lag_max_s: float = Field(
+        default=0.5, gt=0, description="Delay of the event loop above which requests are refused."
+    )
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
     poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
 
