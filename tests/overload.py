@@ -15,6 +15,8 @@ import numpy as np
 
 from streamydb.facade.payloads import new_id
 
+_AT_ONCE = 10
+
 
 @dataclass(slots=True)
 class Tally:
@@ -109,7 +111,16 @@ class Load:
         self.tally = Tally()
 
     async def run(self, rate: float, seconds: float, leave: float = 0.0) -> Tally:
-        """Send `rate` requests a second; a part of them leaves before the answer."""
+        """Send `rate` requests a second; a part of them leaves before the answer.
+
+        Connections are opened beforehand, some at a time: a burst of thousands of new ones would
+        measure how the kernel hands them over.
+        """
+        while len(self._idle) < min(self._most, rate):
+            opened = await asyncio.gather(*(self._connection(fresh=True) for _ in range(_AT_ONCE)))
+            self._idle += [connection for connection in opened if connection is not None]
+            if None in opened:
+                break
         began = time.perf_counter()
         tasks: set[asyncio.Task[None]] = set()
         sent = 0
@@ -144,8 +155,8 @@ class Load:
         now = time.perf_counter()
         self._note(txn_id, answer, now - sent, now - due)
 
-    async def _connection(self) -> _Connection | None:
-        while self._idle:
+    async def _connection(self, *, fresh: bool = False) -> _Connection | None:
+        while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.transport is not None and not connection.transport.is_closing():
                 return connection

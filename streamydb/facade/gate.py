@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-from streamydb.facade.admission import Admission
 from streamydb.facade.auth import ANYBODY, Client
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.paths import check_query, take_name
@@ -32,7 +31,6 @@ _CONTEXT: Final = "streamydb"
 _STREAMS: Final = frozenset({"/v1/changes"})
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read"})
-_ALWAYS: Final = ("/health/", "/metrics")
 _UNREAD_BYTES_MAX: Final = 16_384
 
 
@@ -107,8 +105,6 @@ class Gate:
         self._settings = settings
         self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
-        self._admission = Admission(settings.lag_max_s, settings.requests_max)
-        metrics.gauge("lag_seconds", "Delay of the event loop", lambda: self._admission.lag_s)
         metrics.gauge("requests_under_way", "Requests being served", lambda: self._requests.total)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,8 +126,6 @@ class Gate:
         address = (scope.get("client") or ("unknown",))[0]
         began = time.perf_counter()
         try:
-            if not scope["path"].startswith(_ALWAYS):
-                self._admission.enter()
             self._check(scope)
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third

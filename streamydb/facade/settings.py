@@ -37,9 +37,9 @@ class FacadeSettings(BaseSettings):
         default=None, description="Host names to answer for; default: any."
     )
 
-    connections_max: int = Field(default=8_000, ge=1, description="Connections at once.")
+    connections_max: int = Field(default=4_000, ge=1, description="Connections at once.")
     client_connections_max: int = Field(
-        default=2_000, ge=1, description="The same, of one address (a proxy is one as well)."
+        default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
     )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
@@ -88,9 +88,6 @@ class FacadeSettings(BaseSettings):
     query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
-    lag_max_s: float = Field(
-        default=0.5, gt=0, description="Delay of the event loop above which requests are refused."
-    )
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
     poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
 
