@@ -16,7 +16,13 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from streamydb.limits import ID_WINDOW_DEFAULT, PARTITIONS_MAX, SHARDS_MAX
+from streamydb.limits import (
+    DIGEST_INTERVAL_DEFAULT,
+    DIGEST_INTERVAL_MIN,
+    ID_WINDOW_DEFAULT,
+    PARTITIONS_MAX,
+    SHARDS_MAX,
+)
 
 __all__ = ["BOOTSTRAP_DEFAULT", "DATABASE_NAME", "ClientConfig", "Settings"]
 
@@ -106,6 +112,12 @@ class Settings(BaseSettings):
         ge=1,
         le=2**31,
         description="For how many seqs an id is remembered.",
+    )
+    digest_interval: int = Field(
+        default=DIGEST_INTERVAL_DEFAULT,
+        ge=DIGEST_INTERVAL_MIN,
+        le=2**31,
+        description="Transactions from one digest of the state to the next; fixed for good.",
     )
     max_offsets_per_trigger: int | None = Field(
         default=None,

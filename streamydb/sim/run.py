@@ -14,6 +14,7 @@ __all__ = ["Divergence", "Outcome", "run_seed"]
 
 _SETTLING_BATCHES_MAX = 400
 _SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
+_INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
 
 
@@ -27,6 +28,7 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     config = ShardConfig(
         "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
+        digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     workload = Workload(
