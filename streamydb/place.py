@@ -56,6 +56,17 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Records of the log that have not been read yet."""
     updated_ms: int | None = None
     error: str | None = None
+    name: str | None = None
+    """The pipeline's name, if it has one."""
+    role: str | None = None
+    """leading or following (starting, claiming in between)."""
+    epoch: int | None = None
+    ready: bool | None = None
+    """Of one that follows: it could take over at once."""
+    lag_ms: int | None = None
+    """Of one that follows: how long ago what it does not have yet was written, in ms."""
+    alarm: str | None = None
+    """A divergence from another pipeline."""
 
 
 class Place:

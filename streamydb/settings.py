@@ -24,13 +24,29 @@ from streamydb.limits import (
     SHARDS_MAX,
 )
 
-__all__ = ["BOOTSTRAP_DEFAULT", "DATABASE_NAME", "ClientConfig", "Settings"]
+__all__ = [
+    "BOOTSTRAP_DEFAULT",
+    "DATABASE_NAME",
+    "PIPELINE_NAME",
+    "PIPELINE_NAME_RULE",
+    "STANDBY",
+    "ClientConfig",
+    "Settings",
+]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 """Where a broker is looked for when none is named and the embedded one does not run."""
 
 DATABASE_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}")
 """What a database may be called; the whole name must match."""
+
+PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+"""What a pipeline may be called; the whole name must match."""
+
+PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no hyphen first"
+
+STANDBY = "standby"
+"""What a standby is called when nobody says otherwise."""
 
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -23,7 +23,8 @@ from streamydb.hashing import hash_ragged, hash_span, mix
 from streamydb.jit import inlined, kernel
 
 __all__ = [
-    "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total", "write_deltas",
+    "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total",
+    "write_deltas",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -188,7 +189,7 @@ def total(state: DigestState) -> tuple[int, int]:
 
 
 def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0) -> None:
-    """Add sums to the interval with the number ``place`` (from 0); one that is told: to the base."""
+    """Add sums to the interval numbered ``place`` (from 0); if it is told, to the base."""
     if place < state.told:
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         return

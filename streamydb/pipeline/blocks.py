@@ -2,10 +2,10 @@
 
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether to lead or follow),
-``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``. Executing partition to formatting task: ``rows``, ``output``; ``feedback``
-goes out as a record and comes back as a block. With `grouping=single` shards send ``single``
-(payloads and grants), and the feedback is ``released``, of which other shards are told the
-``parts``.
+``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``. Executing partition
+to formatting task: ``rows``, ``output``; ``feedback`` goes out as a record and comes back as a
+block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is
+``released``, of which other shards are told the ``parts``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class PipelineConfig:
     """One run of the pipeline.
 
     ``checkpoint``: the folder of the query's state. ``local``: the folder of the executors'
-    caches. ``spark_conf``: Spark settings on top of ours.
+    caches. ``spark_conf``: Spark settings on top of ours. ``name``: of one of several pipelines
+    over one log. ``standby``: it follows until it is needed.
     """
 
     settings: Settings
@@ -36,6 +37,8 @@ class PipelineConfig:
     status_file: Path | None = None
     plan_limit: int = PLAN_RECORDS_MAX
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    standby: bool = False
 
 
 def recorded_config(

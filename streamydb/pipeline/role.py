@@ -27,13 +27,17 @@ class Role(msgspec.Struct):
     covered: int = 0
 
     def hear(self, headers: Iterable[dict[str, Any]]) -> bool:
-        """Take over the newest of some role blocks; whether the pipeline begins to lead by it."""
-        led = self.leads
+        """Take over the newest of some role blocks; whether there was one.
+
+        Then it has to be said anew what is resolved: whoever led before may have died between two
+        partitions, and the driver wants to know how far its shards are.
+        """
+        before = self.at
         for header in headers:
             self.covered = max(self.covered, header["covered"])
             if header["at"] > self.at:
                 self.at, self.leads = header["at"], header["leads"]
-        return self.leads and not led
+        return self.at > before
 
     def may_release(self, seq: int, limit: int) -> int:
         """How many records may be released after ``seq``, of at most ``limit``.
