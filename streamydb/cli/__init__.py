@@ -12,6 +12,7 @@ from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
+from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, sim
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
@@ -30,8 +31,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, sequencer, serve, read_model, txn, watch, doctor, check,
-    limits, version,
+    up, down, status, create, pipeline, handover, sequencer, serve, read_model, txn, watch, doctor,
+    check, limits, version,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -117,6 +117,7 @@ def _deltas(
 ) -> None:
     last = np.zeros((len(key), 2), np.uint64)
     seen = np.zeros(len(key), np.bool_)
+    place, end = 0, (first + 1) * interval
     for w in writes:
         s = w["slot"]
         if not seen[s]:
@@ -127,7 +128,9 @@ def _deltas(
                 last[s, 0] = _low(key[s], met[s], value)
                 last[s, 1] = _high(key[s], met[s], value)
         at = seq[w["txn"]]
-        place = (at - 1) // interval - first
+        if at > end or at <= end - interval:
+            place = (at - 1) // interval - first
+            end = (first + place + 1) * interval
         low = high = np.uint64(0)
         tag, ref = w["after_tag"], w["after_ref"]
         if tag != 0:

@@ -24,7 +24,16 @@ from streamydb.topics.admin import (
 )
 from streamydb.topics.names import TopicNames
 
-__all__ = ["RECORD_BYTES_MAX", "add_shared", "create", "delete", "describe", "grow", "log_id"]
+__all__ = [
+    "RECORD_BYTES_MAX",
+    "add_shared",
+    "create",
+    "delete",
+    "describe",
+    "existing",
+    "grow",
+    "log_id",
+]
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
@@ -82,9 +91,9 @@ def create(
 def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     """Delete the topics of a database with all that is in them; return those that existed."""
     admin = connect(client_config)
-    names, existing = TopicNames(database), cluster(admin).topics
-    others = sorted(name for name in existing if name.startswith(f"{names.feedback}."))
-    present = [name for name in (*names.all(), *names.shared(), *others) if name in existing]
+    names, topics = TopicNames(database), cluster(admin).topics
+    others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
+    present = [name for name in (*names.all(), *names.shared(), *others) if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
         wait_until(
@@ -141,11 +150,17 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     min_insync = int(log.settings.get("min.insync.replicas", 1))
     wanted = {*names.shared(), names.feedback_of(pipeline)}
     plans = _plans(names, log.partitions, shards, log.replication, min_insync, 1, pipeline)
-    existing = cluster(admin).topics
-    missing = [plan for plan in plans if plan.name in wanted and plan.name not in existing]
+    topics = cluster(admin).topics
+    missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
     _create_missing(admin, missing)
     _await_metadata(admin, missing)
     return [plan.name for plan in missing]
+
+
+def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    """Return those of the topics that exist."""
+    topics = cluster(connect(client_config)).topics
+    return [name for name in names if name in topics]
 
 
 def log_id(client_config: Mapping[str, str], database: str) -> str:
