@@ -35,16 +35,21 @@ class Difference:
 
 
 class Agreement:
-    """Compares every digest with the first that was told of its place."""
+    """Compares every digest with those that were told of its place before.
+
+    What was there before the start is taken as it is: an old difference has been dealt with, and
+    where there was one, either digest will do. A state that differs goes on to differ, so nothing
+    is missed by that.
+    """
 
     def __init__(self, interval: int) -> None:
         """Compare digests of one interval; others are of another database, or another life."""
         self._interval = interval
-        self._known: dict[tuple[int, int], tuple[str, Digest]] = {}
+        self._known: dict[tuple[int, int], list[tuple[str, Digest]]] = {}
         self.compared = 0
 
-    def take(self, key: bytes | None, value: bytes | None) -> Difference | None:
-        """Take a record of `<db>.digests`; a difference, if it makes one.
+    def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Difference | None:
+        """Take a record of `<db>.digests`; a difference, if it makes one and is ``live``.
 
         Raises:
             RecordError: it is no digest.
@@ -57,12 +62,13 @@ class Agreement:
         if digest.interval != self._interval:
             return None
         pipeline = (key or b"").rpartition(b"/")[2].decode("utf-8", "replace")
-        place = digest.shard, digest.seq
-        known = self._known.setdefault(place, (pipeline, digest))
-        if known[1] != digest:
-            return Difference(known[1], known[0], digest, pipeline)
-        if known[0] != pipeline:
-            self.compared += 1
+        known = self._known.setdefault((digest.shard, digest.seq), [])
+        self.compared += bool(known)
+        if any(other == digest for _, other in known):
+            return None
+        known.append((pipeline, digest))
         if len(self._known) > _KEPT_MAX:
             del self._known[next(iter(self._known))]
-        return None
+        if not live or len(known) == 1:
+            return None
+        return Difference(known[0][1], known[0][0], digest, pipeline)

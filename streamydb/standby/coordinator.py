@@ -75,6 +75,7 @@ class Coordinator:
         self._show = show
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._agreement = Agreement(config.digest_interval)
+        self._live_from = 0
         self._difference: Difference | None = None
         self._audit_at: int | None = None
         self._alarm: str | None = None
@@ -94,7 +95,8 @@ class Coordinator:
             SharedTopicsError: Kafka does not answer, or took no record.
 
         """
-        end, ends_s = self._topics.history_end(), time.monotonic() + _HISTORY_S_MAX
+        end, self._live_from = self._topics.ends()
+        ends_s = time.monotonic() + _HISTORY_S_MAX
         while self._topics.position() < end:
             for message in self._topics.poll(_TURN_S, self._take_digest):
                 self._member.replay(message)
@@ -166,8 +168,8 @@ class Coordinator:
             elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
                 self._topics.say(action.message)
 
-    def _take_digest(self, key: bytes | None, value: bytes | None) -> None:
-        found = self._agreement.take(key, value)
+    def _take_digest(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        found = self._agreement.take(key, value, live=offset >= self._live_from)
         if found is None or self._difference is not None:
             return
         self._difference = found

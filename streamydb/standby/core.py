@@ -94,7 +94,8 @@ class Member:
 
     Attributes:
         role: what it does now.
-        covered: all outputs up to this seq are written.
+        covered: all outputs up to this seq are written. One that leads from the start does not
+            rely on what others said: a rebuild from the log writes everything again.
         leader: the pipeline that leads, as far as is known.
 
     """
@@ -113,6 +114,7 @@ class Member:
         self._others: dict[str, int] = {}
         self._said_ms = self._tick_ms = 0
         self._beaten = -1
+        self._followed = False
 
     @property
     def epoch(self) -> int:
@@ -261,11 +263,13 @@ class Member:
             waiting.popleft()
 
     def _lead(self, now_ms: int) -> list[Action]:
+        if not self._followed:
+            self.covered = 0
         self.role = "leading"
         return [Play(leads=True, covered=self.covered), self._beat(now_ms)]
 
     def _follow(self) -> list[Action]:
-        self.role = "following"
+        self.role, self._followed = "following", True
         return [Play(leads=False, covered=self.covered)]
 
     def _claim(self, now_ms: int) -> list[Action]:

@@ -56,7 +56,7 @@ _START: Final = "start a standby with `streamydb pipeline --standby`"
 
 
 def _hand_over(topics: SharedTopics, log: str, to: str, timeout_s: float) -> Handed:
-    epoch, end = 0, topics.history_end()
+    epoch, end = 0, topics.ends()[0]
     while topics.position() < end:
         heard = (m for m in topics.poll(_TURN_S, _ignore) if m.log == log)
         epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, Claim | Beat))])
@@ -98,5 +98,5 @@ def _messages(topics: SharedTopics, log: str, timeout_s: float) -> Iterator[Mess
             yield Handover(log="", pipeline="")
 
 
-def _ignore(_key: bytes | None, _value: bytes | None) -> None:
+def _ignore(_key: bytes | None, _value: bytes | None, _offset: int) -> None:
     """Digests are of no interest here."""

@@ -60,18 +60,22 @@ class SharedTopics:
         self._consumer.close()
         self._producer.flush(1)
 
-    def history_end(self) -> int:
-        """The offset after the last control record there is now; 0 if there is none (any more).
+    def ends(self) -> tuple[int, int]:
+        """The offsets after the last control record and digest there are; 0: none (any more).
 
         Raises:
             SharedTopicsError: Kafka does not answer.
 
         """
-        place = TopicPartition(self._names.control, 0)
+        control, digests = (self._end(name) for name in self._names.shared())
+        return control, digests
+
+    def _end(self, topic: str) -> int:
         try:
+            place = TopicPartition(topic, 0)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_REQUEST_S)
         except KafkaException as error:
-            raise SharedTopicsError(f"{self._names.control}: {error.args[0].str()}") from error
+            raise SharedTopicsError(f"{topic}: {error.args[0].str()}") from error
         return high if high > low else 0
 
     def position(self) -> int:
@@ -80,9 +84,9 @@ class SharedTopics:
         return max(0, found[0].offset)
 
     def poll(
-        self, timeout_s: float, digest: Callable[[bytes | None, bytes | None], None]
+        self, timeout_s: float, digest: Callable[[bytes | None, bytes | None, int], None]
     ) -> list[Message]:
-        """Messages that have come, waiting for the first; digests are passed on."""
+        """Messages that have come, waiting for the first; digests are passed on with offsets."""
         messages: list[Message] = []
         first = self._consumer.poll(timeout_s)
         rest = self._consumer.consume(_BATCH, 0) if first is not None else []
@@ -92,7 +96,7 @@ class SharedTopics:
             self.silent = False
             try:
                 if record.topic() == self._names.digests:
-                    digest(record.key(), record.value())
+                    digest(record.key(), record.value(), record.offset() or 0)
                 else:
                     messages.append(decode_message(record.value()))
             except RecordError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 from streamydb.columns import Ragged, Table
 from streamydb.errors import InvariantViolation
@@ -11,6 +13,7 @@ from streamydb.key_processor.digest import DigestState, close, fold, item_lanes,
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
+from streamydb.records import schemas
 from streamydb.standby.agreement import Agreement
 from streamydb.txn_processor import program as p
 
@@ -65,6 +68,8 @@ def test_intervals_end_when_all_of_them_is_resolved() -> None:
     fold(state, 1, 10, 20)
     assert close(state, 0, 9) == []
     first = close(state, 0, 15)
+    schema = schemas.schemas()["digest"]
+    Draft202012Validator(schema).validate(msgspec.to_builtins(first[0]))
     assert [(d.seq, d.state, d.outcomes) for d in first] == [
         (10, f"{2:016x}{1:016x}", f"{3:016x}")
     ]
@@ -119,14 +124,25 @@ def test_single_writes_are_folded_in_as_they_meet_the_state() -> None:
 def test_pipelines_that_differ_are_named_with_shard_and_seq() -> None:
     agreement = Agreement(10)
     one = b'{"seq":10,"shard":1,"interval":10,"state":"aa","outcomes":"bb"}'
-    assert agreement.take(b"1/10/first", one) is None
-    assert agreement.take(b"1/10/first", one) is None
-    assert agreement.take(b"1/10/second", one) is None
-    assert agreement.compared == 1
-    found = agreement.take(b"1/10/second", one.replace(b"aa", b"ac"))
+    two = one.replace(b"aa", b"ac")
+    assert agreement.take(b"1/10/first", one, live=True) is None
+    assert agreement.take(b"1/10/first", one, live=True) is None
+    assert agreement.take(b"1/10/second", one, live=True) is None
+    found = agreement.take(b"1/10/second", two, live=True)
     assert str(found) == (
         "digests of shard 1 at seq 10 differ: pipeline first has state aa, outcomes bb; "
         "pipeline second has state ac, outcomes bb"
     )
     other = one.replace(b'"interval":10', b'"interval":5').replace(b"aa", b"ad")
-    assert agreement.take(b"1/10/third", other) is None
+    assert agreement.take(b"1/10/third", other, live=True) is None
+
+
+def test_old_differences_have_been_dealt_with() -> None:
+    one = b'{"seq":10,"shard":1,"interval":10,"state":"aa","outcomes":"bb"}'
+    two = one.replace(b"aa", b"ac")
+    agreement = Agreement(10)
+    assert agreement.take(b"1/10/damaged", one, live=False) is None
+    assert agreement.take(b"1/10/sound", two, live=False) is None
+    assert agreement.take(b"1/10/rebuilt", two, live=True) is None
+    assert agreement.take(b"1/10/rebuilt", one, live=True) is None
+    assert agreement.take(b"1/10/rebuilt", one.replace(b"aa", b"ad"), live=True) is not None
