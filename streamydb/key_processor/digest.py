@@ -32,6 +32,7 @@ Lanes = npt.NDArray[np.uint64]
 
 _KEY_SEED: Final = 0x8EBC6AF09C88C6E3
 _RESULT_SEED: Final = 0x1D8E4E27C47D124F
+_PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
 _MASK: Final = (1 << 64) - 1
 
 
@@ -175,10 +176,15 @@ def write_deltas(
 
 
 def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
-    """What results of transactions add to the outcomes of each interval (by number, from 0)."""
+    """What results of transactions add to the outcomes of each interval (by number, from 0).
+
+    Plain commits are left out: some come with a result and some do not, as the executor had it.
+    """
     sums: dict[int, int] = {}
     hashes = hash_ragged(results, _RESULT_SEED).tolist()
-    for seq, value in zip(seqs.tolist(), hashes, strict=True):
+    for seq, value, result in zip(seqs.tolist(), hashes, results.tolist(), strict=True):
+        if _PLAIN in result:
+            continue
         place = (seq - 1) // interval
         sums[place] = (sums.get(place, 0) + value) & _MASK
     return sums
