@@ -24,6 +24,11 @@ class Difference:
     second: Digest
     second_pipeline: str
 
+    def other(self, pipeline: str) -> str | None:
+        """With whom ``pipeline`` differs; None if it is about others."""
+        pair = self.first_pipeline, self.second_pipeline
+        return pair[1 - pair.index(pipeline)] if pipeline in pair else None
+
     def __str__(self) -> str:
         """What differs, in words."""
         one, two = self.first, self.second

@@ -14,6 +14,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Action, Member, Play, Say
 from streamydb.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.standby.messages import Audited
 from streamydb.topics.names import TopicNames
 
 __all__ = ["Coordinator", "Position", "View"]
@@ -78,6 +79,7 @@ class Coordinator:
         self._live_from = 0
         self._difference: Difference | None = None
         self._audit_at: int | None = None
+        self._sound: set[str] = set()
         self._alarm: str | None = None
         self._shown: View | None = None
         self._untold: Play | None = None
@@ -143,6 +145,8 @@ class Coordinator:
         member = self._member
         alone = member.role == "leading" and not member.followed
         for message in self._topics.poll(_ALONE_TURN_S if alone else _TURN_S, self._take_digest):
+            if isinstance(message, Audited):
+                self._sound.add(message.pipeline)
             self._act(member.hear(message, _now_ms()))
         if self._untold is not None:
             self._act([self._untold])
@@ -170,26 +174,38 @@ class Coordinator:
 
     def _take_digest(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         found = self._agreement.take(key, value, live=offset >= self._live_from)
-        if found is None or self._difference is not None:
+        if found is None:
             return
-        self._difference = found
-        self._alarm = f"{found}; auditing the state"
-        log.error("%s", self._alarm)
+        me = self._config.incarnation
+        known = None if self._difference is None else self._difference.other(me)
+        if found.other(me) is None or found.other(me) == known:
+            self._alarm = self._alarm or str(found)
+            return
+        self._difference, self._audit_at, self._alarm = found, None, str(found)
+        self._sound.discard(me)
+        log.error("%s", found)
 
     def _judge(self, position: Position) -> None:
-        """Once the own state has stood an audit, the pipeline that does not lead stops."""
-        if self._difference is None:
+        """Find out who is wrong: have the own state audited; of two that are sound, one stops.
+
+        One whose state is damaged does not come out of the audit. The other one then goes on, and
+        leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
+        """
+        difference, me = self._difference, self._config.incarnation
+        other = None if difference is None else difference.other(me)
+        if other is None:
             return
         if self._audit_at is None:
-            block = audit_block(self._config.incarnation, str(self._difference))
+            block = audit_block(me, str(difference))
             self._audit_at = self._topics.tell(self._feedback, block)
-        elif position.feedback > self._audit_at and "auditing" in (self._alarm or ""):
-            self._alarm = f"{self._difference}; the state of this pipeline agrees with its digest"
-            if self._member.role == "leading":
-                log.error("%s: it goes on; run `streamydb check`", self._alarm)
-            else:
-                advice = "it does not lead, so it stops; `streamydb check` tells which one is wrong"
-                self.failure = f"{self._alarm}, but {advice}"
+        elif me not in self._sound and position.feedback > self._audit_at:
+            self._sound.add(me)
+            self._topics.say(self._member.audited())
+            self._alarm = f"{difference}; the state of this pipeline agrees with its digest"
+            log.error("%s; run `streamydb check`", self._alarm)
+        elif {me, other} <= self._sound and other == self._member.leader.pipeline:
+            advice = "it does not lead, so it stops; `streamydb check` tells which one is wrong"
+            self.failure = f"{self._alarm}, and so does the other's, but {advice}"
 
     def _tell(self) -> None:
         member, now_ms = self._member, _now_ms()

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from streamydb.standby.messages import Beat, Claim, Following, Handover, Message
+from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, Message
 
 __all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
 
@@ -134,9 +134,13 @@ class Member:
         """Whether it could take over at once."""
         return self.role == "following" and self.lag_ms(now_ms) <= self._times.ready
 
+    def audited(self) -> Message:
+        """What to say after an audit has found nothing."""
+        return Audited(log=self._log, pipeline=self._me, name=self._name)
+
     def replay(self, message: Message) -> None:
         """Take in what was said before the start."""
-        if message.log != self._log or isinstance(message, Following | Handover):
+        if message.log != self._log or not isinstance(message, Claim | Beat):
             return
         if isinstance(message, Beat):
             self.covered = max(self.covered, message.resolved)
@@ -155,7 +159,7 @@ class Member:
 
     def hear(self, message: Message, now_ms: int) -> list[Action]:
         """Take in a message of the control topic, in order."""
-        if message.log != self._log:
+        if message.log != self._log or isinstance(message, Audited):
             return []
         if isinstance(message, Handover):
             wanted = message.to in ("", self._name) and self.is_ready(now_ms)

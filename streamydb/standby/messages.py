@@ -8,7 +8,16 @@ import msgspec
 
 from streamydb.errors import RecordError
 
-__all__ = ["Beat", "Claim", "Following", "Handover", "Message", "decode_message", "encode_message"]
+__all__ = [
+    "Audited",
+    "Beat",
+    "Claim",
+    "Following",
+    "Handover",
+    "Message",
+    "decode_message",
+    "encode_message",
+]
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -55,7 +64,11 @@ class Handover(_Message, frozen=True, kw_only=True, tag="handover"):
     to: str = ""
 
 
-Message: TypeAlias = Claim | Beat | Following | Handover
+class Audited(_Message, frozen=True, kw_only=True, tag="audited"):
+    """The sender's state agrees with its digest, though another pipeline's digest differs."""
+
+
+Message: TypeAlias = Claim | Beat | Following | Handover | Audited
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
+from streamydb.key_processor.digest import Digest
+from streamydb.pipeline.blocks import open_block
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.standby.agreement import Difference
+from streamydb.standby.coordinator import Coordinator, Position, View
 from streamydb.standby.core import Action, Member, Play, Say, Times
+from streamydb.standby.kafka import SharedTopics
 from streamydb.standby.messages import (
+    Audited,
     Beat,
     Claim,
     Following,
@@ -208,3 +218,80 @@ def test_messages_are_read_as_they_were_written() -> None:
         Handover(log="l", pipeline="", to="x"),
     ):
         assert decode_message(encode_message(message)) == message
+
+
+class Wire:
+    """Stands for the shared topics: what is told and said, and digests that come."""
+
+    silent = False
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        self.said: list[Message] = []
+        self.digests: list[tuple[bytes, bytes]] = []
+        self.coming: list[Message] = []
+
+    def ends(self) -> tuple[int, int]:
+        return 0, 0
+
+    def position(self) -> int:
+        return 0
+
+    def poll(self, _timeout_s: float, digest: Callable[[bytes, bytes, int], None]) -> list[Message]:
+        for key, value in self.digests:
+            digest(key, value, 1)
+        coming, self.digests, self.coming = self.coming, [], []
+        return coming
+
+    def say(self, message: Message) -> None:
+        self.said.append(message)
+
+    def tell(self, _topic: str, block: bytes) -> int:
+        self.told.append(block)
+        return len(self.told)
+
+
+def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
+    """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
+    wire, shown = Wire(), list[View]()
+    member = Member("log", "me", "me", standby=not leads)
+    config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
+    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append)
+    if leads:
+        wire.coming = [Claim(log="log", pipeline="me", epoch=1)]
+    else:
+        wire.coming = [Claim(log="log", pipeline="you", epoch=1)]
+    found.begin()
+    found._turn()
+    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb"}'
+    wire.digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
+    found._turn()
+    assert open_block(wire.told[-1])[0]["kind"] == "audit"
+    found._turn()
+    assert not any(isinstance(message, Audited) for message in wire.said)
+    found.note(Position(10, 10, len(wire.told) + 1))
+    found._turn()
+    assert any(isinstance(message, Audited) for message in wire.said)
+    assert "shard 0 at seq 10 differ" in (shown[-1].alarm or "")
+    return found, wire, shown
+
+
+def test_of_two_sound_pipelines_that_differ_the_one_that_leads_goes_on() -> None:
+    leader, wire, _ = differing(leads=True)
+    wire.coming = [Audited(log="log", pipeline="you")]
+    leader._turn()
+    leader._turn()
+    assert leader.failure is None
+    follower, wire, _ = differing(leads=False)
+    follower._turn()
+    assert follower.failure is None, "the leader may be damaged"
+    wire.coming = [Audited(log="log", pipeline="you")]
+    follower._turn()
+    follower._turn()
+    assert "it does not lead, so it stops" in str(follower.failure)
+
+
+def test_a_difference_between_others_is_an_alarm_and_no_more() -> None:
+    found = Difference(Digest(10, 0, 10, "a", "b"), "x", Digest(10, 0, 10, "c", "b"), "y")
+    assert found.other("me") is None
+    assert (found.other("x"), found.other("y")) == ("y", "x")
