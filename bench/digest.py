@@ -15,7 +15,7 @@ from streamydb.key_processor.digest import write_deltas
 from streamydb.txn_processor import program as p
 
 _TRANSFERS = 100_000
-_ROUNDS = 9
+_ROUNDS = 60
 
 
 def main() -> None:
