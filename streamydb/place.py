@@ -2,8 +2,9 @@
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/
-(the same of pipelines with a name: standbys), read-model/ (what the facade reads), facade.txt
-(where it serves), run/ and logs/ (background processes, see `streamydb.processes`).
+(the same of pipelines with a name: standbys), read-model/ (what the facade reads), procedures/
+(modules of stored procedures), facade.txt (where it serves), run/ and logs/ (background processes,
+see `streamydb.processes`).
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Place:
         checkpoint: the Spark query's checkpoint.
         status_file: where the pipeline tells its state.
         read_model: the folder of the read model that `up` keeps.
+        procedures: the folder of the modules of stored procedures, unless another one is named.
     """
 
     def __init__(self, home: Path, database: str) -> None:
@@ -85,6 +87,7 @@ class Place:
         self.checkpoint = self.folder / "checkpoint"
         self.status_file = self.folder / "status.json"
         self.read_model = self.folder / "read-model"
+        self.procedures = self.folder / "procedures"
         self._facade_file = self.folder / "facade.txt"
         self._record_file = self.folder / "database.json"
         self._others = self.folder / "pipelines"

@@ -50,6 +50,8 @@ def pipeline_command(
         settings.grouping,
         "--status-file",
         str(place.status_file_of(name)),
+        "--procedures",
+        str(target.procedures),
         *(["--name", name] if name else []),
         *extra,
     ]

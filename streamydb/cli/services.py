@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, fail, say
+from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, Procedures, fail, say
 from streamydb.cli.target import find_target
 
 
@@ -26,6 +26,7 @@ def pipeline(
         str | None,
         typer.Option("--name", help="Tells pipelines over one log apart [default: standby]."),
     ] = None,
+    procedures: Procedures = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,7 +39,7 @@ def pipeline(
     from streamydb.cli.launch import pipeline_command
     from streamydb.settings import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(database, home, bootstrap, procedures=procedures)
     called = name if name is not None else STANDBY if standby else ""
     extra = ["--standby", *(option or ())] if standby else option or ()
     if called and not PIPELINE_NAME.fullmatch(called):

@@ -28,6 +28,7 @@ class PipelineConfig:
     ``checkpoint``: the folder of the query's state. ``local``: the folder of the executors'
     caches. ``spark_conf``: Spark settings on top of ours. ``name``: of one of several pipelines
     over one log. ``standby``: it follows until it is needed.
+    ``procedures``: folders and files with the code of stored procedures, on every executor.
     """
 
     settings: Settings
@@ -39,6 +40,7 @@ class PipelineConfig:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     standby: bool = False
+    procedures: tuple[Path, ...] = ()
 
 
 def recorded_config(

@@ -33,6 +33,10 @@ _KNOWN: Final = (
     ),
     (re.compile(r"streamydb\.errors\.InvariantViolation: (.+)"), "{0}"),
     (
+        re.compile(r"ModuleMissing: ([^\n]+)"),
+        "{0} (docs/procedures.md, 'A version that is missing')",
+    ),
+    (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
         "the state in the checkpoint cannot be read; " + _REBUILD,
     ),

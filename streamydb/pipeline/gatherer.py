@@ -11,6 +11,7 @@ from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import passed_on
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.gather import TransactionGatherer
@@ -25,13 +26,18 @@ class Gatherer:
     """One executing partition within one micro-batch."""
 
     def __init__(
-        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1
+        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1,
+        modules: Modules = NO_MODULES,
     ) -> None:
-        """Continue from ``blobs``; resolved records go to each of ``changes_partitions``."""
+        """Continue from ``blobs``; resolved records go to each of ``changes_partitions``.
+
+        ``modules``: where the code of procedures is.
+        """
         self._config = config
         self._proc = proc
         self._blobs = blobs
         self._changes_partitions = changes_partitions
+        self._modules = modules
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
         """Execute what is complete now; yields records, feedback last."""
@@ -45,7 +51,8 @@ class Gatherer:
             gatherer.add(payloads, decode_list(header["grants"], Granted))
         complete = list(gatherer.complete())
         finished = [
-            execute_gathered(gathered, self._config.database, self._proc) for gathered in complete
+            execute_gathered(gathered, self._config.database, self._proc, self._modules)
+            for gathered in complete
         ]
         gatherer.save()
         pairs = zip(finished, complete, strict=True)

@@ -20,6 +20,7 @@ from streamydb.pipeline.blocks import (
     token_block,
 )
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
@@ -99,9 +100,13 @@ def parse_feedback(
 
 
 def execute(
-    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int
+    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int,
+    modules: Modules = NO_MODULES,
 ) -> Iterator[o.Rows | o.Records]:
-    """Execute what one partition was granted; yields outputs to be formatted, feedback last."""
+    """Execute what one partition was granted; yields outputs to be formatted, feedback last.
+
+    ``modules``: where the code of procedures is.
+    """
     parts: dict[tuple[int, int, bool], list[tuple[int, Table, Table]]] = {}
     for block in blocks:
         header, arrays = open_block(block)
@@ -113,7 +118,7 @@ def execute(
         parts.setdefault(plan, []).append((header["shard"], *grant))
     for (number, proc, silent), grants in sorted(parts.items(), key=lambda item: item[0]):
         grants.sort(key=lambda grant: grant[0])
-        outcome = execute_grants(grants)
+        outcome = execute_grants(grants, modules)
         if not silent:
             yield from o.outputs_of(outcome, spreads)
         deltas = _deltas(outcome, grants, config)

@@ -18,6 +18,7 @@ from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.digests import wrong_digests
 from streamydb.sim.log import SimulatedLog
+from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
 
@@ -64,7 +65,7 @@ def judge(
     outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults,
+        id_window=config.id_window, faults=faults, modules=MODULES,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]

@@ -11,6 +11,7 @@ import pytest
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.payloads import new_id, time_of_id
+from streamydb.facade.ports import Missing
 from streamydb.facade.testing import Answer, InProcess, scenario, until
 
 TRANSFER = (
@@ -132,7 +133,7 @@ async def test_an_id_in_the_body_and_another_in_the_header() -> None:
      (b'{"updates": [{"op": "put", "key": "a", "value": 1e400}]}', 400, "number-range"),
      (b'{"updates": [{"op": "put", "key": "a", "value": NaN}]}', 400, "invalid-json"),
      (b'{"reads": ["\\ud800"]}', 400, "invalid-json"),
-     (b'{"call": {"procedure": "p", "args": {}, "keys": []}}', 422, "unknown-procedure"),
+     (b'{"call": {"procedure": "p", "args": {}, "keys": []}}', 422, "invalid-transaction"),
      (b'{"updates": [{"op": "delete", "key": "a"}, {"op": "delete", "key": "a"}]}', 422,
       "duplicate-update"),
      (json.dumps({"reads": [f"k{n}" for n in range(10_001)]}).encode(), 413, "too-many-keys")],
@@ -253,6 +254,23 @@ async def test_old_verdicts_are_searched_for() -> None:
         database.log.forgetful = True
         answer = await client.request("GET", "/v1/transactions/t1")
         assert (answer.status, answer.json()["id"], database.log.searches) == (200, "t1", 1)
+
+
+@scenario
+async def test_a_search_that_was_not_complete_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = MemoryDatabase()
+
+    async def search(*_: object) -> Missing:
+        return Missing(complete=False, since_ms=7_000)
+
+    monkeypatch.setattr(database.log, "search", search)
+    async with connect(database) as client:
+        answer = await client.request("GET", "/v1/transactions/t1")
+        assert (answer.status, answer.problem) == (404, "transaction-unknown")
+        assert answer.json()["searched_since_ms"] == 7_000
+        assert "?record=partition:offset" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("target", ["t9", "t1?record=0:7", "t2?record=0:0", "%ff", ""])
