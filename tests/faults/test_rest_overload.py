@@ -229,6 +229,7 @@ def judge(
     assert httpx.get(f"{db.urls[0]}/v1/kv/o/0001", timeout=30).status_code == 200
 
 
+@pytest.mark.long
 def test_overload_for_seconds(tmp_path: Path) -> None:
     overload(tmp_path, seconds=10, watchers=300)
 
