@@ -120,6 +120,9 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(
         default=None, ge=0, le=65535, description="Port of the Prometheus metrics; none by default."
     )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="The address that the metrics are served on."
+    )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="How clients speak to Kafka."

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import typer
 
 from streamydb.cli.about import limits, version
+from streamydb.cli.acls import acls
+from streamydb.cli.broker import broker
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
@@ -30,8 +32,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, sequencer, serve, read_model, txn, watch, doctor, check,
-    limits, version,
+    up, down, status, create, broker, pipeline, sequencer, serve, read_model, txn, watch, doctor,
+    check, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -32,6 +32,7 @@ from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel,
 from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.place import PipelineStatus
 
@@ -58,6 +59,7 @@ def create_app(
     settings: FacadeSettings | None = None,
     tokens: Tokens | None = None,
     pipeline: Callable[[], PipelineStatus] | None = None,
+    traces: OpenTelemetry | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application.
 
@@ -68,6 +70,7 @@ def create_app(
         settings: its limits; by default from the environment.
         tokens: who may do what; by default those that the settings name.
         pipeline: what the pipeline says of itself, for the console; None: not to be seen here.
+        traces: where spans go; by default where the settings say, which is nowhere.
 
     Raises:
         ConfigurationError: the tokens cannot be read.
@@ -76,7 +79,9 @@ def create_app(
 
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens
-    services = make_services(model, log, changes, settings, tokens)
+    if traces is None and settings.traces == "otlp":
+        traces = exporting()
+    services = make_services(model, log, changes, settings, tokens, traces or OFF)
     console = Console(services, pipeline)
     known = [_authenticate(services), _known_query]
     guarded = Router("/", route_handlers=[*_GUARDED, *console.guarded], guards=known)
@@ -91,7 +96,8 @@ def create_app(
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    return Gate(console.observing(inner), settings, services.metrics)
+    app = console.observing(inner)
+    return Gate(app if traces is None else traced(app, traces), settings, services.metrics)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

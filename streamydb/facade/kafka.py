@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -73,7 +74,12 @@ class KafkaLog:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
 
-    async def append(self, txn_id: str, payload: bytes) -> Position:  # noqa: ARG002 - the port
+    async def append(
+        self,
+        txn_id: str,  # noqa: ARG002 - the port
+        payload: bytes,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Position:
         """Append a transaction; see `TransactionLog`.
 
         An error before the record is handed to the client library means that it was not appended;
@@ -89,7 +95,8 @@ class KafkaLog:
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
         try:
-            await run_in(self._executor, self._producer.append_async, payload, delivered)
+            send = functools.partial(self._producer.append_async, headers=headers)
+            await run_in(self._executor, send, payload, delivered)
         except AppendError as error:
             raise LogUnavailableError(str(error)) from error
         return await future
@@ -115,6 +122,10 @@ class KafkaLog:
     def fault(self) -> str | None:
         """Return what is wrong with the connection."""
         return "not started" if self._tail is None else self._tail.fault
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return how many results were seen; see `TransactionLog`."""
+        return self._index.counts
 
     def _starts(self) -> dict[int, int]:
         """Where to begin to follow the results."""

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from streamydb.contact import ContactedConsumer, RefusedError, metadata
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.sequencer.clients import consumer_config
 from streamydb.settings import Settings
@@ -28,11 +29,9 @@ _Rows = TypeVar("_Rows")
 _T = TypeVar("_T")
 
 
-def connect(settings: Settings, on_error: Callable[[KafkaError], None] | None = None) -> Any:
+def connect(settings: Settings) -> Any:
     """Return a consumer that belongs to no group and logs nothing."""
-    config = consumer_config(settings)
-    config["error_cb"] = on_error or (lambda _: None)
-    return Consumer(config)
+    return ContactedConsumer(consumer_config(settings))
 
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
@@ -42,7 +41,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
         LogUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
-        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        found = metadata(consumer, topic, REQUEST_S, consumer.contact).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
         return {
@@ -51,6 +50,8 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
             )
             for number in sorted(found.partitions)
         }
+    except RefusedError as error:
+        raise LogUnavailableError(str(error)) from error
     except KafkaException as error:
         raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
 
@@ -101,7 +102,8 @@ class Tail(Generic[_Rows]):
         self._take = take
         self._stop = threading.Event()
         self.fault: str | None = None
-        self._consumer = connect(settings, self._note)
+        self._consumer = connect(settings)
+        self._consumer.contact.also = self._note
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
         self._thread.start()

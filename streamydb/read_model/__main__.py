@@ -12,6 +12,7 @@ from pathlib import Path
 from streamydb.errors import StreamyError
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
+from streamydb.read_model.metrics import serve_metrics
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings
 
@@ -57,7 +58,11 @@ def main(arguments: list[str] | None = None) -> int:
             follower = Follower(
                 model, settings, retention_s=given.retention_s, retention_seqs=given.retention_seqs
             )
-            follower.run(stop)
+            end_metrics = serve_metrics(model, settings)
+            try:
+                follower.run(stop)
+            finally:
+                end_metrics()
     except (StreamyError, ValueError) as error:
         sys.stderr.write(f"streamydb read model: {error}\n")
         return 2

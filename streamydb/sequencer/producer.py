@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from streamydb.contact import Contact
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
@@ -104,6 +105,8 @@ class Producer:
         self._timeout_s = timeout_s
         self._validate = validate
         self._config = producer_config(settings, round(timeout_s * 1000), linger_ms)
+        self._contact = Contact(self._config)
+        self._config["error_cb"] = self._contact
         self._client = confluent_kafka.Producer(self._config)
         self._replacing = threading.Lock()
         self._stop = threading.Event()
@@ -136,7 +139,8 @@ class Producer:
         try:
             return future.result(waited)
         except FutureTimeoutError:
-            msg = f"{self._topic}: no answer within {waited:g} s; append the same bytes again"
+            why = f" ({self._contact.refusal})" if self._contact.refusal else ""
+            msg = f"{self._topic}: no answer within {waited:g} s{why}; append the same bytes again"
             raise AppendUnknownError(msg) from None
 
     def submit(
@@ -177,6 +181,7 @@ class Producer:
         *,
         partition: int | None = None,
         key: bytes | str | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Append a transaction and be called back, in another thread, when its fate is known.
 
@@ -193,7 +198,7 @@ class Producer:
             stamp = message.timestamp()[1]
             on_delivery(Appended(message.partition(), message.offset(), stamp), None)
 
-        self._produce(value, key, partition, delivered)
+        self._produce(value, key, partition, delivered, headers)
 
     def append_many(
         self, transactions: Iterable[bytes | Mapping[str, Any]], *, window: int = WINDOW
@@ -291,12 +296,15 @@ class Producer:
         key: bytes | str | None,
         partition: int | None,
         delivered: Callable[[KafkaError | None, Any], None],
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Put a record into the local queue, waiting while it is full."""
         if self._stop.is_set():
             msg = f"{self._topic}: the producer is closed"
             raise AppendError(msg)
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if headers:
+            more["headers"] = dict(headers)
         deadline = time.monotonic() + self._timeout_s
         fatal = 0
         while True:
@@ -327,7 +335,10 @@ class Producer:
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed."""
         while not self._stop.is_set():
-            self._client.poll(_POLL_S)
+            try:
+                self._client.poll(_POLL_S)
+            except KafkaException as error:  # a fatal one: the next append meets it, too
+                self._contact(error.args[0])
 
     def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
         """Turn Kafka's error into one that says what to do."""
@@ -339,6 +350,8 @@ class Producer:
             PURGE_INFLIGHT,
             KafkaError.REQUEST_TIMED_OUT,
         ):
+            if self._contact.refusal is not None:
+                text = self._contact.refusal
             msg = f"{text}; it may be in the log or not: append the same bytes again"
             return AppendUnknownError(msg)
         if code == UNKNOWN_PARTITION:
@@ -346,6 +359,8 @@ class Producer:
         if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
             database = self._topic.removesuffix(".transactions")
             return AppendError(f"{text}; run `streamydb create --database {database}`")
+        if "authorization failed" in text:
+            return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
         return AppendError(text)
 
 
