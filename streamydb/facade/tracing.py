@@ -1,6 +1,6 @@
 """Traces: OpenTelemetry spans around a request, its append and the wait for its verdict.
 
-Off, which is the default, nothing of OpenTelemetry is imported and a request passes one `if`. On,
+Off, which is the default, nothing of its SDK is imported and a request passes one `if`. On,
 the trace goes on in the log: the record of the transaction carries a `traceparent` header (W3C),
 beside its value, so that what the database computes stays a function of the values. Spans tell
 routes, statuses and places in the log, never keys, values or ids.
@@ -8,7 +8,7 @@ routes, statuses and places in the log, never keys, values or ids.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -24,7 +24,6 @@ _NAME: Final = "streamydb.facade"
 
 _Scope = MutableMapping[str, Any]
 _Message = MutableMapping[str, Any]
-_Send = Callable[[_Message], Awaitable[None]]
 
 
 class Traces(Protocol):
@@ -123,7 +122,7 @@ def exporting() -> OpenTelemetry:
 def traced(app: ASGIApp, traces: OpenTelemetry) -> ASGIApp:
     """Return an ASGI application with a span around every request of `app`."""
 
-    async def serve(scope: Any, receive: Any, send: _Send) -> None:
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             if scope["type"] == "lifespan":

@@ -149,6 +149,7 @@ class TestRoles:
         for topic in names.all():
             assert refused(write(settings, topic)), topic
 
+    @pytest.mark.long
     def test_sequencer(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("sequencer")
         names = TopicNames(settings.database)
@@ -159,6 +160,7 @@ class TestRoles:
         for topic in (names.results, names.changes, names.feedback):
             assert refused(write(settings, topic)), topic
 
+    @pytest.mark.long
     def test_pipeline(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("pipeline")
         names = TopicNames(settings.database)
@@ -172,6 +174,7 @@ class TestRoles:
         with pytest.raises(TopicsError, match="refused"):
             delete(settings.client_config(), settings.database)
 
+    @pytest.mark.long
     def test_auditor(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("auditor")
         names = TopicNames(settings.database)
@@ -180,6 +183,7 @@ class TestRoles:
         for topic in names.all():
             assert refused(write(settings, topic)), topic
 
+    @pytest.mark.long
     def test_admin(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("admin")
         names = TopicNames(settings.database)
@@ -219,11 +223,13 @@ class TestRefusals:
         assert "STREAMYDB_SASL_PASSWORD_FILE" in message
         assert secret_of("stranger") not in message
 
+    @pytest.mark.long
     def test_a_wrong_password_of_an_append(self, secured: Secured) -> None:
         producer = Producer(secured.settings("stranger", SCRAM), timeout_s=3)
         with producer, pytest.raises(AppendError, match="does not let user 'stranger' in"):
             producer.append(TRANSACTION)
 
+    @pytest.mark.long
     def test_an_unknown_authority(self, secured: Secured, tmp_path: Path) -> None:
         other = Authority(tmp_path, "another authority")
         (message,) = self.told(secured.settings(ADMIN, ssl_ca_file=other.file))
@@ -242,6 +248,7 @@ class TestRefusals:
             with pytest.raises(RefusedError, match="address mismatch"):
                 check(connection, "bank")
 
+    @pytest.mark.long
     def test_without_tls(self, secured: Secured) -> None:
         plain = Settings(bootstrap=secured.broker.bootstrap)
         result = invoke(plain, "doctor", "--json")
@@ -284,6 +291,7 @@ def test_the_commands_show_no_secret(
     assert "verysecret" not in "".join(said)
 
 
+@pytest.mark.long
 def test_grants_are_applied_by_the_command(
     secured: Secured, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
