@@ -55,9 +55,6 @@ class LogSampler:
         gauge("sequencer_degraded", "1 if markers cannot be written").set_function(
             lambda: float(loop.state == "degraded")
         )
-        gauge("sequencer_rounds", "Rounds of markers written").set_function(
-            lambda: float(loop.rounds)
-        )
 
     def __enter__(self) -> Self:
         """Start, if somebody is to see it."""
