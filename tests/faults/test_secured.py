@@ -1,4 +1,4 @@
-"""The whole database over TLS and SCRAM, every part with exactly its own rights; no secret leaks."""
+"""The whole database over TLS and SCRAM, every part with just its own rights; no secret leaks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.secured import ADMIN, Secured
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-SECRET = "verysecret"
+SECRET = "verysecret"  # noqa: S105 - what all passwords of the tests begin with
 ROLES = ("pipeline", "facade", "read-model", "client", "auditor")
 
 
