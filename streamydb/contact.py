@@ -146,11 +146,14 @@ def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact)
     while True:
         left = deadline - time.monotonic()
         try:
-            return client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
+            found = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
         except KafkaException as error:
             client.poll(0)  # serves `contact`
             if contact.refusal is not None or left <= attempt_s:
                 raise contact.explained(error) from error
+        else:
+            contact.refusal = None
+            return found
         attempt_s *= 2
 
 
