@@ -65,6 +65,14 @@ class KafkaLog:
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
 
+    def check(self) -> None:
+        """Try whether Kafka answers and has the database; waits for it.
+
+        Raises:
+            LogUnavailableError: as `start`, and without a server around it.
+        """
+        self._starts()
+
     async def stop(self) -> None:
         """Wait until what was appended is in the log, and end."""
         for part in (self._tail, self._producer):

@@ -53,7 +53,8 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     except RefusedError as error:
         raise LogUnavailableError(str(error)) from error
     except KafkaException as error:
-        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+        said = consumer.contact.last or error.args[0].str()
+        raise LogUnavailableError(f"{topic}: {said}") from error
 
 
 def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:

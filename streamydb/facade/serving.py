@@ -124,6 +124,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
 
     Raises:
         ConfigurationError: see `serve`.
+        LogUnavailableError: Kafka does not answer or refuses us, or has no such database.
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
@@ -131,6 +132,8 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
 
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    checked(facade)
+    log.check()
     serve(facade, model, log, changes, pipeline)
 
 
