@@ -3,9 +3,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The Python that .venv is made with, and how many tests that start Spark or Kafka run at a time.
+# The Python that .venv is made with; how many tests run at a time: one a core, and where they start
+# Spark or Kafka, which wait a quarter of their time, three (2 GB of memory each).
 PYTHON ?= python3
-SERVICE_WORKERS ?= 2
+WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+SERVICE_WORKERS ?= 3
 
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
 BASE_IMAGE ?= python:3.11-slim-bookworm
@@ -37,14 +39,23 @@ venv: $(READY) ## Make .venv with the tested versions of everything
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 	@$(BIN)/python -m streamydb.jars
 
+# The kernels are compiled once, while the jars come over the network, and not by every test process at once.
+.PHONY: kernels
+kernels: $(READY)
+	@$(BIN)/streamydb sim --seeds 4 --first 1 --jobs 1 > /dev/null
+
+.PHONY: ready
+ready: $(READY)
+	@$(MAKE) --no-print-directory -j 2 jars kernels
+
 .PHONY: test
-test: venv jars ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+test: ready ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
 test-unit: venv ## Run the tests that need neither Spark nor Kafka
-	$(PYTEST) -n auto --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
@@ -92,9 +103,9 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
 $(READY_DEV): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
 	@touch $@

@@ -81,12 +81,22 @@ def delete_unread(db: Database) -> None:
         future.result(30)
 
 
-def test_damaged_checkpoint_rebuild_and_lost_records(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     with Database(tmp_path) as db:
         db.load(transfers(150))
         assert db.assert_serial().ok
         db.kill_pipeline()
         damaged(db, lambda query: newest(query / "offsets"), cut)
+        db.start_pipeline()
+        assert db.assert_serial().ok
+
+
+def test_rebuild_from_the_log_and_lost_records(tmp_path: Path) -> None:
+    with Database(tmp_path) as db:
+        db.load(transfers(150))
+        assert db.assert_serial().ok
+        db.kill_pipeline()
         db.place.checkpoint.rename(tmp_path / "old")
         db.load(transfers(50, seed=2))
         db.start_pipeline()

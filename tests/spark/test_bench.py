@@ -50,9 +50,8 @@ def assert_nothing_left(folder: Path) -> None:
     assert left == []
 
 
-@pytest.mark.parametrize(
-    "limit", ["--no-copy-limit", pytest.param("--copy-limit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("limit", ["--no-copy-limit", "--copy-limit"])
 def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path, limit: str) -> None:
     options = (*_SMALL, "--seconds", "2", "--rate", "200", "--shards", "2", limit, "--json")
     answer = answer_of(command(tmp_path, "bench", "bank", *options))

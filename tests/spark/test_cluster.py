@@ -149,6 +149,21 @@ def test_spark_submit_on_a_standalone_cluster(
 ) -> None:
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
+    with (
+        standalone_cluster(tmp_path) as cluster,
+        Submitted(tmp_path, shards=2, master=cluster.url) as db,
+    ):
+        db.load(transfers(150))
+        assert db.assert_serial().ok
+        assert db.stop_pipeline() == 0
+
+
+@pytest.mark.long
+def test_it_resumes_on_a_standalone_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
     with standalone_cluster(tmp_path) as cluster:
         runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=cluster.url))
 
