@@ -212,7 +212,8 @@ class EmbeddedBroker:
             self._folder / "data", self._port, free_port(besides=self._port), self.properties
         )
         properties = self._folder / "server.properties"
-        properties.touch(mode=0o600)  # what the caller adds may hold passwords
+        properties.touch()
+        properties.chmod(0o600)  # what the caller adds may hold passwords
         properties.write_text(text, encoding="utf-8")
         logging = config.log4j_configuration(self.log_file)
         (self._folder / "log4j2.xml").write_text(logging, encoding="utf-8")

@@ -103,7 +103,9 @@ class KafkaLog:
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
         try:
-            send = functools.partial(self._producer.append_async, headers=headers)
+            send = self._producer.append_async
+            if headers:
+                send = functools.partial(send, headers=headers)
             await run_in(self._executor, send, payload, delivered)
         except AppendError as error:
             raise LogUnavailableError(str(error)) from error

@@ -29,9 +29,11 @@ _Rows = TypeVar("_Rows")
 _T = TypeVar("_T")
 
 
-def connect(settings: Settings) -> Any:
+def connect(settings: Settings, on_error: Callable[[KafkaError], None] | None = None) -> Any:
     """Return a consumer that belongs to no group and logs nothing."""
-    return ContactedConsumer(consumer_config(settings))
+    consumer = ContactedConsumer(consumer_config(settings))
+    consumer.contact.also = on_error
+    return consumer
 
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
@@ -103,8 +105,7 @@ class Tail(Generic[_Rows]):
         self._take = take
         self._stop = threading.Event()
         self.fault: str | None = None
-        self._consumer = connect(settings)
-        self._consumer.contact.also = self._note
+        self._consumer = connect(settings, self._note)
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
         self._thread.start()
