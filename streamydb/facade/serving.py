@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
@@ -110,6 +112,9 @@ def serve(
         ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline)
+    with suppress(ValueError):  # not the main thread: then no signal comes here
+        # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
+        signal.signal(signal.SIGTERM, lambda *_: None)
     with listen(settings) as listener:
         server.run(sockets=[listener])
 
