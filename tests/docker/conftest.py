@@ -150,6 +150,7 @@ def stack(
             docker_command_path=_compose_command(folder),
         )
         with compose:
+            compose.services = None  # `down` takes all of them away
             made = Stack(daemon, project, port, (secrets / "app-token").read_text())
             made.await_healthy("broker", "pipeline", "read-model", "facade")
             yield made
