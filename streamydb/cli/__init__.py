@@ -14,9 +14,10 @@ from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
-from streamydb.cli.mounted import PASSED_ON, bench, demo, sim
+from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
+from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import down, up
@@ -33,9 +34,9 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, sequencer, serve, read_model, txn, watch, doctor,
-    check, limits, version, acls,
+    check, snapshot, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)
-for _program in (bench, sim, demo):
+for _program in (bench, sim, demo, histories):
     app.command(context_settings=PASSED_ON)(_program)

@@ -57,6 +57,9 @@ from streamydb.client.problems import (
     NotReadyError,
     NumberOverflowError,
     OverloadedError,
+    QueriesOffError,
+    QueryCostlyError,
+    QueryInvalidError,
     ReadModelBehindError,
     ResultTooLargeError,
     SlowReaderError,
@@ -73,6 +76,7 @@ from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
+from streamydb.sql.table import Table
 
 __all__ = [
     "AbortedError",
@@ -119,6 +123,9 @@ __all__ = [
     "OutcomeUnknownError",
     "OverloadedError",
     "Prepared",
+    "QueriesOffError",
+    "QueryCostlyError",
+    "QueryInvalidError",
     "ReadModelBehindError",
     "RequestError",
     "ResultTooLargeError",
@@ -126,6 +133,7 @@ __all__ = [
     "SlowReaderError",
     "Snapshot",
     "SnapshotGoneError",
+    "Table",
     "TooLargeError",
     "TooManyRequestsError",
     "TransactionUnknownError",

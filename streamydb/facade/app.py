@@ -30,6 +30,7 @@ from streamydb.facade.operations import (
 )
 from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, problem_response
+from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
@@ -41,7 +42,7 @@ __all__ = ["create_app"]
 _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
-    get_transaction, get_changes, get_limits, get_metrics,
+    get_transaction, get_changes, get_limits, get_metrics, post_query,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {
@@ -96,8 +97,9 @@ def create_app(
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    app = console.observing(inner)
-    return Gate(app if traces is None else traced(app, traces), settings, services.metrics)
+    observed = console.observing(inner)
+    app = observed if traces is None else traced(observed, traces)
+    return Gate(app, settings, services.metrics, services.writer.in_flight)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:
@@ -109,6 +111,7 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
         try:
             yield
         finally:
+            await services.queries.stop()
             await services.changes.stop()
             await services.log.stop()
 
