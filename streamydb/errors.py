@@ -20,7 +20,8 @@ TRANSACTION_TOO_LARGE: Final = "transaction-too-large"
 TOO_MANY_KEYS: Final = "too-many-keys"
 VALUE_TOO_LARGE: Final = "value-too-large"
 DUPLICATE_UPDATE: Final = "duplicate-update"
-UNKNOWN_PROCEDURE: Final = "unknown-procedure"
+RESERVED_KEY: Final = "reserved-key"
+CALL_NOT_ALONE: Final = "call-not-alone"
 ID_REUSED: Final = "id-reused"
 
 CHECK_FAILED: Final = "check-failed"
@@ -29,6 +30,11 @@ NOT_A_NUMBER: Final = "not-a-number"
 NOT_A_LIST: Final = "not-a-list"
 OVERFLOW: Final = "overflow"
 RESULT_TOO_LARGE: Final = "result-too-large"
+UNKNOWN_PROCEDURE: Final = "unknown-procedure"
+PROCEDURE_ABORTED: Final = "procedure-aborted"
+PROCEDURE_ERROR: Final = "procedure-error"
+UNDECLARED_KEY: Final = "undeclared-key"
+BUDGET_EXCEEDED: Final = "budget-exceeded"
 INTERNAL: Final = "internal"
 
 REJECTED_CODES: Final[dict[str, str]] = {
@@ -43,7 +49,8 @@ REJECTED_CODES: Final[dict[str, str]] = {
     TOO_MANY_KEYS: "The transaction touches too many different keys.",
     VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
     DUPLICATE_UPDATE: "Two updates name the same key.",
-    UNKNOWN_PROCEDURE: "The called procedure does not exist.",
+    RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
+    CALL_NOT_ALONE: "A call or a deploy stands beside updates, or beside the other.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
 }
 """Codes of results with status ``rejected``: the record never was a transaction."""
@@ -54,8 +61,13 @@ ABORTED_CODES: Final[dict[str, str]] = {
     NOT_A_NUMBER: "An add, max, min or next_id met a value that is not a (whole) number.",
     NOT_A_LIST: "An append met a value that is not a list.",
     OVERFLOW: "The result of an add or next_id leaves 64 bits, or is not finite.",
-    VALUE_TOO_LARGE: "An append would make the value too large.",
-    RESULT_TOO_LARGE: "The values that were read do not fit in one result record.",
+    VALUE_TOO_LARGE: "An append, or a write of a procedure, would make the value too large.",
+    RESULT_TOO_LARGE: "What was read and returned does not fit in one result record.",
+    UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
+    PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
+    PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",
+    UNDECLARED_KEY: "The procedure touched a key that its call does not name; `reason` does.",
+    BUDGET_EXCEEDED: "The procedure used up a bound on its work; `reason` names the bound.",
     INTERNAL: "A fault in streamy-db itself; a dead letter was written. Please report it.",
 }
 """Codes of results with status ``aborted``: executed, and nothing was written."""
@@ -71,6 +83,13 @@ class ConfigurationError(StreamyError):
 
 class InvariantViolation(StreamyError):  # noqa: N818 - named for what it is
     """Something that cannot be true is: the query stops rather than write a wrong value."""
+
+
+class ModuleMissing(ConfigurationError):  # noqa: N818 - what is the case, not an error of ours
+    """A module that the log names is not on this machine, or this release refuses it.
+
+    The query stops: an abort would make the outcome depend on a folder instead of the log.
+    """
 
 
 class RecordError(StreamyError):

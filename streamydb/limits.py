@@ -27,6 +27,12 @@ PARTITIONS_MAX: Final = 1_024
 SHARDS_MAX: Final = 64
 FEEDBACK_BLOCK_BYTES_MAX: Final = 800_000
 DATABASE_NAME_CHARACTERS_MAX: Final = 48
+MODULE_BYTES_MAX: Final = 262_144
+PROCEDURE_NAME_CHARACTERS_MAX: Final = 64
+PROCEDURE_STEPS_MAX: Final = 200_000
+PROCEDURE_DEPTH_MAX: Final = 64
+PROCEDURE_INTEGER_BITS_MAX: Final = 4_096
+REASON_BYTES_MAX: Final = 1_024
 
 INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
@@ -53,6 +59,12 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "SHARDS_MAX": "shards of a database",
     "FEEDBACK_BLOCK_BYTES_MAX": "bytes of one feedback block",
     "DATABASE_NAME_CHARACTERS_MAX": "characters of a database's name",
+    "MODULE_BYTES_MAX": "bytes of a module of stored procedures",
+    "PROCEDURE_NAME_CHARACTERS_MAX": "characters of a module's and of a procedure's name, each",
+    "PROCEDURE_STEPS_MAX": "steps of one call of a stored procedure",
+    "PROCEDURE_DEPTH_MAX": "calls within calls, and nesting of the data, in a stored procedure",
+    "PROCEDURE_INTEGER_BITS_MAX": "bits of an integer that a stored procedure computes with",
+    "REASON_BYTES_MAX": "bytes of the reason in a result, cut there",
     "INTEGER_MIN": "smallest integer",
     "INTEGER_MAX": "largest integer",
     "INTEGRAL_FLOAT_MAX": "largest magnitude of a float that is stored as an integer",

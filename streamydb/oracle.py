@@ -16,9 +16,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
+from streamydb.procedures.core import run as call_procedure
+from streamydb.procedures.core import version_of
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.procedures.view import Declared, UpdateFailed
+from streamydb.procedures.view import Place as CallPlace
 from streamydb.records import (
     Add,
     Append,
+    Call,
     Change,
     ChangeSource,
     ChangeTransaction,
@@ -48,6 +54,7 @@ from streamydb.records import (
     encode_dead_letter,
     encode_result,
     is_number,
+    module_key,
 )
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
@@ -92,12 +99,7 @@ class _Verdict(NamedTuple):
     result: bytes
 
 
-class _Abort(Exception):  # noqa: N818 - a verdict, not an error
-    """An update cannot be made."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
+_Abort = UpdateFailed
 
 
 class Oracle:
@@ -111,13 +113,17 @@ class Oracle:
         database: str,
         id_window: int = limits.ID_WINDOW_DEFAULT,
         faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+        modules: Modules = NO_MODULES,
     ) -> None:
         """Start with an empty database; an id is remembered for ``id_window`` seqs.
+
+        ``modules``: where the code of stored procedures is.
 
         ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
         offset. That verdict is in the log of results, so it stands.
         """
         self.faults = faults or {}
+        self.modules = modules
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
@@ -181,6 +187,8 @@ class Oracle:
         failed = self._failed_checks(txn)
         if failed:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
+        if txn.call is not UNSET:
+            return self._call(txn, txn.call, place)
         writes: dict[str, bytes | None] = {}
         for index, update in enumerate(txn.updates):
             try:
@@ -192,6 +200,30 @@ class Oracle:
                 writes[update.key] = after
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
         result = place.result(txn.id, "committed", reads=reads)
+        if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
+            return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
+        return result, writes
+
+    def _call(
+        self, txn: Transaction, call: Call, place: _Place
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """As `_execute`, for a call: with the version of its module that is deployed now."""
+        deployed = self._value(module_key(call.module))
+        version = None if deployed is None else version_of(deployed)
+        module = None
+        if version is not None and call.name in version.procedures:
+            module = self.modules.find(call.module, version.hash)
+        if module is None or call.name not in module.procedures:
+            code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
+            return place.result(txn.id, "aborted", code=code, reason=reason), {}
+        order = CallPlace(place.seq, place.ts_ms, txn.id)
+        called = call_procedure(module, call.name, call.args, _CallHost(call, self.state), order)
+        if called.code is not None:
+            result = place.result(txn.id, "aborted", code=called.code, reason=called.reason)
+            return result, {}
+        writes = {k: v for k, v in called.writes.items() if v is not None or k in self.state}
+        reads = {key: writes.get(key, self._value(key)) for key in _read_keys(txn)}
+        result = place.result(txn.id, "committed", reads=reads, returned=called.returned)
         if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
         return result, writes
@@ -236,6 +268,20 @@ class Oracle:
         return self.state[key][1] if key in self.state else 0
 
 
+class _CallHost(Declared):
+    """What a procedure sees: the state before the transaction, and the oracle's own updates."""
+
+    def __init__(self, call: Call, state: Mapping[str, tuple[bytes, int]]) -> None:
+        super().__init__(call.keys, call.reads)
+        self.state = state
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        return self.state.get(key, (None, 0))
+
+    def apply(self, update: Update, before: bytes | None) -> bytes | None:
+        return _updated(update, before)
+
+
 class _Place(NamedTuple):
     """A record's place: the fields that all its outputs repeat."""
 
@@ -252,6 +298,8 @@ class _Place(NamedTuple):
         code: str | None = None,
         reads: Mapping[str, bytes | None] | None = None,
         failed: Sequence[Failed] = (),
+        returned: bytes | None = None,
+        reason: str | None = None,
     ) -> Result:
         """A result at this place."""
         return Result(
@@ -263,6 +311,8 @@ class _Place(NamedTuple):
             failed=list(failed),
             code=code,
             source=self.source,
+            returned=UNSET if returned is None else Raw(returned),
+            reason=UNSET if reason is None else reason,
         )
 
     def change(self, name: str, index: int, before: bytes | None, after: bytes | None) -> bytes:
@@ -289,9 +339,10 @@ def replay(
     initial_partitions: int,
     id_window: int = limits.ID_WINDOW_DEFAULT,
     faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+    modules: Modules = NO_MODULES,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, faults)
+    oracle = Oracle(database, id_window, faults, modules)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 

@@ -2,8 +2,8 @@
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), read-model/
-(what the facade reads), facade.txt (where it serves), run/ and logs/ (background processes, see
-`streamydb.processes`).
+(what the facade reads), procedures/ (modules of stored procedures), facade.txt (where it serves),
+run/ and logs/ (background processes, see `streamydb.processes`).
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Place:
         checkpoint: the Spark query's checkpoint.
         status_file: where the pipeline tells its state.
         read_model: the folder of the read model that `up` keeps.
+        procedures: the folder of the modules of stored procedures, unless another one is named.
     """
 
     def __init__(self, home: Path, database: str) -> None:
@@ -74,6 +75,7 @@ class Place:
         self.checkpoint = self.folder / "checkpoint"
         self.status_file = self.folder / "status.json"
         self.read_model = self.folder / "read-model"
+        self.procedures = self.folder / "procedures"
         self._facade_file = self.folder / "facade.txt"
         self._record_file = self.folder / "database.json"
 

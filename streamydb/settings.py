@@ -121,6 +121,10 @@ class Settings(BaseSettings):
         description="Most transactions read in one micro-batch; "
         "default: 200,000 with one shard, 400,000 with more.",
     )
+    procedures: Path | None = Field(
+        default=None,
+        description="Folder with the modules of stored procedures; default: in the home.",
+    )
     marker_interval_ms: int = Field(
         default=50, ge=1, le=60_000, description="Least time between two rounds of epoch markers."
     )

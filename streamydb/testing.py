@@ -31,6 +31,7 @@ from streamydb.check import Options, check
 from streamydb.check.report import Report
 from streamydb.errors import StreamyError
 from streamydb.place import PipelineStatus, Place
+from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create
 
@@ -126,7 +127,8 @@ class Database:
             sys.executable, "-m", "streamydb.pipeline", "--database", self.name,
             "--bootstrap", self.broker.bootstrap, "--checkpoint", str(self.place.checkpoint),
             "--status-file", str(self.place.status_file), "--shards", str(self.shards),
-            "--master", self.master, "--local", str(self.folder / "local"), *self.options, *extra,
+            "--master", self.master, "--local", str(self.folder / "local"),
+            "--procedures", str(self.place.procedures), *self.options, *extra,
         ]
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
@@ -218,6 +220,7 @@ class Database:
             Options(
                 connection=self.settings.client_config(), database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
+                modules=FolderModules([self.place.procedures]),
             )
         )
         if not report.ok:

@@ -21,6 +21,7 @@ from streamydb.check.report import Difference, Report, excerpt
 from streamydb.errors import InvariantViolation
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.reading import TopicReader
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.topics import TopicNames
@@ -55,6 +56,7 @@ class Options:
         initial_partitions: partitions of the log at the database's creation; None = as many as now.
         id_window: for how many seqs an id is remembered.
         timeout_s: how long to wait for outputs that are missing at the end.
+        modules: where the code of stored procedures is.
         progress: called from time to time.
     """
 
@@ -63,6 +65,7 @@ class Options:
     initial_partitions: int | None = None
     id_window: int = ID_WINDOW_DEFAULT
     timeout_s: float = 60.0
+    modules: Modules = NO_MODULES
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
 
@@ -71,6 +74,7 @@ def check(options: Options) -> Report:
 
     Raises:
         CheckError: part of the log is gone, so that no replay is possible.
+        ModuleMissing: the code of a stored procedure is not in `modules`.
         ReadingError: a topic is missing or the broker does not answer.
     """
     started_s = time.monotonic()
@@ -206,7 +210,7 @@ def _replay(
     options: Options, log: _Log, faults: Faults, report: Report
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
-    oracle = Oracle(options.database, options.id_window, faults)
+    oracle = Oracle(options.database, options.id_window, faults, options.modules)
     expected = Expected()
     total = log.records
     for batch in log.ordered():
@@ -361,7 +365,7 @@ def _expected_records(
     options: Options, log: _Log, faults: Faults, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
-    oracle = Oracle(options.database, options.id_window, faults)
+    oracle = Oracle(options.database, options.id_window, faults, options.modules)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:

@@ -15,6 +15,7 @@ from streamydb.cli.common import Commands
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
+from streamydb.cli.procedures import procedures
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
 from streamydb.cli.snapshot import snapshot
@@ -33,8 +34,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, broker, pipeline, sequencer, serve, read_model, txn, watch, doctor,
-    check, snapshot, limits, version, acls,
+    up, down, status, create, broker, pipeline, sequencer, serve, read_model, txn, procedures,
+    watch, doctor, check, snapshot, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

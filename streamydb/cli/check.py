@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
+from streamydb.cli.common import (
+    EXIT_NO,
+    Bootstrap,
+    Database,
+    Home,
+    Json,
+    Procedures,
+    print_json,
+    stdout,
+)
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ def check(
     id_window: Annotated[
         int | None, typer.Option("--id-window", help="For how many seqs an id is remembered.")
     ] = None,
+    procedures: Procedures = None,
     json: Json = False,
 ) -> None:
     """Replay the log serially; compare results, changes, dead letters and values byte for byte.
@@ -42,7 +52,7 @@ def check(
     Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
     different.
     """
-    target = find_target(database, home, bootstrap, id_window=id_window)
+    target = find_target(database, home, bootstrap, id_window=id_window, procedures=procedures)
     report = run_check(target, timeout, created_partitions)
     if json:
         print_json(report)
@@ -59,6 +69,7 @@ def run_check(
     from streamydb.check import Options
     from streamydb.check import check as compare
     from streamydb.cli.phases import Phases
+    from streamydb.procedures.folder import FolderModules
 
     record = target.place.record()
     with Phases().phase(f"Checking {target.database}") as phase:
@@ -69,6 +80,7 @@ def run_check(
                 initial_partitions=created_partitions or (record.partitions if record else None),
                 id_window=target.settings.id_window,
                 timeout_s=timeout_s,
+                modules=FolderModules([target.procedures]),
                 progress=lambda step: _note(phase, step),
             )
         )

@@ -46,6 +46,14 @@ Bootstrap = Annotated[
         "[env: STREAMYDB_BOOTSTRAP; default: where `up` put the database].",
     ),
 ]
+Procedures = Annotated[
+    Path | None,
+    typer.Option(
+        "--procedures",
+        help="Folder with the modules of stored procedures "
+        "[env: STREAMYDB_PROCEDURES; default: in the database's folder].",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")
 ]

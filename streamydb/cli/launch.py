@@ -45,6 +45,8 @@ def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> 
         settings.grouping,
         "--status-file",
         str(place.status_file),
+        "--procedures",
+        str(target.procedures),
         *extra,
     ]
 

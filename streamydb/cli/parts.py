@@ -3,6 +3,7 @@
     --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
     --add KEY=BY[,min=N][,max=N]
     --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY
     --assert KEY=VALUE         null = the key is absent
     --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
                                'KEY absent'
@@ -129,6 +130,10 @@ def transaction_of(
     reads: Sequence[str] = (),
     asserts: Sequence[str] = (),
     checks: Sequence[str] = (),
+    call: str | None = None,
+    args: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    key_reads: Sequence[str] = (),
 ) -> JsonObject:
     """The transaction (without its id) of these arguments, updates in this order of kinds.
 
@@ -151,4 +156,12 @@ def transaction_of(
         "reads": list(reads),
         "updates": updates,
     }
+    if call is not None:
+        given = (pair_of(text, "--arg", "NAME=VALUE") for text in args)
+        parts["call"] = {
+            "procedure": call, "args": {name: value_of(value) for name, value in given},
+            "keys": list(keys), "reads": list(key_reads),
+        }
+    elif args or keys or key_reads:
+        raise PartError("--arg, --key and --key-read belong to --call MODULE.PROCEDURE")
     return {name: part for name, part in parts.items() if part}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, say
+from streamydb.cli.common import Bootstrap, Database, Home, Procedures, say
 from streamydb.cli.target import find_target
 
 
@@ -18,6 +18,7 @@ def pipeline(
     master: Annotated[
         str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
     ] = "local[*]",
+    procedures: Procedures = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -29,7 +30,7 @@ def pipeline(
     """Run the pipeline of a database in the foreground, until Ctrl-C."""
     from streamydb.cli.launch import pipeline_command
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(database, home, bootstrap, procedures=procedures)
     command = pipeline_command(target, master, option or ())
     os.environ["STREAMYDB_HOME"] = str(target.settings.home)
     os.execv(command[0], command)  # noqa: S606 - our own interpreter and module

@@ -30,6 +30,11 @@ class Target(NamedTuple):
         return self.settings.client_config()
 
     @property
+    def procedures(self) -> Path:
+        """The folder of the modules of stored procedures."""
+        return self.settings.procedures or self.place.procedures
+
+    @property
     def bootstrap(self) -> str:
         """Kafka's address."""
         return self.settings.bootstrap_servers

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from streamydb.records import Result
 
 Texts = list[str] | None
+Strict = Annotated[bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)]
 
 
 def txn(
@@ -51,15 +53,17 @@ def txn(
     check: Annotated[
         Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
     ] = None,
+    call: Annotated[
+        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
+    ] = None,
+    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None,
+    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None,
+    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
-    ] = 60.0,
+    strict: Strict = False,
+    timeout: Timeout = 60.0,
     database: Database = None,
     home: Home = None,
     bootstrap: Bootstrap = None,
@@ -76,20 +80,28 @@ def txn(
         given = parts.transaction_of(
             puts=put or (), adds=add or (), maxes=maximum or (), mins=minimum or (),
             appends=append or (), next_ids=next_id or (), deletes=delete or (), reads=read or (),
-            asserts=assert_ or (), checks=check or (),
+            asserts=assert_ or (), checks=check or (), call=call, args=arg or (),
+            keys=key or (), key_reads=key_read or (),
         )
     except parts.PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
-    if file is not None:
-        if given or id_ is not None:
-            raise Failure("give either a file or options, not both", EXIT_USAGE)
-        committed = _many(target, file, timeout, json=json)
-    elif not given:
-        raise Failure("nothing to do: give --put, --add, --read ..., or a file", EXIT_USAGE)
-    else:
-        committed = _one(target, given if id_ is None else {"id": id_, **given}, timeout, json=json)
+    named = given if id_ is None else {"id": id_, **given}
+    committed = _run(target, file, named, timeout, json=json)
     if strict and not committed:
         raise typer.Exit(EXIT_NO)
+
+
+def _run(
+    target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
+) -> bool:
+    """Run what is given, a file or one transaction; whether all committed."""
+    if file is not None:
+        if given:
+            raise Failure("give either a file or options, not both", EXIT_USAGE)
+        return _many(target, file, timeout_s, json=json)
+    if not given.keys() - {"id"}:
+        raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
+    return _one(target, given, timeout_s, json=json)
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
@@ -160,7 +172,11 @@ def _show(result: Result, *, json: bool) -> None:
     colour = {"committed": "green", "aborted": "yellow", "rejected": "red"}[result.status]
     head = typer.style(result.status, fg=colour, bold=True)
     code = f" {result.code}" if result.code else ""
+    if result.reason is not msgspec.UNSET:
+        code += f" ({result.reason})"
     typer.echo(f"{head}{code}  seq {result.seq}  id {result.id}")
+    if result.returned is not msgspec.UNSET:
+        typer.echo(f"  returned {bytes(result.returned).decode()}")
     for key, value in result.reads.items():
         typer.echo(f"  {key} = {bytes(value).decode()}")
     for failed in result.failed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json, print_json, say
+from streamydb.cli.common import Bootstrap, Database, Home, Json, Procedures, print_json, say
 from streamydb.cli.create import Partitions, Shards, create_database, refuse_changes
 from streamydb.cli.target import Target, find_target
 
@@ -38,6 +38,7 @@ def up(
     partitions: Partitions = None,
     grouping: Grouping = None,
     master: Master = "local[*]",
+    procedures: Procedures = None,
     port: Annotated[
         int | None, typer.Option("--port", help="Port of the embedded broker [default: free].")
     ] = None,
@@ -61,7 +62,8 @@ def up(
     from streamydb.cli.phases import Phases
 
     target = find_target(
-        database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping
+        database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping,
+        procedures=procedures,
     )
     refuse_changes(target)
     phases = Phases()

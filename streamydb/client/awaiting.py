@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from streamydb.client import core
 from streamydb.client.attempts import Attempt, run
+from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
 from streamydb.client.requests import (
     Call,
@@ -211,6 +212,8 @@ class AsyncClient:
         checks: Iterable[Mapping[str, Any]] = (),
         reads: Iterable[str] = (),
         updates: Iterable[Mapping[str, Any]] = (),
+        call: Mapping[str, Any] | None = None,
+        deploy: Mapping[str, Any] | None = None,
         txn_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Committed:
@@ -222,8 +225,59 @@ class AsyncClient:
             ClientError: it is not in the log.
         """
         named = self.session.new_id() if txn_id is None else txn_id
-        txn = prepare(named, asserts=asserts, checks=checks, reads=reads, updates=updates)
+        txn = prepare(
+            named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
+            deploy=deploy,
+        )
         return await self.send(txn, timeout_s=timeout_s)
+
+    async def call(
+        self,
+        procedure: Procedure,
+        args: Mapping[str, Any] | None = None,
+        /,
+        *,
+        keys: Iterable[str] | None = None,
+        reads: Iterable[str] = (),
+        checks: Iterable[Mapping[str, Any]] = (),
+        after: Iterable[str] = (),
+        pinned: bool = False,
+        calls_max: int | None = None,
+        txn_id: str | None = None,
+        timeout_s: float | None = None,
+        **named: Any,
+    ) -> Committed:
+        """Call a stored procedure; the verdict's `returned` is what it returned.
+
+        Without `keys`, its key function gives them, or else it is run on a snapshot here to find
+        them, and called again when they have changed meanwhile.
+
+        Args:
+            procedure: `module.name`, or the function itself, imported from its file.
+            args: its arguments, if one has the name of an option; else give them by name.
+            keys: the keys that it may write.
+            reads: keys that it may read besides.
+            checks: conditions on the state before, as in docs/semantics.md.
+            after: keys whose values the verdict gives.
+            pinned: let it abort, and try again, if any value seen on the snapshot has changed.
+            calls_max: how often it is tried when its keys change.
+            txn_id: the transaction's id, for a call with `keys`.
+            timeout_s: how long each try may last.
+            named: its arguments.
+
+        Raises:
+            AbortedError: it was executed and wrote nothing; `reason` says why.
+            ConflictError: its keys were others in every attempt.
+            OutcomeUnknownError: no verdict came in time.
+        """
+        given = {**(args or {}), **named}
+        wanted = Wanted(
+            procedure, given, keys, reads, checks, after, pinned, calls_max, txn_id, timeout_s
+        )
+        try:
+            return await self._run(call(self.session, wanted))
+        except OutcomeUnknownError as error:
+            raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
 
     async def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""

@@ -12,6 +12,7 @@ from streamydb.client.blocking import Client
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
 from streamydb.errors import ConfigurationError
+from streamydb.procedures.folder import FolderModules
 
 if TYPE_CHECKING:
     from streamydb.client.direct import DirectTransport
@@ -30,6 +31,7 @@ def connect(
     consistency: Consistency = "strong",
     timeout_s: float = 30,
     connections_max: int = 100,
+    procedures: str | Path | None = None,
 ) -> Client:
     """Return a client of a database, for threads; use it with `with`, or close it.
 
@@ -43,11 +45,12 @@ def connect(
             seen) or snapshot (whatever is there, without waiting).
         timeout_s: how long calls try; they end at most 5 s later.
         connections_max: connections to the facade open at once; each `watch` holds one.
+        procedures: a folder with modules of stored procedures, to find the keys of calls.
 
     Raises:
         ConfigurationError: the arguments make no sense; or there is no read model in the folder.
     """
-    session = _session(consistency, timeout_s)
+    session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
         from streamydb.client.portal import BlockingTransport, Portal
 
@@ -66,9 +69,10 @@ def connect_async(
     consistency: Consistency = "strong",
     timeout_s: float = 30,
     connections_max: int = 100,
+    procedures: str | Path | None = None,
 ) -> AsyncClient:
     """Return a client of a database, for coroutines; use it with `async with`. See `connect`."""
-    session = _session(consistency, timeout_s)
+    session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
         return AsyncClient(_direct(url, token, timeout_s), session)
     from streamydb.client.httpx_transports import AsyncHttpTransport
@@ -76,10 +80,13 @@ def connect_async(
     return AsyncClient(AsyncHttpTransport(_http(url, token, verify, connections_max)), session)
 
 
-def _session(consistency: Consistency, timeout_s: float) -> Session:
+def _session(
+    consistency: Consistency, timeout_s: float, procedures: str | Path | None
+) -> Session:
     if consistency not in {"strong", "session", "snapshot"}:
         raise ConfigurationError("consistency is one of strong, session, snapshot")
-    return Session(Options(consistency=consistency, timeout_s=timeout_s))
+    modules = None if procedures is None else FolderModules([Path(procedures)])
+    return Session(Options(consistency=consistency, timeout_s=timeout_s, modules=modules))
 
 
 def _is_kafka(url: str) -> bool:

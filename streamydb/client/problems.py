@@ -128,6 +128,7 @@ class AbortedError(RequestError):
         code: why, one of the reason codes of docs/semantics.md.
         failed: the checks that did not hold, or the update that could not be made.
         seq: the transaction's place in the order; 0 if it is not known.
+        reason: why its call aborted; None without a call.
     """
 
     slug, status = "aborted", 409
@@ -144,6 +145,7 @@ class AbortedError(RequestError):
         super().__init__(detail, retry_after_s=retry_after_s, members=members)
         self.failed = tuple(failed)
         self.seq: int = self.members.get("seq", 0)
+        self.reason: str | None = self.members.get("reason")
 
 
 class SnapshotGoneError(RequestError):
@@ -282,6 +284,26 @@ class ResultTooLargeError(AbortedError):
     """The values that were read do not fit in one result record."""
 
 
+class UnknownProcedureError(AbortedError):
+    """The module is not deployed, or has no such procedure."""
+
+
+class ProcedureAbortedError(AbortedError):
+    """The procedure raised `Abort`; `reason` is what it said."""
+
+
+class ProcedureFailedError(AbortedError):
+    """The procedure raised another exception; `reason` names its class."""
+
+
+class UndeclaredKeyError(AbortedError):
+    """The procedure touched a key that its call does not name; `reason` does."""
+
+
+class BudgetExceededError(AbortedError):
+    """The procedure used up a bound on its work; `reason` names the bound."""
+
+
 class ExecutionFailedError(AbortedError):
     """A fault in streamy-db while it executed this transaction. Please report it."""
 
@@ -294,6 +316,11 @@ ABORTS: Final[dict[str, type[AbortedError]]] = {
     errors.OVERFLOW: NumberOverflowError,
     errors.VALUE_TOO_LARGE: ValueTooLargeError,
     errors.RESULT_TOO_LARGE: ResultTooLargeError,
+    errors.UNKNOWN_PROCEDURE: UnknownProcedureError,
+    errors.PROCEDURE_ABORTED: ProcedureAbortedError,
+    errors.PROCEDURE_ERROR: ProcedureFailedError,
+    errors.UNDECLARED_KEY: UndeclaredKeyError,
+    errors.BUDGET_EXCEEDED: BudgetExceededError,
     errors.INTERNAL: ExecutionFailedError,
 }
 """Reason code of an abort -> its class."""
@@ -344,6 +371,9 @@ def abort(result: Result) -> AbortedError:
     keys = ", ".join(repr(entry.key) for entry in failed[:3]) + (", …" if len(failed) > 3 else "")
     detail = errors.ABORTED_CODES.get(code, code) + (f" (keys: {keys})" if failed else "")
     members = {"code": code, "id": result.id, "seq": result.seq}
+    if result.reason is not UNSET:
+        members["reason"] = result.reason
+        detail += f" (reason: {result.reason})"
     return kind(detail, members=members, failed=failed)
 
 

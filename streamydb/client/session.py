@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import Consistency, Freshness, Pause
+from streamydb.procedures.modules import Modules
 
 __all__ = ["Options", "Retry", "Session", "new_id"]
 
@@ -30,6 +31,7 @@ class Options:
         reconnect_s: how long `watch` tries to connect again.
         page_entries: entries that a scan asks for at once.
         read_keys: keys that a read asks for at once.
+        modules: where the code of stored procedures is, to find the keys of calls.
     """
 
     consistency: Consistency = "strong"
@@ -41,6 +43,7 @@ class Options:
     reconnect_s: float = 120
     page_entries: int = 500
     read_keys: int = 1_000
+    modules: Modules | None = None
 
 
 def new_id() -> str:

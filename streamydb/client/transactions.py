@@ -28,6 +28,7 @@ class Committed:
         ts_ms: its commit timestamp.
         reads: the values it read, after its own updates; None for absent keys.
         repeated: whether it was sent before, and this is the verdict of then.
+        returned: what its call returned; None without a call.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Committed:
     ts_ms: int
     reads: dict[str, Any]
     repeated: bool
+    returned: Any = None
 
 
 class Prepared(NamedTuple):
@@ -48,7 +50,8 @@ def committed(result: Result) -> Committed:
     """Return what a client sees of a verdict `committed`."""
     reads = {key: decode_value(bytes(value)) for key, value in result.reads.items()}
     repeated = result.duplicate is not UNSET
-    return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated)
+    returned = None if result.returned is UNSET else decode_value(bytes(result.returned))
+    return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned)
 
 
 def prepare(
@@ -58,6 +61,8 @@ def prepare(
     checks: Iterable[Fields] = (),
     reads: Iterable[str] = (),
     updates: Iterable[Fields] = (),
+    call: Fields | None = None,
+    deploy: Fields | None = None,
 ) -> Prepared:
     """Return a transaction's bytes, checked as the log's readers will.
 
@@ -69,6 +74,8 @@ def prepare(
         "checks": [dict(check) for check in checks],
         "reads": list(reads),
         "updates": [dict(update) for update in updates],
+        "call": dict(call or {}),
+        "deploy": dict(deploy or {}),
     }
     fields = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     try:

@@ -25,6 +25,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.results import ResultIndex, position_of
 from streamydb.oracle import Oracle, OutputRecord
+from streamydb.procedures.modules import MemoryModules
 from streamydb.records import Change, Result, decode_change, decode_result
 
 __all__ = [
@@ -292,6 +293,7 @@ class MemoryDatabase:
     Attributes:
         executing: whether records are executed as they are appended.
         resolving: whether the read model follows.
+        modules: where the code of stored procedures is.
     """
 
     def __init__(self) -> None:
@@ -300,7 +302,8 @@ class MemoryDatabase:
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
-        self._oracle = Oracle("memory")
+        self.modules = MemoryModules()
+        self._oracle = Oracle("memory", modules=self.modules)
         self._executed = 0
         self._unresolved: list[tuple[str, Change]] = []
 

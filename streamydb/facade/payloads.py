@@ -121,11 +121,18 @@ def authorise(txn: Transaction, client: Client) -> None:
     """Refuse a transaction that touches keys outside the client's scopes.
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
-    need a write scope, `next_id` both. Checks of version and existence need either.
+    need a write scope, `next_id` both. Checks of version and existence need either. A call reads
+    and writes its keys; a deploy writes the key of its module.
 
     Raises:
         ProblemError: forbidden.
     """
+    if txn.call is not UNSET:
+        for key in txn.call.keys:
+            client.must_read(key)
+            client.must_write(key)
+        for key in txn.call.reads:
+            client.must_read(key)
     for key in (*txn.reads, *txn.asserts):
         client.must_read(key)
     for update in txn.updates:

@@ -43,6 +43,10 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
     add(
+        "--procedures", type=Path, action="append", default=[], metavar="FOLDER",
+        help="folder (or file) with modules of stored procedures, the same on every executor",
+    )
+    add(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
     )
     add("--log-level", default="INFO")
@@ -59,10 +63,11 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     settings = Settings(**{name: value for name, value in named.items() if value is not None})
     local = given.local or default_local(settings.home)
     master = None if submitted else given.master
+    known = [] if settings.procedures is None else [settings.procedures]
     spark_conf = dict(_setting(text) for text in given.conf)
     return PipelineConfig(
         settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
-        spark_conf,
+        spark_conf, tuple(path.resolve() for path in given.procedures or known),
     )
 
 

@@ -27,6 +27,7 @@ class PipelineConfig:
 
     ``checkpoint``: the folder of the query's state. ``local``: the folder of the executors'
     caches. ``spark_conf``: Spark settings on top of ours.
+    ``procedures``: folders and files with the code of stored procedures, on every executor.
     """
 
     settings: Settings
@@ -36,6 +37,7 @@ class PipelineConfig:
     status_file: Path | None = None
     plan_limit: int = PLAN_RECORDS_MAX
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    procedures: tuple[Path, ...] = ()
 
 
 def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> ShardConfig:

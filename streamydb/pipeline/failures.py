@@ -32,6 +32,10 @@ _KNOWN: Final = (
         "the offsets {0} of {1} " + _GONE,
     ),
     (
+        re.compile(r"ModuleMissing: ([^\n]+)"),
+        "{0} (docs/procedures.md, 'A version that is missing')",
+    ),
+    (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
         "the state in the checkpoint cannot be read; " + _REBUILD,
     ),

@@ -10,6 +10,7 @@ from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.gather import TransactionGatherer
@@ -24,13 +25,18 @@ class Gatherer:
     """One executing partition within one micro-batch."""
 
     def __init__(
-        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1
+        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1,
+        modules: Modules = NO_MODULES,
     ) -> None:
-        """Continue from ``blobs``; resolved records go to each of ``changes_partitions``."""
+        """Continue from ``blobs``; resolved records go to each of ``changes_partitions``.
+
+        ``modules``: where the code of procedures is.
+        """
         self._config = config
         self._proc = proc
         self._blobs = blobs
         self._changes_partitions = changes_partitions
+        self._modules = modules
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
         """Execute what is complete now; yields records, feedback last."""
@@ -43,7 +49,7 @@ class Gatherer:
             payloads = decode_list(header["payloads"], Payload)
             gatherer.add(payloads, decode_list(header["grants"], Granted))
         finished = [
-            execute_gathered(gathered, self._config.database, self._proc)
+            execute_gathered(gathered, self._config.database, self._proc, self._modules)
             for gathered in gatherer.complete()
         ]
         gatherer.save()

@@ -23,6 +23,7 @@ from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.sorter.core import chunk_bounds
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.outputs import Records, formatted
@@ -220,10 +221,16 @@ class ShardProcessor(StatefulProcessor):
 class GatherProcessor(StatefulProcessor):
     """transformWithState of `grouping=single`: one executing partition; gives blocks of records."""
 
-    def __init__(self, config: ShardConfig, changes_partitions: int) -> None:
-        """Execute for ``config``; resolved records go to every one of ``changes_partitions``."""
+    def __init__(
+        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES
+    ) -> None:
+        """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
+
+        ``modules``: where the code of procedures is, on every executor.
+        """
         self._config = config
         self._changes_partitions = changes_partitions
+        self._modules = modules
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
@@ -236,7 +243,8 @@ class GatherProcessor(StatefulProcessor):
         _Settling.begin()
         config = self._config
         number = tokens(config.shards).index(key[0])
-        gatherer = Gatherer(config, number, SparkBlobs(self._state), self._changes_partitions)
+        blobs, partitions = SparkBlobs(self._state), self._changes_partitions
+        gatherer = Gatherer(config, number, blobs, partitions, self._modules)
         for records in gatherer.step(bytes(row.block) for row in rows):
             yield Row(token=key[0], dest=number, seq=0, block=output_block(records))
 
@@ -248,17 +256,21 @@ class Executor:
     """mapInArrow: grants to records (one shard), or to blocks of records for the formatting tasks.
     """
 
-    def __init__(self, config: ShardConfig, changes_partitions: int) -> None:
-        """Execute for ``config``; resolved records go to every one of ``changes_partitions``."""
+    def __init__(
+        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES
+    ) -> None:
+        """As `GatherProcessor`."""
         self._config = config
         self._changes_partitions = changes_partitions
+        self._modules = modules
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this partition, execute them, and give the records out."""
         _Settling.begin()
         blocks = (block for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards
-        for item in execute(blocks, self._config, spreads, self._changes_partitions):
+        partitions, modules = self._changes_partitions, self._modules
+        for item in execute(blocks, self._config, spreads, partitions, modules):
             if spreads == 1:
                 database = self._config.database
                 yield arrow_records(formatted(item, database), database)

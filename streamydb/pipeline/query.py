@@ -23,6 +23,7 @@ from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.procedures.folder import FolderModules
 from streamydb.topics.names import TopicNames
 
 __all__ = ["build_query"]
@@ -54,7 +55,8 @@ def build_query(
     shards = database.shards
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
     parser = hosts.Parser(database)
-    executor = hosts.Executor(database, changes_partitions)
+    modules = FolderModules(config.procedures)
+    executor = hosts.Executor(database, changes_partitions, modules)
     explode = hosts.Explode(database.database)
     processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit)
 
@@ -69,7 +71,7 @@ def build_query(
         "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved")
     )
     if database.grouping == "single":
-        gatherer = hosts.GatherProcessor(database, changes_partitions)
+        gatherer = hosts.GatherProcessor(database, changes_partitions, modules)
         outputs = grants.groupBy("token").transformWithState(
             gatherer, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
         )

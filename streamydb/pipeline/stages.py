@@ -17,6 +17,7 @@ from streamydb.pipeline.blocks import (
     token_block,
 )
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
@@ -84,9 +85,13 @@ def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Itera
 
 
 def execute(
-    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int
+    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int,
+    modules: Modules = NO_MODULES,
 ) -> Iterator[o.Rows | o.Records]:
-    """Execute what one partition was granted; yields outputs to be formatted, feedback last."""
+    """Execute what one partition was granted; yields outputs to be formatted, feedback last.
+
+    ``modules``: where the code of procedures is.
+    """
     parts: dict[tuple[int, int], list[tuple[int, Table, Table]]] = {}
     for block in blocks:
         header, arrays = open_block(block)
@@ -98,7 +103,7 @@ def execute(
         grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
         parts.setdefault((header["plan"], header["proc"]), []).append((header["shard"], *grant))
     for (plan, proc), grants in sorted(parts.items(), key=lambda item: item[0]):
-        outcome = execute_grants(sorted(grants, key=lambda grant: grant[0]))
+        outcome = execute_grants(sorted(grants, key=lambda grant: grant[0]), modules)
         yield from o.outputs_of(outcome, spreads)
         for shard, chunk, chunks, writes, verdicts in o.feedback_chunks(outcome, config.shards):
             header = {

@@ -31,6 +31,7 @@ from streamydb.records.transaction import (
     Call,
     Check,
     Delete,
+    Deploy,
     Max,
     Min,
     NextId,
@@ -39,6 +40,7 @@ from streamydb.records.transaction import (
     Update,
     decode,
     keys,
+    module_key,
 )
 from streamydb.records.values import canonical, canonical_number, decode_value, is_number
 
@@ -52,6 +54,7 @@ __all__ = [
     "Check",
     "DeadLetter",
     "Delete",
+    "Deploy",
     "Duplicate",
     "Failed",
     "Marker",
@@ -82,4 +85,5 @@ __all__ = [
     "encode_result",
     "is_number",
     "keys",
+    "module_key",
 ]

@@ -1,14 +1,16 @@
 """Why a record is not a transaction: one stable reason code, found in a fixed order.
 
 The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
-updates, call. Only what the typed decoder of ``records.transaction`` refuses comes here, so this is
-plain rather than fast, and it asks no library for its opinion beyond "is this JSON".
+updates, reserved keys, a call or deploy that is not alone. Only what the typed decoder of
+``records.transaction`` refuses comes here, so this is plain rather than fast, and it asks no
+library for its opinion beyond "is this JSON".
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +34,22 @@ class Rejection(msgspec.Struct, gc=False, frozen=True):
 
 
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
-_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call"}
+_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy"}
+_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads"}
+_DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
+
+RESERVED: Final = "$"
+"""Begins the keys that only the database itself writes."""
+
+MODULES_PREFIX: Final = "$procedures/"
+"""Begins the keys under which the deployed versions of modules lie."""
+
+NAME: Final = rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.PROCEDURE_NAME_CHARACTERS_MAX - 1}}}"
+"""Pattern of the name of a module or of a procedure in it."""
+
+HASH: Final = "sha256:[0-9a-f]{64}"
+"""Pattern of the hash of a module's file."""
+
 _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
 _OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
@@ -91,17 +108,26 @@ def _check(record: Any) -> None:
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
-    call = record.get("call")
+    call, deploy = record.get("call"), record.get("deploy")
     named = [*asserts, *(check["key"] for check in checks), *reads]
     named += [update["key"] for update in updates]
-    named += call["keys"] if call is not None else []
+    written = [update["key"] for update in updates]
+    if call is not None:
+        named += [*call.get("keys", []), *call.get("reads", [])]
+        written = [*written, *call.get("keys", [])]
     _require(all(map(valid_key, named)), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
-        canonical(call["args"])
+        canonical(call.get("args", {}))
+        named.append(MODULES_PREFIX + call["procedure"].partition(".")[0])
+    if deploy is not None:
+        value = {"hash": deploy["hash"], "procedures": deploy["procedures"]}
+        _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     _require(len(set(named)) <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
-    _require(call is None, errors.UNKNOWN_PROCEDURE)
+    _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)
+    parts = (bool(updates), call is not None, deploy is not None)
+    _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
 
 
 def _shape_fits(record: Any) -> bool:
@@ -115,17 +141,36 @@ def _shape_fits(record: Any) -> bool:
         return False
     if "call" in record and not _call_fits(record["call"]):
         return False
+    if "deploy" in record and not _deploy_fits(record["deploy"]):
+        return False
     return all(map(_check_fits, lists[0])) and all(map(_update_fits, lists[2]))
 
 
 def _call_fits(call: Any) -> bool:
     return (
         isinstance(call, dict)
-        and call.keys() == {"procedure", "args", "keys"}
-        and isinstance(call["procedure"], str)
-        and isinstance(call["args"], dict)
-        and isinstance(call["keys"], list)
+        and call.keys() <= _CALL_FIELDS
+        and _matches(rf"{NAME}\.{NAME}", call.get("procedure"))
+        and isinstance(call.get("args", {}), dict)
+        and isinstance(call.get("keys", []), list)
+        and isinstance(call.get("reads", []), list)
     )
+
+
+def _deploy_fits(deploy: Any) -> bool:
+    if not isinstance(deploy, dict) or deploy.keys() != _DEPLOY_FIELDS:
+        return False
+    procedures = deploy["procedures"]
+    if not _matches(NAME, deploy["module"]) or not _matches(HASH, deploy["hash"]):
+        return False
+    return isinstance(procedures, dict) and all(
+        _matches(NAME, name) and isinstance(names, list) and all(isinstance(n, str) for n in names)
+        for name, names in procedures.items()
+    )
+
+
+def _matches(pattern: str, value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 def _check_fits(check: Any) -> bool:

@@ -48,16 +48,22 @@ class Duplicate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     offset: int
 
 
-class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A verdict. ``reads`` maps a key to its value after the transaction (null when absent)."""
+class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """A verdict. ``reads`` maps a key to its value after the transaction (null when absent).
+
+    ``returned``: what a stored procedure returned; there when a call committed. ``reason``: why a
+    call aborted, as its ``code`` has it.
+    """
 
     id: str | None
     seq: int
     ts_ms: int
     status: Status
     reads: dict[str, Raw]
+    returned: Raw | UnsetType = UNSET
     failed: list[Failed]
     code: str | None
+    reason: str | UnsetType = UNSET
     source: Source
     duplicate: Duplicate | UnsetType = UNSET
 

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
+from streamydb.records.rejection import HASH, NAME
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -47,6 +48,12 @@ _KEY: Final[Schema] = {
     "maxLength": limits.KEY_BYTES_MAX,
 }
 
+_WRITTEN_KEY: Final[Schema] = {
+    **_KEY,
+    "description": f"At most {limits.KEY_BYTES_MAX} bytes of UTF-8, not beginning with $.",
+    "pattern": "^[^$]",
+}
+
 
 def _or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
@@ -64,7 +71,7 @@ def _object(required: Schema, optional: Schema | None = None, **more: Any) -> Sc
 
 
 def _update(op: str, fields: Schema | None = None, optional: Schema | None = None) -> Schema:
-    return _object({"op": {"const": op}, "key": _KEY, **(fields or {})}, optional)
+    return _object({"op": {"const": op}, "key": _WRITTEN_KEY, **(fields or {})}, optional)
 
 
 def _array(items: Schema) -> Schema:
@@ -107,7 +114,21 @@ _FAILED: Final = _object(
     },
     {"truncated": {"const": True}},
 )
-_CALL: Final = _object({"procedure": _TEXT, "args": {"type": "object"}, "keys": _array(_KEY)})
+_CALL: Final = _object(
+    {"procedure": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"}},
+    {"args": {"type": "object"}, "keys": _array(_WRITTEN_KEY), "reads": _array(_KEY)},
+)
+_DEPLOY: Final = _object(
+    {
+        "module": {"type": "string", "pattern": f"^{NAME}$"},
+        "hash": {"type": "string", "pattern": f"^{HASH}$"},
+        "procedures": {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{NAME}$"},
+            "additionalProperties": _array(_TEXT),
+        },
+    }
+)
 
 
 def _transaction() -> Schema:
@@ -119,6 +140,7 @@ def _transaction() -> Schema:
             "reads": _array(_KEY),
             "updates": {**_array(_UPDATE), "maxItems": limits.KEYS_PER_TRANSACTION_MAX},
             "call": _CALL,
+            "deploy": _DEPLOY,
         },
     )
 
@@ -142,6 +164,8 @@ def _result() -> Schema:
             "source": _PLACE,
         },
         {
+            "returned": _ANY,
+            "reason": _TEXT,
             "duplicate": _object(
                 {"seq": _SEQ, "ts_ms": _TIME, "partition": _COUNT, "offset": _COUNT}
             )

@@ -8,7 +8,7 @@ Python which reason code it gets. Values inside a ``Transaction`` are canonical 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -26,20 +26,32 @@ from streamydb.limits import (
 )
 from streamydb.records.marker import Marker
 from streamydb.records.nesting import deeper_than
-from streamydb.records.rejection import Rejection, explain
+from streamydb.records.rejection import (
+    HASH,
+    MODULES_PREFIX,
+    NAME,
+    RESERVED,
+    Rejection,
+    explain,
+)
 from streamydb.records.values import canonical, canonical_number
 
 if TYPE_CHECKING:
     Canonical: TypeAlias = bytes
     OptionalCanonical: TypeAlias = bytes | None
+    CanonicalObject: TypeAlias = bytes
 else:  # decoded as any JSON, then replaced by its canonical bytes
     Canonical = OptionalCanonical = Any
+    CanonicalObject = dict[str, Any]
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_BYTES_MAX)]
 Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 Integer: TypeAlias = Annotated[int, Meta(ge=INTEGER_MIN, le=INTEGER_MAX)]
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Number: TypeAlias = Integer | float
+ProcedureName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
+ModuleName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+ModuleHash: TypeAlias = Annotated[str, Meta(pattern=rf"^{HASH}\Z")]
 
 
 class Put(msgspec.Struct, tag_field="op", tag="put", gc=False, forbid_unknown_fields=True):
@@ -109,11 +121,36 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A call of a stored procedure with ``args`` on ``keys``."""
+    """A call of a stored procedure, ``module.name``, with ``args`` (canonical bytes of an object).
 
-    procedure: str
-    args: dict[str, Any]
-    keys: list[Key]
+    It may read and write ``keys``, and read ``reads``.
+    """
+
+    procedure: ProcedureName
+    args: CanonicalObject = cast("CanonicalObject", {})
+    keys: tuple[Key, ...] = ()
+    reads: tuple[Key, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The module's name."""
+        return self.procedure.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The procedure's name in its module."""
+        return self.procedure.partition(".")[2]
+
+
+class Deploy(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """From here on, calls of ``module`` run the code with this ``hash`` (of its file).
+
+    ``procedures``: those that it has, each with the names of its arguments.
+    """
+
+    module: ModuleName
+    hash: ModuleHash
+    procedures: dict[ModuleName, tuple[str, ...]]
 
 
 class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -125,6 +162,7 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     reads: tuple[Key, ...] = ()
     updates: tuple[Update, ...] = ()
     call: Call | UnsetType = UNSET
+    deploy: Deploy | UnsetType = UNSET
 
 
 _decode = msgspec.json.Decoder(Transaction).decode
@@ -154,8 +192,11 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
         return explain(raw)
     try:
         canonicalised = _canonicalise_updates(updates)
-        if txn.asserts or txn.checks or txn.reads or txn.call is not UNSET:
+        if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn) or canonicalised
+        if txn.call is not UNSET or txn.deploy is not UNSET:
+            canonicalised = True
+            _canonicalise_procedures(txn)
     except ValueRejected:
         return explain(raw)
     if canonicalised and deeper_than(raw, DEPTH_MAX):
@@ -167,30 +208,46 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
     elif count > 2 and len({update.key for update in updates}) != count:
         return explain(raw)
     named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
+    if txn.call is not UNSET:
+        named += len(txn.call.keys) + len(txn.call.reads) + 1
     if named > KEYS_PER_TRANSACTION_MAX and len(keys(txn)) > KEYS_PER_TRANSACTION_MAX:
         return explain(raw)
     return txn
 
 
 def keys(txn: Transaction) -> dict[str, bool]:
-    """Every key that a transaction touches, in first-touch order: asserts, checks, reads, updates.
+    """Every key that a transaction touches, in first-touch order: asserts, checks, reads, call,
+    updates.
+
+    A call reads the key that says which code of its module is current.
 
     Returns:
         key -> whether the transaction may write it.
     """
-    if txn.asserts or txn.checks or txn.reads:
+    if txn.asserts or txn.checks or txn.reads or txn.call is not UNSET:
         touched = dict.fromkeys(txn.asserts, False)
         touched.update([(check.key, False) for check in txn.checks])
         touched.update(dict.fromkeys(txn.reads, False))
+        if txn.call is not UNSET:
+            touched[module_key(txn.call.module)] = False
+            touched.update(dict.fromkeys(txn.call.reads, False))
+            touched.update(dict.fromkeys(txn.call.keys, True))
         touched.update([(update.key, True) for update in txn.updates])
         return touched
     return {update.key: True for update in txn.updates}
+
+
+def module_key(module: str) -> str:
+    """The key under which the deployed version of a module lies."""
+    return MODULES_PREFIX + module
 
 
 def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
     """Put canonical forms into the updates; whether one has a value that may be nested."""
     nested = False
     for update in updates:
+        if update.key[0] == RESERVED:
+            raise _Unfit
         if type(update) is Add:
             if type(update.by) is float:
                 update.by = canonical_number(update.by)
@@ -208,14 +265,25 @@ def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
 
 def _canonicalise_rest(txn: Transaction) -> bool:
     """Put canonical forms into asserts and checks; True, as their values may be nested."""
-    if txn.call is not UNSET:
-        raise _Unfit
     for key, value in txn.asserts.items():
         if value is not None:
             txn.asserts[key] = _canonical_value(value)
     for check in txn.checks:
         _canonicalise_check(check)
     return True
+
+
+def _canonicalise_procedures(txn: Transaction) -> None:
+    """Put canonical forms into a call; turn a deploy into the write that it is."""
+    if txn.updates or (txn.call is not UNSET and txn.deploy is not UNSET):
+        raise _Unfit
+    if txn.call is not UNSET:
+        txn.call.args = canonical(txn.call.args)
+        if any(key[0] == RESERVED for key in txn.call.keys):
+            raise _Unfit
+    if txn.deploy is not UNSET:
+        value = {"hash": txn.deploy.hash, "procedures": txn.deploy.procedures}
+        txn.updates = (Put(module_key(txn.deploy.module), _canonical_value(value)),)
 
 
 def _canonicalise_check(check: Check) -> None:

@@ -22,6 +22,7 @@ from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.sim.log import SimulatedLog
+from streamydb.sim.procedures import MODULES
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 
@@ -154,10 +155,10 @@ class Cluster:
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
     ) -> Iterator[o.Records]:
         if not self.single:
-            for item in execute(blocks, self.config, self.config.shards, 2):
+            for item in execute(blocks, self.config, self.config.shards, 2, MODULES):
                 yield open_output(output_block(item), self.config.database)
         elif blocks:
-            yield from Gatherer(self.config, number, gathered, 2).step(blocks)
+            yield from Gatherer(self.config, number, gathered, 2, MODULES).step(blocks)
 
     def _parse(self, batch: _Batch) -> list[list[bytes]]:
         inputs: list[list[bytes]] = [[] for _ in self.nodes]

@@ -16,6 +16,7 @@ from streamydb.pipeline.single_state import SingleMeta, decode_meta
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.log import SimulatedLog
+from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
 
@@ -58,7 +59,7 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
     outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults,
+        id_window=config.id_window, faults=faults, modules=MODULES,
     )
     outcome.transactions = expected.next_seq - 1
     first = _first_writes(cluster.written, outcome)

@@ -8,11 +8,15 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import numpy as np
+from msgspec import UNSET
 
+from streamydb import records
 from streamydb.key_processor import idwindow, locks, repeats, values
 from streamydb.pipeline import shard
+from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
+from streamydb.txn_processor import core
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -134,6 +138,34 @@ def _forget_repeats() -> Any:
     return mock.patch.object(repeats.Repeats, "find", find)
 
 
+def _latest_module() -> Any:
+    """Procedures: calls run the version that was deployed last, not the one of their place."""
+    original = core.current_module
+    newest: dict[str, Any] = {}
+
+    def current(call: Any, look: Any, modules: Any) -> Any:
+        found = original(call, look, modules)
+        if found is None:
+            return None
+        kept = newest.setdefault(call.module, found)
+        return kept if call.name in kept.procedures else found
+
+    return mock.patch.object(core, "current_module", current)
+
+
+def _unlocked_deploys() -> Any:
+    """Procedures: a deploy does not lock its module, so calls of it are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.deploy is not UNSET:
+            return dict.fromkeys(found, False)
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), and in which groupings."""
 
@@ -154,6 +186,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
     "dedupe-window": Mutation(_forget_the_window, _BOTH),
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
+    "procedures-version": Mutation(_latest_module, _BOTH),
+    "procedures-order": Mutation(_unlocked_deploys, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
 }
 """Mutations by name."""

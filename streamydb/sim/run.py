@@ -8,6 +8,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
+from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
 
 __all__ = ["Divergence", "Outcome", "run_seed"]
@@ -32,6 +33,8 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
+    chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
+    workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
     log = SimulatedLog(rng, config.partitions)
     cluster = Cluster(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
     outcome.grouping = config.grouping

@@ -7,6 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streamydb.sim.procedures import Calls
+
 __all__ = ["Workload"]
 
 _HOSTILE: Final = (
@@ -23,6 +25,10 @@ _HOSTILE: Final = (
     b'{"id":"x","unknown":1}',
     b'{"id":"x","updates":[{"op":"delete","key":"a"},{"op":"delete","key":"a"}]}',
     b'{"id":"x","call":{"procedure":"p","args":{},"keys":[]}}',
+    b'{"id":"x","call":{"procedure":"sim.mark"},"updates":[{"op":"delete","key":"a"}]}',
+    b'{"id":"x","call":{"procedure":"sim.mark","keys":["$procedures/sim"]}}',
+    b'{"id":"x","updates":[{"op":"delete","key":"$procedures/sim"}]}',
+    b'{"id":"x","deploy":{"module":"sim","hash":"sha256:0","procedures":{}}}',
     b'{"id":"x","reads":["' + b"k" * 500 + b'"]}',
     b"[" * 80 + b"]" * 80,
     b'{"marker":1}',
@@ -36,13 +42,17 @@ _VALUES: Final[tuple[Any, ...]] = (
 
 @dataclass
 class Workload:
-    """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again."""
+    """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
+
+    ``calls``: draws deploys and calls of stored procedures.
+    """
 
     random: random.Random
     keys: list[str]
     reuse: float
     hostile: float
     simple: float
+    calls: Calls | None = None
     count: int = 0
     last: bytes | None = None
 
@@ -61,6 +71,8 @@ class Workload:
         self.count += 1
         number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
         found: dict[str, Any] = {"id": f"t{number}"}
+        if self.calls is not None and self.calls.wanted():
+            return found | self.calls.parts()
         if rng.random() < self.simple:
             a, b = rng.choice(self.keys), rng.choice(self.keys)
             found["updates"] = [{"op": "add", "key": a, "by": -1, "min": -4}]

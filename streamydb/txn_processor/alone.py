@@ -13,6 +13,8 @@ from msgspec import Raw
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.procedures.view import Place
 from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
@@ -20,7 +22,7 @@ from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
-from streamydb.txn_processor.result import Position, copy_of, encode
+from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
 
 __all__ = ["Finished", "execute_gathered"]
 
@@ -43,27 +45,29 @@ class Finished:
     releases: dict[int, list[Released]] = field(default_factory=dict)
 
 
-def execute_gathered(gathered: Gathered, database: str, home: int) -> Finished:
+def execute_gathered(
+    gathered: Gathered, database: str, home: int, modules: Modules = NO_MODULES
+) -> Finished:
     """Execute a complete transaction whose id lives on shard ``home``."""
     payload = gathered.payload
     position = (payload.seq, payload.ts, payload.part, payload.off)
     if payload.kind == p.REJECTED:
         return _rejected(payload, position, home)
     if payload.duplicate == REUSED:
-        result = encode(payload.id, position, "rejected", errors.ID_REUSED, [], {})
+        result = encode(payload.id, position, "rejected", errors.ID_REUSED)
         return _finished(payload, result, core.Verdict(), home, None)
     if payload.duplicate != NOT_A_DUPLICATE:
         original = gathered.grants[id_lock(payload.id)].value
         if original is None:
             raise InvariantViolation(f"transaction {payload.seq} repeats one without a result")
         return _finished(payload, copy_of(original, position), core.Verdict(), home, None)
-    return _executed(gathered, position, database, home)
+    return _executed(gathered, position, database, home, modules)
 
 
 def _rejected(payload: Payload, position: Position, home: int) -> Finished:
     code = p.REJECT_CODES[payload.code]
     letter = _letter(payload, *opened(payload.raw), code)
-    result = encode(payload.id, position, status_of(code), code, [], {})
+    result = encode(payload.id, position, status_of(code), code)
     return Finished(payload.seq, payload.id, result, [], letter, {home: []})
 
 
@@ -78,26 +82,31 @@ def _letter(
     return r.dead_letter_key(source), r.encode_dead_letter(letter)
 
 
-def _executed(gathered: Gathered, position: Position, database: str, home: int) -> Finished:
+def _executed(
+    gathered: Gathered, position: Position, database: str, home: int, modules: Modules
+) -> Finished:
     payload = gathered.payload
 
     def look(key: str) -> core.Value:
         grant = gathered.grants[key_lock(key.encode())]
         return grant.value, grant.version
 
-    def size(reads: dict[str, bytes | None]) -> int:
-        return len(encode(payload.id, position, "committed", None, [], reads))
+    def size(verdict: core.Verdict) -> int:
+        return len(encode_verdict(payload.id, position, verdict))
 
     letter = None
+    calls = core.Calls(modules, Place(payload.seq, payload.ts, payload.id.decode()))
     try:
-        verdict = core.execute(_transaction_of(payload), look, size)
+        verdict = core.execute(_transaction_of(payload), look, size, calls)
+    except errors.ModuleMissing:
+        raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         verdict = core.Verdict(errors.INTERNAL)
         name = reported(error, f"transaction {payload.seq}")
         letter = _letter(payload, payload.raw, name, errors.INTERNAL)
-    status = "committed" if verdict.code is None else "aborted"
-    result = encode(payload.id, position, status, verdict.code, verdict.failed, verdict.reads)
-    remembered = result if verdict.code is not None or verdict.reads else None
+    result = encode_verdict(payload.id, position, verdict)
+    plain = verdict.code is None and not verdict.reads and verdict.returned is None
+    remembered = None if plain else result
     finished = _finished(payload, result, verdict, home, remembered)
     finished.changes = _changes(payload, verdict.writes, database)
     finished.letter = letter

@@ -99,7 +99,9 @@ class _Builder:
         steps: list[bytes] = []
         operands: list[bytes] = []
         local = {key: i for i, key in enumerate(touched)}
-        simple = _checks(txn, local, steps, operands) and _updates(txn, local, steps, operands)
+        simple = txn.call is _UNSET
+        simple = simple and _checks(txn, local, steps, operands)
+        simple = simple and _updates(txn, local, steps, operands)
         self.kind.append(p.SIMPLE if simple else p.GENERIC)
         self.ids.append(txn.id.encode())
         self.code.append(0)

@@ -23,8 +23,20 @@ from streamydb.limits import (
     RESULT_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
+from streamydb.procedures.core import run, version_of
+from streamydb.procedures.modules import Module, Modules
+from streamydb.procedures.view import Declared, Place, UpdateFailed
 
-__all__ = ["Failed", "Verdict", "Write", "execute", "failed_entry"]
+__all__ = [
+    "Calls",
+    "Failed",
+    "Verdict",
+    "Write",
+    "apply_update",
+    "current_module",
+    "execute",
+    "failed_entry",
+]
 
 Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
@@ -46,50 +58,124 @@ class Write:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a transaction. ``code`` is None when it committed."""
+    """What became of a transaction. ``code`` is None when it committed.
+
+    ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
+    """
 
     code: str | None = None
     failed: list[Failed] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     reads: dict[str, bytes | None] = field(default_factory=dict)
+    returned: bytes | None = None
+    reason: str | None = None
 
 
-class _Abort(Exception):  # noqa: N818 - a verdict, not an error
-    """An update cannot be applied; carries the reason code."""
+@dataclass(slots=True, frozen=True)
+class Calls:
+    """What calls need beside the values: the code, and the transaction's place in the order."""
+
+    modules: Modules
+    place: Place
 
 
 def execute(
-    txn: r.Transaction,
-    look: Callable[[str], Value],
-    size: Callable[[dict[str, bytes | None]], int],
+    txn: r.Transaction, look: Callable[[str], Value], size: Callable[[Verdict], int], calls: Calls
 ) -> Verdict:
     """Execute ``txn`` on the state before it, as ``look`` shows it.
 
     Args:
         txn: a valid transaction.
         look: the value and version of any key that the transaction touches.
-        size: the bytes that the result record would have with these reads.
+        size: the bytes that the result record would have with this verdict.
+        calls: where the code of procedures is, and the transaction's place.
+
+    Raises:
+        ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
     failed = _run_checks(txn, look)
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
+    if txn.call is not msgspec.UNSET:
+        return _call(txn, txn.call, look, size, calls)
     after: dict[str, bytes | None] = {}
     writes: list[Write] = []
     for index, update in enumerate(txn.updates):
         before, version = look(update.key)
         try:
-            value = _apply(update, before)
-        except _Abort as abort:
+            value = apply_update(update, before)
+        except UpdateFailed as failure:
             entry = failed_entry("update", index, update.key, before, version)
-            return Verdict(str(abort), [entry])
+            return Verdict(failure.code, [entry])
         after[update.key] = value
         if before is not None or value is not None:
             writes.append(Write(update.key, before, value))
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    if reads and size(reads) > RESULT_BYTES_MAX:
-        return Verdict(errors.RESULT_TOO_LARGE)
-    return Verdict(None, [], writes, reads)
+    return _fitting(Verdict(None, [], writes, reads), size)
+
+
+def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
+    """The verdict, if its result record is not too large; measured only if it might be."""
+    about = sum(len(value or b"") + 6 * len(key) + 8 for key, value in verdict.reads.items())
+    if about + len(verdict.returned or b"") < RESULT_BYTES_MAX // 2:
+        return verdict
+    return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
+
+
+class _Declared(Declared):
+    """The keys of a call, with the values before it."""
+
+    def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
+        super().__init__(call.keys, call.reads)
+        self._look = look
+        self._seen: dict[str, Value] = {}
+
+    def look(self, key: str) -> Value:
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = self._look(key)
+        return seen
+
+    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
+        return apply_update(update, before)
+
+
+def _call(
+    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls,
+) -> Verdict:
+    """Run the procedure with the code that is current at this place in the order."""
+    module = current_module(call, look, calls.modules)
+    if module is None:
+        return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
+    host = _Declared(call, look)
+    called = run(module, call.name, call.args, host, calls.place)
+    if called.code is not None:
+        return Verdict(called.code, reason=called.reason)
+    after = called.writes
+    befores = {key: host.look(key)[0] for key in after}
+    writes = [
+        Write(key, befores[key], value)
+        for key, value in after.items()
+        if befores[key] is not None or value is not None
+    ]
+    reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
+    return _fitting(Verdict(None, [], writes, reads, called.returned), size)
+
+
+def current_module(
+    call: r.Call, look: Callable[[str], Value], modules: Modules
+) -> Module | None:
+    """The module as it is deployed before the transaction; None if the procedure is not in it."""
+    deployed = look(r.module_key(call.module))[0]
+    if deployed is None:
+        return None
+    version = version_of(deployed)
+    if call.name not in version.procedures:
+        return None
+    module = modules.find(call.module, version.hash)
+    return module if call.name in module.procedures else None
 
 
 def failed_entry(check: str, index: int, key: str, value: bytes | None, version: int) -> Failed:
@@ -157,8 +243,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _apply(update: r.Update, before: bytes | None) -> bytes | None:
-    """The value after ``update``; raises _Abort."""
+def apply_update(update: r.Update, before: bytes | None) -> bytes | None:
+    """The value after ``update`` of a value (None: absent).
+
+    Raises:
+        UpdateFailed: it cannot be made.
+
+    """
     if isinstance(update, r.Put):
         return update.value
     if isinstance(update, r.Delete):
@@ -167,10 +258,10 @@ def _apply(update: r.Update, before: bytes | None) -> bytes | None:
     if isinstance(update, r.Append):
         return _appended(update, before, old)
     if old is not None and not _is_number(old):
-        raise _Abort(errors.NOT_A_NUMBER)
+        raise UpdateFailed(errors.NOT_A_NUMBER)
     if isinstance(update, r.NextId):
         if isinstance(old, float):
-            raise _Abort(errors.NOT_A_NUMBER)
+            raise UpdateFailed(errors.NOT_A_NUMBER)
         return _sum(old or 0, 1)
     if isinstance(update, r.Add):
         return _added(update, old)
@@ -186,9 +277,9 @@ def _appended(update: r.Append, before: bytes | None, old: Any) -> bytes:
     elif isinstance(old, list):
         value = before[:-1] + (b"," if old else b"") + update.value + b"]"
     else:
-        raise _Abort(errors.NOT_A_LIST)
+        raise UpdateFailed(errors.NOT_A_LIST)
     if len(value) > VALUE_BYTES_MAX:
-        raise _Abort(errors.VALUE_TOO_LARGE)
+        raise UpdateFailed(errors.VALUE_TOO_LARGE)
     return value
 
 
@@ -198,16 +289,16 @@ def _added(update: r.Add, old: Any) -> bytes:
     unset = msgspec.UNSET
     below = update.min is not unset and number < update.min
     if below or (update.max is not unset and number > update.max):
-        raise _Abort(errors.BOUND_VIOLATED)
+        raise UpdateFailed(errors.BOUND_VIOLATED)
     return value
 
 
 def _sum(left: float, right: float) -> bytes:
-    """The canonical sum; raises _Abort when it leaves 64 bits or is not finite."""
+    """The canonical sum; raises UpdateFailed when it leaves 64 bits or is not finite."""
     try:
         total = left + right
         if isinstance(total, int) and not INTEGER_MIN <= total <= INTEGER_MAX:
-            raise _Abort(errors.OVERFLOW)
+            raise UpdateFailed(errors.OVERFLOW)
         return r.canonical(total)
     except (errors.ValueRejected, OverflowError):
-        raise _Abort(errors.OVERFLOW) from None
+        raise UpdateFailed(errors.OVERFLOW) from None

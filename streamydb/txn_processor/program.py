@@ -84,8 +84,19 @@ ABORT_CODES: Final = (
     errors.VALUE_TOO_LARGE,
     errors.RESULT_TOO_LARGE,
     errors.INTERNAL,
+    errors.UNKNOWN_PROCEDURE,
+    errors.PROCEDURE_ABORTED,
+    errors.PROCEDURE_ERROR,
+    errors.UNDECLARED_KEY,
+    errors.BUDGET_EXCEEDED,
 )
-REJECT_CODES: Final = (*errors.REJECTED_CODES, errors.INTERNAL)
+_LATE_CODES: Final = (errors.CALL_NOT_ALONE,)
+REJECT_CODES: Final = (
+    *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
+    errors.INTERNAL,
+    *_LATE_CODES,
+)
+"""Codes by the number that stands for them in blocks and states: new ones go to the end."""
 
 STEP: Final = np.dtype(
     [

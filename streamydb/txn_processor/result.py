@@ -2,57 +2,75 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from streamydb.columns import Table
-from streamydb.txn_processor.core import Failed
+from streamydb.txn_processor.core import Verdict
 
-__all__ = ["Position", "as_duplicate", "copy_of", "encode", "plain_result", "result_bytes"]
+__all__ = [
+    "Position",
+    "as_duplicate",
+    "copy_of",
+    "encode",
+    "encode_verdict",
+    "plain_result",
+    "result_bytes",
+    "verdict_bytes",
+]
 
 Position = tuple[int, int, int, int]
 """Where a record lies: seq, effective time in ms, partition, offset."""
 
 
+_NOTHING = Verdict()
+
+
 def encode(
-    id_: bytes, position: Position, status: str, code: str | None,
-    failed: list[Failed], reads: dict[str, bytes | None],
+    id_: bytes, position: Position, status: str, code: str | None, verdict: Verdict = _NOTHING
 ) -> bytes:
     """A result record: the only place that knows its fields in this package."""
     seq, ts, part, off = position
-    shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads.items()}
-    return msgspec.json.encode(
-        {
-            "id": id_.decode() or None,
-            "seq": seq,
-            "ts_ms": ts,
-            "status": status,
-            "reads": shown,
-            "failed": failed,
-            "code": code,
-            "source": {"partition": part, "offset": off},
-        }
-    )
+    reads = verdict.reads.items()
+    shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads}
+    record: dict[str, Any] = {
+        "id": id_.decode() or None, "seq": seq, "ts_ms": ts, "status": status, "reads": shown,
+    }
+    if verdict.returned is not None:
+        record["returned"] = msgspec.Raw(verdict.returned)
+    record["failed"] = verdict.failed
+    record["code"] = code
+    if verdict.reason is not None:
+        record["reason"] = verdict.reason
+    record["source"] = {"partition": part, "offset": off}
+    return msgspec.json.encode(record)
+
+
+def encode_verdict(id_: bytes, position: Position, verdict: Verdict) -> bytes:
+    """The result of a transaction that was executed."""
+    status = "committed" if verdict.code is None else "aborted"
+    return encode(id_, position, status, verdict.code, verdict)
 
 
 def plain_result(id_: bytes, seq: int, ts: int, part: int, off: int) -> bytes:
     """The result of a transaction that committed and read nothing."""
-    return encode(id_, (seq, ts, part, off), "committed", None, [], {})
+    return encode(id_, (seq, ts, part, off), "committed", None)
 
 
-def result_bytes(
-    txns: Table,
-    i: int,
-    status: str,
-    code: str | None,
-    failed: list[Failed] | None = None,
-    reads: dict[str, bytes | None] | None = None,
-) -> bytes:
+def result_bytes(txns: Table, i: int, status: str, code: str) -> bytes:
     """The result of transaction ``i`` of a table with columns seq, ts, part, off and text id."""
-    position = (
-        int(txns.cols["seq"][i]), int(txns.cols["ts"][i]),
-        int(txns.cols["part"][i]), int(txns.cols["off"][i]),
-    )
-    return encode(txns.texts["id"][i], position, status, code, failed or [], reads or {})
+    return encode(txns.texts["id"][i], _position(txns, i), status, code)
+
+
+def verdict_bytes(txns: Table, i: int, verdict: Verdict) -> bytes:
+    """The result of transaction ``i``, which was executed."""
+    return encode_verdict(txns.texts["id"][i], _position(txns, i), verdict)
+
+
+def _position(txns: Table, i: int) -> Position:
+    cols = txns.cols
+    return int(cols["seq"][i]), int(cols["ts"][i]), int(cols["part"][i]), int(cols["off"][i])
 
 
 def as_duplicate(txns: Table, i: int, original: bytes) -> bytes:

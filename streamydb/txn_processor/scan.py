@@ -18,6 +18,7 @@ import numpy.typing as npt
 from streamydb.columns import Bytes, Ragged, Table, starts_of
 from streamydb.jit import kernel
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.records.rejection import RESERVED
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.tokens import (
     after,
@@ -35,6 +36,7 @@ Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
 _MOST: Final = 16
+_RESERVED: Final = ord(RESERVED)
 
 
 def _word(name: str) -> np.uint64:
@@ -174,6 +176,8 @@ def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
         at = after(data, at, end, 125)
         length = spans[1] - spans[0]
         if at < 0 or not _fits(op, got) or length < 1 or length > KEY_BYTES_MAX:
+            return -1
+        if data[spans[0]] == _RESERVED:
             return -1
         _finish(step, spans, op, got)
         return at

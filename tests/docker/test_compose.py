@@ -97,6 +97,7 @@ def test_sigterm_ends_every_role_cleanly(stack: Stack) -> None:
         if role != "facade":
             stack.await_healthy(role)
     stack.await_healthy(*ROLES)
+    wait_for(lambda: stack.answers("PUT", "/v1/kv/after", 0), "an answer to a write", 120)
     assert stack.request("GET", "/v1/kv/before") == 1
     assert stack.request("PUT", "/v1/kv/after", 1)["seq"] > before
     checked(stack)

@@ -51,10 +51,10 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
             raise RuntimeError(raw)
         return decode(raw)
 
-    def faulty_execute(txn: records.Transaction, look: Any, size: Any) -> core.Verdict:
+    def faulty_execute(txn: records.Transaction, *rest: Any) -> core.Verdict:
         if zlib.crc32(txn.id.encode()) % 10 == 0:
             raise KeyError(txn.id)
-        return execute(txn, look, size)
+        return execute(txn, *rest)
 
     monkeypatch.setattr(records, "decode", faulty_decode)
     monkeypatch.setattr(core, "execute", faulty_execute)

@@ -132,7 +132,7 @@ async def test_an_id_in_the_body_and_another_in_the_header() -> None:
      (b'{"updates": [{"op": "put", "key": "a", "value": 1e400}]}', 400, "number-range"),
      (b'{"updates": [{"op": "put", "key": "a", "value": NaN}]}', 400, "invalid-json"),
      (b'{"reads": ["\\ud800"]}', 400, "invalid-json"),
-     (b'{"call": {"procedure": "p", "args": {}, "keys": []}}', 422, "unknown-procedure"),
+     (b'{"call": {"procedure": "p", "args": {}, "keys": []}}', 422, "invalid-transaction"),
      (b'{"updates": [{"op": "delete", "key": "a"}, {"op": "delete", "key": "a"}]}', 422,
       "duplicate-update"),
      (json.dumps({"reads": [f"k{n}" for n in range(10_001)]}).encode(), 413, "too-many-keys")],

@@ -102,7 +102,7 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     ),
     (
         b'{"id":"t","call":{"procedure":"p","args":{},"keys":["k"]}}',
-        "unknown-procedure",
+        "invalid-transaction",
         "t",
     ),
     (b'{"marker":-1,"partitions":1,"sequencer":"s"}', "invalid-transaction", None),

@@ -1,0 +1,151 @@
+"""`streamydb procedures`: check modules of stored procedures, deploy them, list them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_NO,
+    EXIT_USAGE,
+    Bootstrap,
+    Database,
+    Failure,
+    Home,
+    Json,
+    Procedures,
+    print_json,
+    say,
+    stdout,
+)
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from streamydb.procedures.modules import Module
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    CHECK = "check"
+    DEPLOY = "deploy"
+    LIST = "list"
+
+
+def procedures(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            help="check FILES; deploy FILES: put them into the folder, then into the log; list."
+        ),
+    ],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Modules like bank.py.", show_default=False)
+    ] = None,
+    folder: Procedures = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
+    ] = 60.0,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Check, deploy and list modules of stored procedures.
+
+    A deploy goes through the log: transactions after it run the new version, earlier ones and their
+    replays the old one, so the folder keeps every version.
+    """
+    if action is Action.LIST:
+        if files:
+            raise Failure("list takes no files", EXIT_USAGE)
+        _list(find_target(database, home, bootstrap, procedures=folder), timeout, json=json)
+        return
+    if not files:
+        raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
+    modules = _checked(files)
+    if action is Action.CHECK:
+        _show_checked(modules, json=json)
+        return
+    target = find_target(database, home, bootstrap, procedures=folder)
+    for file in files:
+        _deploy(target, file, timeout, json=json)
+
+
+def _checked(files: list[Path]) -> list[Module]:
+    """The modules in files.
+
+    Raises:
+        Exit: one is refused, after every refusal was shown with its line.
+
+    """
+    from streamydb.procedures.folder import load_file
+    from streamydb.procedures.modules import ModuleRefused
+
+    modules, refused = [], False
+    for file in files:
+        try:
+            modules.append(load_file(file)[0])
+        except ModuleRefused as error:
+            refused = True
+            for refusal in error.refusals:
+                typer.echo(str(refusal), err=True)
+    if refused:
+        raise typer.Exit(EXIT_NO)
+    return modules
+
+
+def _facts(module: Module) -> dict[str, Any]:
+    return {"module": module.name, "hash": module.hash, "procedures": module.procedures}
+
+
+def _show_checked(modules: list[Module], *, json: bool) -> None:
+    if json:
+        print_json([_facts(module) for module in modules])
+        return
+    for module in modules:
+        typer.echo(f"{module.name} {module.hash}")
+        for name, args in module.procedures.items():
+            typer.echo(f"  {module.name}.{name}({', '.join(args)})")
+
+
+def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None:
+    """Put a file into the folder, then the record into the log, and wait for its result."""
+    from streamydb.cli.calls import call
+    from streamydb.procedures.folder import publish
+
+    module = publish(file, target.procedures)
+    result = call(target, {"deploy": _facts(module)}, timeout_s)
+    if result.status != "committed":
+        raise Failure(f"{module.name} was not deployed: {result.status} {result.code}")
+    if json:
+        print_json({**_facts(module), "seq": result.seq})
+    else:
+        typer.echo(f"deployed {module.name} {module.hash} at seq {result.seq}")
+
+
+def _list(target: Target, timeout_s: float, *, json: bool) -> None:
+    """The versions in the folder, and which of them the log's end runs."""
+    from streamydb.cli.calls import call
+    from streamydb.procedures.core import version_of
+    from streamydb.procedures.folder import published
+    from streamydb.records import module_key
+
+    found = published(target.procedures)
+    if not found:
+        say(f"no modules in {target.procedures}; deploy one: `streamydb procedures deploy bank.py`")
+        return
+    keys = sorted({module_key(version.module) for version in found})
+    reads = call(target, {"reads": keys}, timeout_s).reads
+    values = {key: bytes(value) for key, value in reads.items()}
+    current = {key: version_of(v).hash for key, v in values.items() if v != b"null"}
+    rows = [(v, current.get(module_key(v.module)) == v.hash) for v in found]
+    if json:
+        print_json([{**v._asdict(), "path": str(v.path), "current": now} for v, now in rows])
+        return
+    for version, now in rows:
+        mark = "[green]current[/green]" if now else "       "
+        stdout().print(f"{mark} {version.module} {version.hash}", soft_wrap=True)

@@ -1,0 +1,252 @@
+"""Calls of stored procedures: which keys they touch, found out before the append.
+
+The log needs the keys of a call in advance. They are given, or a key function computes them from
+the arguments, or *reconnaissance* finds them: the procedure is run on a snapshot, in the client,
+and what it touches is declared (Thomson et al., Calvin, SIGMOD 2012, section 3.2.1: optimistic lock
+location prediction). If the keys are others by the time of execution, the call aborts with
+`undeclared-key`, writes nothing, and is tried again from a newer snapshot. So only a change of the
+key set costs a repetition, not any change of a value; with `pinned`, every value must still have
+the version that was seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.client.core import execute, read
+from streamydb.client.problems import (
+    AbortedError,
+    CheckFailedError,
+    ConflictError,
+    InvalidParameterError,
+    SnapshotGoneError,
+    refusal,
+)
+from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
+from streamydb.client.session import Session
+from streamydb.client.transactions import Committed, prepare
+from streamydb.errors import ValueRejected
+from streamydb.procedures import key_function
+from streamydb.procedures.core import declared_keys, run, version_of
+from streamydb.procedures.folder import load_file
+from streamydb.procedures.modules import Module
+from streamydb.procedures.view import Place
+from streamydb.txn_processor.core import apply_update
+
+__all__ = ["Procedure", "Wanted", "call"]
+
+Procedure = str | Callable[..., Any]
+"""`module.name`, or the function itself, imported from its file."""
+
+_GUESSED_ROUNDS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A call as a client asks for it.
+
+    Attributes:
+        procedure: which one.
+        args: its arguments.
+        keys: what it may write; None: find out.
+        reads: what it may read besides.
+        checks: conditions on the state before.
+        after: keys whose values the verdict gives.
+        pinned: whether all that reconnaissance read must be unchanged.
+        calls_max: how often it is tried; None: as the client's options have it.
+        txn_id: its id, if it is tried once only.
+        timeout_s: how long each try may last.
+    """
+
+    procedure: Procedure
+    args: dict[str, Any]
+    keys: Iterable[str] | None = None
+    reads: Iterable[str] = ()
+    checks: Iterable[Mapping[str, Any]] = ()
+    after: Iterable[str] = ()
+    pinned: bool = False
+    calls_max: int | None = None
+    txn_id: str | None = None
+    timeout_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The procedure's name on the wire."""
+        if isinstance(self.procedure, str):
+            return self.procedure
+        return f"{_file_of(self.procedure).stem}.{self.procedure.__name__}"
+
+
+class _Unread(BaseException):
+    """Reconnaissance needs a key that was not read yet."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+@dataclass(slots=True)
+class _Scout:
+    """The host of a procedure under reconnaissance: notes what it touches."""
+
+    seen: dict[str, Stored | None]
+    touched: dict[str, bool] = field(default_factory=dict)
+
+    def may(self, key: str, *, write: bool) -> bool:
+        self.touched[key] = self.touched.get(key, False) or write
+        return True
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        if key not in self.seen:
+            raise _Unread(key)
+        stored = self.seen[key]
+        return (None, 0) if stored is None else (stored.data, stored.version)
+
+    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
+        return apply_update(update, before)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The keys of a call, and the versions that reconnaissance saw."""
+
+    keys: list[str]
+    reads: list[str]
+    versions: dict[str, int] = field(default_factory=dict)
+
+
+def call(session: Session, wanted: Wanted) -> Flow[Committed]:
+    """Call a procedure.
+
+    Raises:
+        AbortedError: it was executed and wrote nothing; `reason` says why.
+        ConflictError: its keys were others in every attempt.
+        InvalidParameterError: its keys are not given, and its code is not here to find them.
+        ModuleMissing: the same, with a folder that lacks the deployed version.
+        OutcomeUnknownError, ClientError: as `execute`.
+    """
+    found = _declared(wanted)
+    if found is not None:
+        return (yield from _sent(session, wanted, found))
+    most = wanted.calls_max or session.options.conflicts_max
+    retry = session.retry()
+    freshness = session.freshness()
+    conflict: AbortedError | None = None
+    for number in range(1, most + 1):
+        try:
+            found = yield from _scouted(session, wanted, freshness)
+            return (yield from _sent(session, wanted, found))
+        except SnapshotGoneError:
+            pass
+        except AbortedError as error:
+            if not _may_be_a_conflict(error, wanted):
+                raise
+            conflict = error
+        freshness = session.floor(session.seq)
+        if number < most:
+            yield from perform(Pause(retry.pause_s()))
+    raise _given_up(wanted.name, most, conflict)
+
+
+def _may_be_a_conflict(error: AbortedError, wanted: Wanted) -> bool:
+    pinned = wanted.pinned and isinstance(error, CheckFailedError)
+    return pinned or error.code == errors.UNDECLARED_KEY
+
+
+def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictError:
+    members = {} if conflict is None else conflict.members
+    return ConflictError(
+        f"The keys of {name} were others than on the snapshot in each of {most} attempts; nothing "
+        "was written. Give the keys, or allow more attempts (calls_max).",
+        members=members,
+    )
+
+
+def _declared(wanted: Wanted) -> _Found | None:
+    """The keys as they are given, or as the function's key function has them."""
+    if wanted.keys is not None:
+        return _Found(list(wanted.keys), list(wanted.reads))
+    function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
+    if function is None:
+        return None
+    told = function(dict(wanted.args))
+    if isinstance(told, Mapping):
+        return _Found(list(told.get("keys", ())), [*told.get("reads", ()), *wanted.reads])
+    return _Found(list(told), list(wanted.reads))
+
+
+def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
+    """Execute the call with these keys."""
+    parts = {"keys": found.keys, "reads": found.reads}
+    fields = {"procedure": wanted.name, "args": wanted.args}
+    pins = [{"key": key, "version": seen} for key, seen in found.versions.items()]
+    txn = prepare(
+        wanted.txn_id or session.new_id(),
+        checks=[*wanted.checks, *(pins if wanted.pinned else [])],
+        reads=wanted.after,
+        call={**fields, **{name: keys for name, keys in parts.items() if keys}},
+    )
+    return (yield from execute(session, txn, wanted.timeout_s))
+
+
+def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
+    """Run the procedure on a snapshot, reading what it asks for, until it has all."""
+    try:
+        args = r.canonical(wanted.args)
+    except ValueRejected as fault:
+        raise refusal(fault.code, str(fault)) from None
+    seen: dict[str, Stored | None] = {}
+    name = wanted.name.partition(".")[2]
+    module, place = yield from _module(session, wanted, freshness)
+    told = declared_keys(module, name, wanted.args)
+    if told is not None:
+        return _Found(told[0], [*told[1], *wanted.reads])
+    for _ in range(_GUESSED_ROUNDS_MAX):
+        scout = _Scout(seen)
+        try:
+            if name in module.procedures:
+                run(module, name, args, scout, Place(place.at or 0, 0, ""))
+        except _Unread as unread:
+            reading = yield from read(session, [unread.key], place, wanted.timeout_s)
+            seen |= reading.entries
+            continue
+        break
+    keys = [key for key, written in scout.touched.items() if written]
+    reads = [key for key, written in scout.touched.items() if not written]
+    versions = {key: 0 if found is None else found.version for key, found in seen.items()}
+    return _Found(keys, [*reads, *wanted.reads], versions)
+
+
+def _module(
+    session: Session, wanted: Wanted, freshness: Freshness
+) -> Flow[tuple[Module, Freshness]]:
+    """The code to run, and the snapshot to run it on."""
+    owner = wanted.name.partition(".")[0]
+    key = r.module_key(owner)
+    reading = yield from read(session, [key], freshness, wanted.timeout_s)
+    place = Freshness(at=reading.seq)
+    if not isinstance(wanted.procedure, str):
+        return load_file(_file_of(wanted.procedure))[0], place
+    stored = reading.entries[key]
+    if session.options.modules is None:
+        raise InvalidParameterError(
+            f"The keys of {wanted.name} are not given. Give them (keys=[...]), or the function "
+            "itself instead of its name, or connect with procedures=FOLDER."
+        )
+    if stored is None:
+        raise InvalidParameterError(f"The module {owner} is not deployed.")
+    return session.options.modules.find(owner, version_of(stored.data).hash), place
+
+
+def _file_of(function: Callable[..., Any]) -> Path:
+    """The file that a function was imported from."""
+    try:
+        return Path(inspect.getsourcefile(function) or "")
+    except TypeError:
+        raise InvalidParameterError("A procedure is a name or a function of a module.") from None

@@ -1,0 +1,127 @@
+"""Run one call of a stored procedure: a pure function of its code, its arguments and its keys.
+
+In: a compiled module, the call, a host that shows the declared keys, and the transaction's place in
+the order. Out: what became of it. Nothing else goes in, and nothing else comes out: no clock, no
+chance, no file, no state from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from streamydb import errors
+from streamydb.procedures.declare import Abort
+from streamydb.procedures.machine import Machine
+from streamydb.procedures.meter import Stop, cut_reason
+from streamydb.procedures.modules import Module, key_function_name
+from streamydb.procedures.view import Host, Place, View, canonical_of, decoded
+
+__all__ = ["Called", "Version", "declared_keys", "run", "version_of"]
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What lies under a module's key: the hash of its file, and its procedures' arguments."""
+
+    hash: str
+    procedures: dict[str, tuple[str, ...]]
+
+
+_decode_version = msgspec.json.Decoder(Version).decode
+
+
+@lru_cache(maxsize=256)
+def version_of(value: bytes) -> Version:
+    """The deployed version in the value of a module's key."""
+    return _decode_version(value)
+
+
+@dataclass(slots=True)
+class Called:
+    """What became of a call.
+
+    ``code`` is None when it may commit: then ``returned`` is the canonical form of what it
+    returned, and ``writes`` has the last value of each key it wrote (None: deleted), in the order
+    of the first writes.
+    """
+
+    code: str | None = None
+    reason: str | None = None
+    returned: bytes = b"null"
+    writes: dict[str, bytes | None] = field(default_factory=dict)
+    steps: int = 0
+
+
+def run(module: Module, name: str, args: bytes, host: Host, place: Place) -> Called:
+    """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object)."""
+    machine = Machine()
+    budget = machine.left
+    view = View(machine, host, place)
+    called = _ended(machine, module, name, args, view)
+    called.steps = budget - machine.left
+    return called
+
+
+def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View) -> Called:
+    """Run to whichever end it takes; a stop of the meter stands, whatever came after it."""
+    try:
+        function = module.namespace(machine)[name]
+        returned = canonical_of(machine, function(view, **decoded(machine, args)))
+    except Stop as stop:
+        return Called(stop.code, stop.reason)
+    except Abort as abort:
+        code, reason = errors.PROCEDURE_ABORTED, _text_of(abort)
+    except (RecursionError, MemoryError):
+        code, reason = errors.BUDGET_EXCEEDED, "depth"
+    except errors.StreamyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a procedure raises is its own affair
+        code, reason = errors.PROCEDURE_ERROR, type(error).__name__
+    else:
+        if machine.stop is None:
+            return Called(None, None, returned, view.writes)
+        code = ""
+    if machine.stop is not None:
+        return Called(machine.stop.code, machine.stop.reason)
+    return Called(code, cut_reason(reason))
+
+
+def _text_of(abort: Abort) -> str:
+    reason = abort.args[0] if abort.args else ""
+    return reason if type(reason) is str else type(reason).__name__
+
+
+def declared_keys(
+    module: Module, name: str, args: Mapping[str, Any]
+) -> tuple[list[str], list[str]] | None:
+    """The keys and the reads that the procedure's key function gives; None without one.
+
+    Raises:
+        ValueError: the function fails, or gives something else.
+
+    """
+    if name not in module.keyed:
+        return None
+    machine = Machine()
+    try:
+        function = module.namespace(machine)[key_function_name(name)]
+        found = function(dict(args))
+        if type(found) is dict:
+            return _texts(found.get("keys", ())), _texts(found.get("reads", ()))
+        return _texts(found), []
+    except (Exception, Stop, Abort) as error:
+        what = f"the key function of {module.name}.{name} failed with {type(error).__name__}"
+        raise ValueError(f"{what}; it gets the arguments as a dict, and gives keys") from error
+
+
+def _texts(items: Iterable[Any]) -> list[str]:
+    found = list(items)
+    if not all(type(item) is str for item in found):
+        raise TypeError("a key is a text")
+    return found
+
+

@@ -1,0 +1,57 @@
+"""What a module of stored procedures imports: `Abort` and `procedure`.
+
+In plain Python these do next to nothing, so that a module can be imported, tested and read like
+any other; the pipeline never imports a module, it compiles its text (see `modules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar, overload
+
+__all__ = ["Abort", "KeyFunction", "key_function", "procedure"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[str]]"]
+"""Gives the keys of a call from its arguments: a list, or {"keys": [...], "reads": [...]}."""
+
+_ATTRIBUTE = "__streamydb_keys__"
+
+
+class Abort(BaseException):
+    """Raise it in a procedure to abort the transaction; the result gives the reason.
+
+    `except Exception` does not catch it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        """Give the reason, a text."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+@overload
+def procedure(function: _F) -> _F: ...
+
+
+@overload
+def procedure(*, keys: KeyFunction | None = None) -> Callable[[_F], _F]: ...
+
+
+def procedure(function: Any = None, *, keys: KeyFunction | None = None) -> Any:
+    """Mark a function as a stored procedure: `@procedure`, or `@procedure(keys=...)`.
+
+    ``keys`` tells a client which keys a call with these arguments touches.
+    """
+
+    def mark(marked: Any) -> Any:
+        setattr(marked, _ATTRIBUTE, keys)
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def key_function(function: Any) -> KeyFunction | None:
+    """The key function that `procedure` was given, if any."""
+    found: KeyFunction | None = getattr(function, _ATTRIBUTE, None)
+    return found

@@ -1,0 +1,283 @@
+"""What instrumented code calls instead of Python's operators: each operation is charged first.
+
+The compiler (`transform`) puts calls of these methods where an operation could take long, use much
+memory, or depend on anything but its operands. Only exact built-in types get through, so no
+operation runs code that was not instrumented.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter
+from streamydb.procedures.methods import ATTRIBUTES, METHODS, Namespace
+from streamydb.procedures.sets import OrderedSet
+
+__all__ = ["HELPERS", "Machine"]
+
+_NUMBERS: Final = {int, float, bool}
+_SEQUENCES: Final = (str, list, tuple)
+_SCALARS: Final = {int, float, bool, type(None)}
+_FORMAT: Final = re.compile(r"[<>=^]?[ +-]?0?([0-9]{0,4})[,_]?(?:\.([0-9]{1,3}))?[bcdeEfFgGosxX%]?")
+_WIDTH_MAX: Final = 1000
+
+
+class Machine(Meter):
+    """One call: its meter and its operators. `HELPERS` names the methods that code may call."""
+
+    __slots__ = ()
+
+    def add(self, left: Any, right: Any) -> Any:
+        """Left + right."""
+        kind = type(left)
+        if kind in _NUMBERS and type(right) in _NUMBERS:
+            return self.integer(left + right)
+        if kind in _SEQUENCES and type(right) is kind:
+            self._copied(kind, len(left) + len(right))
+            return left + right
+        return self._unfit("+", left, right)
+
+    def sub(self, left: Any, right: Any) -> Any:
+        """Left - right."""
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return self.integer(left - right)
+        if type(left) is type(right) is OrderedSet:
+            return left.difference(right)
+        return self._unfit("-", left, right)
+
+    def mul(self, left: Any, right: Any) -> Any:
+        """Left * right."""
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return self.integer(left * right)
+        if type(left) is int:
+            left, right = right, left
+        if type(left) in _SEQUENCES and type(right) in (int, bool):
+            self._copied(type(left), len(left) * max(0, right))
+            return left * right
+        return self._unfit("*", left, right)
+
+    def mod(self, left: Any, right: Any) -> Any:
+        """Left % right, for numbers only."""
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return left % right
+        return self._unfit("%", left, right)
+
+    def power(self, left: Any, right: Any) -> Any:
+        """Left ** right, for integers: other powers differ in the last bit between machines."""
+        if type(left) not in (int, bool) or type(right) not in (int, bool) or right < 0:
+            raise TypeError("** takes an integer and an integer that is not negative")
+        if abs(left) > 1 and int(left).bit_length() * right > 2 * 4096:
+            self.exceed("integer")
+        return self.integer(left**right)
+
+    def shift(self, left: Any, right: Any) -> Any:
+        """Left << right."""
+        if type(left) not in (int, bool) or type(right) not in (int, bool):
+            return self._unfit("<<", left, right)
+        if right > 4096 and left:
+            self.exceed("integer")
+        return self.integer(left << right) if left else 0
+
+    def union(self, left: Any, right: Any) -> Any:
+        """Left | right."""
+        if type(left) is type(right) is OrderedSet:
+            return left.union(right)
+        if type(left) is type(right) is dict:
+            self.charge((len(left) + len(right)) // 4 + 1)
+            return left | right
+        return self._bits(operator.or_, "|", left, right)
+
+    def both(self, left: Any, right: Any) -> Any:
+        """Left & right."""
+        if type(left) is type(right) is OrderedSet:
+            return left.intersection(right)
+        return self._bits(operator.and_, "&", left, right)
+
+    def either(self, left: Any, right: Any) -> Any:
+        """Left ^ right."""
+        if type(left) is type(right) is OrderedSet:
+            return left.symmetric_difference(right)
+        return self._bits(operator.xor, "^", left, right)
+
+    def plain(self, value: Any) -> Any:
+        """An operand of /, // and unary operators: a number."""
+        if type(value) not in _NUMBERS:
+            raise TypeError(f"a {type(value).__name__} is no number")
+        return value
+
+    def augment(self, helper: str, left: Any, right: Any) -> Any:
+        """The value of ``left`` after an assignment like ``left += right``."""
+        if helper == "add" and type(left) is list:
+            left += self.listed(right)
+            return left
+        operate: Callable[[Any, Any], Any] = getattr(self, helper)
+        return operate(left, right)
+
+    def augment_item(self, helper: str, container: Any, key: Any, right: Any) -> None:
+        """container[key] += right."""
+        self.key(key)
+        container[key] = self.augment(helper, container[key], right)
+
+    def compared(self, value: Any) -> Any:
+        """An operand of a comparison."""
+        return value if type(value) in _SCALARS else self.walk(value)
+
+    def searched(self, value: Any) -> Any:
+        """What `in` looks into."""
+        kind = type(value)
+        if kind is dict or kind is OrderedSet:
+            return value
+        if kind is range:
+            self.charge(len(value) // ITEMS_PER_STEP + 1)
+            return value
+        if kind is str:
+            self.text(len(value))
+            return value
+        return self.walk(value)
+
+    def key(self, value: Any) -> Any:
+        """A key of a dict or an index."""
+        return value if type(value) in _SCALARS or type(value) is str else self.walk(value)
+
+    def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        """value[start:stop:step]."""
+        if type(value) not in (str, list, tuple, range):
+            raise TypeError(f"a {type(value).__name__} has no slices")
+        chosen = slice(start, stop, step)
+        length = len(range(*chosen.indices(len(value))))
+        if type(value) is str:
+            self.text(length)
+        else:
+            self.items(length)
+        return value[chosen]
+
+    def make_set(self, items: list[Any]) -> OrderedSet:
+        """A set display or comprehension."""
+        return OrderedSet(self, items)
+
+    def iterator(self, items: list[Any]) -> Any:
+        """A generator expression, which has given all its items: a chain of lazy ones is deep."""
+        return iter(items)
+
+    def listed(self, items: Any) -> list[Any]:
+        """All items, charged; of a generator as it gives them."""
+        kind = type(items)
+        if kind in (list, tuple, dict, str, range, OrderedSet):
+            self.items(len(items))
+            return list(items)
+        found = []
+        for item in iter(items):
+            self.tick()
+            found.append(item)
+        return found
+
+    def mapping(self, items: Any) -> dict[Any, Any]:
+        """What ** unpacks."""
+        if type(items) is not dict:
+            raise TypeError("** takes a dict")
+        self.items(len(items))
+        return items
+
+    def joined(self, *parts: str) -> str:
+        """An f-string of finished parts."""
+        self.text(sum(map(len, parts)))
+        return "".join(parts)
+
+    def formatted(self, value: Any, conversion: int, spec: str) -> str:
+        """One value of an f-string."""
+        if conversion != -1 or (spec == "" and type(value) is not str):
+            value = self.shown(value, quoted=conversion in (97, 114))
+        if not spec:
+            return str(value)
+        if type(value) not in (str, int, float, bool):
+            raise TypeError("only texts and numbers have formats")
+        found = _FORMAT.fullmatch(spec)
+        if found is None or int(found[1] or 0) > _WIDTH_MAX:
+            raise ValueError("a format has a width up to 1000 and no fill")
+        self.integer(value)
+        return format(value, spec)
+
+    def shown(self, value: Any, *, quoted: bool = False) -> str:
+        """The text of data."""
+        kind = type(value)
+        if kind is str and not quoted:
+            return str(value)
+        if kind is OrderedSet:
+            raise TypeError("a set has no text; take a list")
+        if type(self.integer(self.walk(value))) is int:
+            self.charge(value.bit_length() // 128)
+        text = repr(self._spread(value))
+        self.text(len(text))
+        return text
+
+    def _spread(self, value: Any) -> Any:
+        """The value, if no integer in it is too long to show."""
+        if type(value) in (list, tuple, dict):
+            pairs = [*value, *value.values()] if type(value) is dict else value
+            for item in pairs:
+                if type(item) is OrderedSet:
+                    raise TypeError("a set has no text; take a list")
+                self._spread(self.integer(item))
+        return value
+
+    def load(self, owner: Any, name: str) -> Any:
+        """owner.name, where it is no call."""
+        if type(owner) is Namespace:
+            return owner.value(name)
+        allowed = ATTRIBUTES.get(type(owner))
+        if allowed is None or name not in allowed:
+            raise AttributeError(f"a {type(owner).__name__} has no attribute {name}")
+        return getattr(owner, name)
+
+    def method(self, owner: Any, name: str, /, *args: Any, **named: Any) -> Any:
+        """owner.name(...)."""
+        self.tick()
+        if type(owner) is Namespace:
+            return owner.value(name)(self, *args, **named)
+        table = METHODS.get(type(owner))
+        found = None if table is None else table.get(name)
+        if found is None:
+            raise AttributeError(f"a {type(owner).__name__} has no method {name}")
+        return found(self, owner, *args, **named)
+
+    def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A lambda that counts the depth of its calls."""
+
+        def call(*args: Any, **named: Any) -> Any:
+            self.enter()
+            try:
+                return function(*args, **named)
+            finally:
+                self.leave()
+
+        return call
+
+    def caught(self) -> None:
+        """An exception is being handled: not one that depends on the machine."""
+        if isinstance(sys.exception(), RecursionError | MemoryError):
+            self.exceed("depth")
+
+    def _copied(self, kind: type, length: int) -> None:
+        self.charge(length // (TEXT_PER_STEP if kind is str else ITEMS_PER_STEP) + 1)
+
+    def _bits(
+        self, operate: Callable[[Any, Any], Any], sign: str, left: Any, right: Any
+    ) -> Any:
+        if type(left) in (int, bool) and type(right) in (int, bool):
+            return operate(left, right)
+        return self._unfit(sign, left, right)
+
+    def _unfit(self, sign: str, left: Any, right: Any) -> NoReturn:
+        raise TypeError(f"no {type(left).__name__} {sign} {type(right).__name__}")
+
+
+HELPERS: Final = (
+    "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
+    "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "make_set",
+    "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
+)  # fmt: skip
+"""Methods that instrumented code calls; in its namespace they stand as `__name__`."""

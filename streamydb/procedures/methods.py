@@ -1,0 +1,300 @@
+"""The methods that values have in a procedure, by type: an allow-list, each with its charge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from streamydb.procedures.chance import Random
+from streamydb.procedures.sets import OrderedSet
+
+if TYPE_CHECKING:
+    from streamydb.procedures.machine import Machine
+
+__all__ = ["ATTRIBUTES", "MATH", "METHODS", "Method", "Namespace"]
+
+Method: TypeAlias = Callable[..., Any]
+
+_BITS_PER_STEP: Final = 16
+"""Bits of an integer that one step of a function of `math` takes."""
+
+
+class Namespace:
+    """A module that procedures may import: named functions, which get the machine first."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        """Show these names."""
+        self._values = values
+
+    def names(self) -> frozenset[str]:
+        """All names."""
+        return frozenset(self._values)
+
+    def value(self, name: str) -> Any:
+        """What a name stands for.
+
+        Raises:
+            AttributeError: there is no such name here.
+
+        """
+        if name not in self._values:
+            raise AttributeError(f"procedures have no {name} in this module")
+        return self._values[name]
+
+
+def _math(function: Callable[..., Any]) -> Method:
+    def call(machine: Machine, *args: Any) -> Any:
+        for arg in args:
+            if type(arg) is int:
+                machine.charge(arg.bit_length() // _BITS_PER_STEP)
+            machine.integer(arg)
+        return machine.integer(function(*args))
+
+    return call
+
+
+MATH: Final = Namespace(
+    {
+        **{
+            name: _math(getattr(math, name))
+            for name in (
+                "ceil", "copysign", "fabs", "floor", "gcd", "isfinite", "isinf", "isnan", "isqrt",
+                "sqrt", "trunc",
+            )
+        },
+        "inf": math.inf,
+        "pi": math.pi,
+    }
+)
+"""The part of `math` that is exact, and so the same on every machine."""
+
+
+def _text(name: str) -> Method:
+    """A method of texts whose result is about as long as the text."""
+    function = getattr(str, name)
+
+    def call(machine: Machine, text: str, *args: Any) -> Any:
+        machine.text(len(text))
+        return function(text, *args)
+
+    return call
+
+
+def _replace(machine: Machine, text: str, old: str, new: str, count: int = -1) -> str:
+    machine.text(len(text))
+    found = text.count(old)
+    times = found if count < 0 else min(found, count)
+    machine.text(len(text) + times * len(new))
+    return text.replace(old, new, count)
+
+
+def _join(machine: Machine, text: str, parts: Any) -> str:
+    texts = machine.listed(parts)
+    machine.text(sum(map(len, texts)) + len(text) * len(texts))
+    return text.join(texts)
+
+
+def _wide(name: str) -> Method:
+    function = getattr(str, name)
+
+    def call(machine: Machine, text: str, width: int, *fill: str) -> Any:
+        machine.text(max(len(text), width))
+        return function(text, width, *fill)
+
+    return call
+
+
+def _split(name: str) -> Method:
+    function = getattr(str, name)
+
+    def call(machine: Machine, text: str, *args: Any) -> Any:
+        machine.text(len(text))
+        parts = function(text, *args)
+        machine.items(len(parts))
+        return parts
+
+    return call
+
+
+_TEXT: Final[dict[str, Method]] = {
+    **{
+        name: _text(name)
+        for name in (
+            "capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha",
+            "isascii", "isdecimal", "isdigit", "islower", "isspace", "isupper", "lower", "lstrip",
+            "removeprefix", "removesuffix", "rfind", "rindex", "rstrip", "startswith", "strip",
+            "title", "upper", "partition", "rpartition",
+        )
+    },
+    **{name: _split(name) for name in ("rsplit", "split", "splitlines")},
+    **{name: _wide(name) for name in ("center", "ljust", "rjust", "zfill")},
+    "replace": _replace,
+    "join": _join,
+}
+
+
+def _shallow(kind: type, name: str) -> Method:
+    """A method that takes as long as the container is long."""
+    function = getattr(kind, name)
+
+    def call(machine: Machine, items: Any, *args: Any) -> Any:
+        machine.items(len(items))
+        return function(items, *args)
+
+    return call
+
+
+def _deep(kind: type, name: str) -> Method:
+    """A method that compares with all items."""
+    function = getattr(kind, name)
+
+    def call(machine: Machine, items: Any, *args: Any) -> Any:
+        machine.walk(items)
+        for arg in args:
+            machine.walk(arg)
+        return function(items, *args)
+
+    return call
+
+
+def _once(kind: type, name: str) -> Method:
+    """A method that takes one step."""
+    function = getattr(kind, name)
+
+    def call(_: Machine, items: Any, *args: Any) -> Any:
+        return function(items, *args)
+
+    return call
+
+
+def _keyed(name: str) -> Method:
+    """A method of dicts that takes a key."""
+    function = getattr(dict, name)
+
+    def call(machine: Machine, items: Any, key: Any, *args: Any) -> Any:
+        return function(items, machine.key(key), *args)
+
+    return call
+
+
+def _view(name: str) -> Method:
+    """A view of a dict, as a list."""
+    function = getattr(dict, name)
+
+    def call(machine: Machine, items: Any) -> Any:
+        machine.charge(len(items) // 4 + 1)
+        return list(function(items))
+
+    return call
+
+
+def _pop(machine: Machine, items: list[Any], *place: int) -> Any:
+    if place:
+        machine.items(len(items))
+    return items.pop(*place)
+
+
+def _extend(machine: Machine, items: list[Any], more: Any) -> None:
+    items.extend(machine.listed(more))
+
+
+def _sort(machine: Machine, items: list[Any], *, key: Any = None, reverse: bool = False) -> None:
+    items[:] = _ordered(machine, list(items), key, reverse=reverse)
+
+
+def _ordered(machine: Machine, items: list[Any], key: Any, *, reverse: bool) -> list[Any]:
+    """The items in order, those with equal keys as they came."""
+    keys = items if key is None else [key(item) for item in items]
+    for each in keys:
+        machine.walk(each)
+    machine.charge(len(items) * (len(items).bit_length() + 1) // 4 + 1)
+    places = sorted(range(len(items)), key=keys.__getitem__, reverse=bool(reverse))
+    return [items[place] for place in places]
+
+
+def _update(machine: Machine, items: dict[Any, Any], more: Any = (), **named: Any) -> None:
+    for name, value in _pairs(machine, more):
+        items[machine.key(name)] = value
+    items.update(named)
+
+
+def _pairs(machine: Machine, items: Any) -> list[Any]:
+    """The pairs that make a dict."""
+    if type(items) is dict:
+        machine.items(len(items))
+        return list(items.items())
+    return [tuple(machine.listed(pair)) for pair in machine.listed(items)]
+
+
+def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
+    machine.charge(len(items) // 4 + 1)
+    return items.copy()
+
+
+def _set(name: str) -> Method:
+    function = getattr(OrderedSet, name)
+
+    def call(_: Machine, items: Any, *args: Any) -> Any:
+        return function(items, *args)
+
+    return call
+
+
+def _random(name: str) -> Method:
+    function = getattr(Random, name)
+
+    def call(machine: Machine, random: Random, *args: Any) -> Any:
+        machine.charge(4)
+        return function(random, *args)
+
+    return call
+
+
+def _shuffle(machine: Machine, random: Random, items: list[Any]) -> None:
+    if type(items) is not list:
+        raise TypeError("shuffle takes a list")
+    machine.charge(4 * len(items))
+    for place in range(len(items) - 1, 0, -1):
+        other = random.below(place + 1)
+        items[place], items[other] = items[other], items[place]
+
+
+METHODS: Final[dict[type, dict[str, Method]]] = {
+    str: _TEXT,
+    list: {
+        "append": _once(list, "append"),
+        "extend": _extend,
+        "pop": _pop,
+        "sort": _sort,
+        **{n: _shallow(list, n) for n in ("clear", "copy", "insert", "reverse")},
+        **{n: _deep(list, n) for n in ("count", "index", "remove")},
+    },
+    tuple: {n: _deep(tuple, n) for n in ("count", "index")},
+    dict: {
+        "update": _update,
+        **{n: _keyed(n) for n in ("get", "pop", "setdefault")},
+        **{n: _view(n) for n in ("items", "keys", "values")},
+        "clear": _shallow(dict, "clear"),
+        "copy": _copied,
+    },
+    OrderedSet: {
+        n: _set(n)
+        for n in (
+            "add", "clear", "copy", "difference", "discard", "intersection", "isdisjoint",
+            "issubset", "issuperset", "remove", "symmetric_difference", "union", "update",
+        )
+    },
+    int: {"bit_length": _once(int, "bit_length")},
+    float: {"is_integer": _once(float, "is_integer")},
+    Random: {**{n: _random(n) for n in ("random", "randint", "choice")}, "shuffle": _shuffle},
+}
+"""Type -> name of a method -> what is called with the machine, the value and the arguments."""
+
+ATTRIBUTES: Final[dict[type, frozenset[str]]] = {}
+"""Type -> the attributes that may be read; types of ours add themselves."""
+
+ordered = _ordered
+pairs = _pairs

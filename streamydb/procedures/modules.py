@@ -1,0 +1,216 @@
+"""Modules of procedures: compiled once for a process, found by name and hash.
+
+The hash is that of the file's bytes, so it says which code a transaction ran, whatever the folder
+holds. Where modules come from is behind `Modules`; `folder` has the one on disk.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Final, NamedTuple, Protocol
+
+from streamydb.errors import ConfigurationError, ModuleMissing
+from streamydb.procedures.builtins import EXCEPTIONS, FUNCTIONS, bound
+from streamydb.procedures.checker import Refusal, check_text
+from streamydb.procedures.machine import HELPERS, Machine
+from streamydb.procedures.methods import MATH
+from streamydb.procedures.transform import KEYS_OF, instrument
+
+__all__ = [
+    "NO_MODULES",
+    "MemoryModules",
+    "Module",
+    "ModuleRefused",
+    "Modules",
+    "compile_module",
+    "hash_of",
+    "key_function_name",
+    "missing",
+]
+
+_CACHED_MODULES: Final = 256
+
+
+class ModuleRefused(ConfigurationError):  # noqa: N818 - the verb of the contract
+    """A module says what a procedure must not; ``refusals`` has each line."""
+
+    def __init__(self, refusals: list[Refusal]) -> None:
+        """Name every refusal."""
+        super().__init__("\n".join(map(str, refusals)))
+        self.refusals = refusals
+
+
+class Module(NamedTuple):
+    """A compiled module.
+
+    ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
+    code finds in its namespace, in each call anew: as it is, of the machine, built-in.
+    """
+
+    name: str
+    hash: str
+    code: CodeType
+    procedures: dict[str, tuple[str, ...]]
+    keyed: frozenset[str]
+    fixed: dict[str, Any]
+    helpers: tuple[str, ...]
+    functions: tuple[str, ...]
+    imported: tuple[str, ...]
+
+    def namespace(self, machine: Machine) -> dict[str, Any]:
+        """A fresh namespace in which ``code`` can be executed."""
+        names: dict[str, Any] = {"__builtins__": {}, **self.fixed}
+        for name in self.helpers:
+            names[f"__{name}__"] = getattr(machine, name)
+        for name in self.functions:
+            names[name] = bound(machine, name)
+        for name in self.imported:
+            names[name] = _imported(machine, name)
+        exec(self.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
+        return names
+
+
+class Modules(Protocol):
+    """Where modules are found."""
+
+    def find(self, name: str, digest: str) -> Module:
+        """The module of this name and hash.
+
+        Raises:
+            ModuleMissing: it is not here, or it is refused; the message says what to do.
+
+        """
+
+
+class MemoryModules:
+    """Modules in memory, for tests, the simulator, and clients that have the file."""
+
+    def __init__(self, texts: Mapping[str, bytes] | None = None) -> None:
+        """Hold modules; hash -> text."""
+        self.texts = dict(texts or {})
+
+    def put(self, text: bytes) -> str:
+        """Take one more module; its hash."""
+        digest = hash_of(text)
+        self.texts[digest] = text
+        return digest
+
+    def find(self, name: str, digest: str) -> Module:
+        """As `Modules.find`."""
+        if digest not in self.texts:
+            fix = "start with --procedures FOLDER, the folder that has its file"
+            raise ModuleMissing(missing(name, digest, fix))
+        return compile_module(name, self.texts[digest])
+
+
+NO_MODULES: Final = MemoryModules()
+"""Where there are none."""
+
+
+def missing(name: str, digest: str, fix: str) -> str:
+    """The message about a module that is not there."""
+    return f"module {name} {digest} is deployed in the log, and not on this machine: {fix}"
+
+
+def hash_of(text: bytes) -> str:
+    """The hash that names a module's text."""
+    return "sha256:" + hashlib.sha256(text).hexdigest()
+
+
+def compile_module(name: str, text: bytes, file: str | None = None) -> Module:
+    """Check and compile a module; compiled ones are kept.
+
+    Raises:
+        ModuleRefused: it says what a procedure must not.
+
+    """
+    return _compiled(name, text, file or f"{name}.py")
+
+
+@lru_cache(maxsize=_CACHED_MODULES)
+def _compiled(name: str, text: bytes, file: str) -> Module:
+    checked = check_text(text, file)
+    if checked.refusals:
+        raise ModuleRefused(checked.refusals)
+    tree = checked.tree
+    procedures, keyed = _procedures(tree)
+    if not procedures:
+        reason = "no procedure: give one a first argument db, or mark it with @procedure"
+        raise ModuleRefused([Refusal(file, 1, reason)])
+    fixed, imported = _imports(tree)
+    tree = instrument(tree)
+    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    code = _code(tree, name, file)
+    fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
+    return Module(
+        name, hash_of(text), code, procedures, keyed, fixed,
+        tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
+        tuple(each for each in FUNCTIONS if each in loaded), imported,
+    )
+
+
+def _code(tree: ast.Module, name: str, file: str) -> CodeType:
+    """The code object; asserts stay whatever Python's flags are."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(tree, f"<{name}>", "exec", dont_inherit=True, optimize=0)
+    except SyntaxError as error:  # what only the compiler finds, as a `break` outside a loop
+        refusal = Refusal(file, error.lineno or 1, f"not Python: {error.msg}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        refusal = Refusal(file, 1, f"not Python: {type(error).__name__}")
+    raise ModuleRefused([refusal])
+
+
+def _procedures(tree: ast.Module) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
+    """The procedures with their arguments, and those that tell their keys."""
+    found: dict[str, tuple[str, ...]] = {}
+    keyed = set()
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        first = [*node.args.posonlyargs, *node.args.args][:1]
+        public = not node.name.startswith("_") and bool(first) and first[0].arg == "db"
+        if not node.decorator_list and not public:
+            continue
+        given = [*node.args.posonlyargs, *node.args.args][1:] + node.args.kwonlyargs
+        found[node.name] = tuple(arg.arg for arg in given)
+        if any(isinstance(mark, ast.Call) and mark.keywords for mark in node.decorator_list):
+            keyed.add(node.name)
+    return found, frozenset(keyed)
+
+
+def _imports(tree: ast.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What imports give: objects as they are, and functions of `math` by name."""
+    fixed: dict[str, Any] = {}
+    imported: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            fixed |= {a.asname or a.name: MATH for a in node.names if a.name == "math"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "math":
+            imported += [alias.name for alias in node.names]
+    return fixed, tuple(imported)
+
+
+def _imported(machine: Machine, name: str) -> Any:
+    value = MATH.value(name)
+    if not callable(value):
+        return value
+
+    def call(*args: Any) -> Any:
+        machine.tick()
+        return value(machine, *args)
+
+    return call
+
+
+def key_function_name(procedure: str) -> str:
+    """The name under which a module's namespace has the key function of a procedure."""
+    return KEYS_OF + procedure
+
+

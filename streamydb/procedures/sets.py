@@ -1,0 +1,111 @@
+"""Sets whose order is that of insertion: Python's own follows a hash that differs by process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from streamydb.procedures.meter import Meter
+
+__all__ = ["OrderedSet"]
+
+
+class OrderedSet:
+    """A set on a dict; every operation is charged."""
+
+    __slots__ = ("items", "meter")
+    is_set: ClassVar[bool] = True
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, meter: Meter, items: Iterable[Any] = ()) -> None:
+        """Hold ``items``, which were charged for."""
+        self.meter = meter
+        self.items: dict[Any, None] = {}
+        for item in items:
+            self.items[meter.walk(item)] = None
+
+    def __contains__(self, item: Any) -> bool:
+        return self.meter.walk(item) in self.items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not OrderedSet:
+            return NotImplemented
+        self.meter.charge(len(self.items) + 1)
+        return self.items.keys() == other.items.keys()
+
+    def union(self, other: Any) -> OrderedSet:
+        """All items of both."""
+        return self._made([*self.items, *self._others(other)])
+
+    def intersection(self, other: Any) -> OrderedSet:
+        """The items that are in both."""
+        others = dict.fromkeys(self._others(other))
+        return self._made(item for item in self.items if item in others)
+
+    def difference(self, other: Any) -> OrderedSet:
+        """The items that are not in the other."""
+        others = dict.fromkeys(self._others(other))
+        return self._made(item for item in self.items if item not in others)
+
+    def symmetric_difference(self, other: Any) -> OrderedSet:
+        """The items that are in one of the two."""
+        others = OrderedSet(self.meter, self._others(other))
+        return self.difference(others).union(others.difference(self))
+
+    def issubset(self, other: Any) -> bool:
+        """Whether the other has all items."""
+        others = dict.fromkeys(self._others(other))
+        return all(item in others for item in self.items)
+
+    def issuperset(self, other: Any) -> bool:
+        """Whether all items of the other are here."""
+        return all(item in self.items for item in self._others(other))
+
+    def isdisjoint(self, other: Any) -> bool:
+        """Whether no item is in both."""
+        return not any(item in self.items for item in self._others(other))
+
+    def add(self, item: Any) -> None:
+        """Take one more item."""
+        self.items[self.meter.walk(item)] = None
+
+    def discard(self, item: Any) -> None:
+        """Remove an item if it is there."""
+        self.items.pop(self.meter.walk(item), None)
+
+    def remove(self, item: Any) -> None:
+        """Remove an item.
+
+        Raises:
+            KeyError: it is not there.
+
+        """
+        del self.items[self.meter.walk(item)]
+
+    def update(self, other: Any) -> None:
+        """Take the items of another."""
+        self.items.update(dict.fromkeys(self._others(other)))
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self.items.clear()
+
+    def copy(self) -> OrderedSet:
+        """The same items."""
+        return self._made(self.items)
+
+    def _made(self, items: Iterable[Any]) -> OrderedSet:
+        self.meter.charge(len(self.items) // 4 + 1)
+        return OrderedSet(self.meter, items)
+
+    def _others(self, other: Any) -> list[Any]:
+        if type(other) not in (OrderedSet, list, tuple, dict):
+            raise TypeError("a set is combined with sets, lists, tuples and dicts")
+        self.meter.charge((len(self.items) + len(other)) // 4 + 1)
+        return [self.meter.walk(item) for item in other]

@@ -1,0 +1,226 @@
+"""`db`: what a procedure sees of the database, and what it does to it.
+
+A view is made for one call. It reads the declared keys through its host, keeps what is written, and
+shows it to later reads. The host gives values and applies updates, so the engine, the oracle and a
+client's reconnaissance each bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple, Protocol
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.errors import ValueRejected
+from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.procedures.chance import Random
+from streamydb.procedures.machine import Machine
+from streamydb.procedures.methods import ATTRIBUTES, METHODS
+
+__all__ = ["Declared", "Host", "Place", "UpdateFailed", "View", "canonical_of", "decoded"]
+
+
+class Place(NamedTuple):
+    """Where a transaction stands: its seq, its commit timestamp in ms, its id."""
+
+    seq: int
+    ts_ms: int
+    id: str
+
+
+class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
+    """An update cannot be made; ``code`` is the reason code."""
+
+    def __init__(self, code: str) -> None:
+        """Keep the reason code."""
+        super().__init__(code)
+        self.code = code
+
+
+class Host(Protocol):
+    """Stands behind a view."""
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        """The canonical value (None: absent) and the version of a key before the transaction."""
+
+    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
+        """The value of a key after an update of ``before``.
+
+        Raises:
+            UpdateFailed: it cannot be made.
+
+        """
+
+    def may(self, key: str, *, write: bool) -> bool:
+        """Whether the call has declared the key."""
+
+
+class View:
+    """The state of one call."""
+
+    __slots__ = ("chance", "host", "id", "machine", "now", "seq", "writes")
+
+    def __init__(self, machine: Machine, host: Host, place: Place) -> None:
+        """Show what ``host`` has, at ``place``."""
+        self.machine = machine
+        self.host = host
+        self.seq, self.now, self.id = place
+        self.chance: Random | None = None
+        self.writes: dict[str, bytes | None] = {}
+
+    @property
+    def random(self) -> Random:
+        """The transaction's generator, made when it is asked for."""
+        if self.chance is None:
+            self.chance = Random(self.seq)
+        return self.chance
+
+    def current(self, key: Any, *, write: bool = False) -> bytes | None:
+        """The value of a declared key, own writes included."""
+        if type(key) is not str:
+            raise TypeError("a key is a text")
+        if not self.host.may(key, write=write):
+            self.machine.end(errors.UNDECLARED_KEY, key)
+        if key in self.writes:
+            return self.writes[key]
+        return self.host.look(key)[0]
+
+    def update(self, update: r.Update) -> bytes | None:
+        """Make an update and return the new value; one that cannot be made ends the call."""
+        before = self.current(update.key, write=True)
+        try:
+            after = self.host.apply(update, before)
+        except UpdateFailed as failed:
+            self.machine.end(failed.code, update.key)
+        self.writes[update.key] = after
+        return after
+
+
+def canonical_of(machine: Machine, value: Any) -> bytes:
+    """Canonical bytes of a value that a procedure gives, charged.
+
+    Raises:
+        TypeError, OverflowError: it is no value.
+
+    """
+    try:
+        data = r.canonical(machine.walk(value))
+    except ValueRejected as fault:
+        raise _unfit(fault) from None
+    machine.text(len(data))
+    return data
+
+
+def _unfit(fault: ValueRejected) -> Exception:
+    """What a procedure sees of a value that is none."""
+    kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
+    return kind(str(fault))
+
+
+def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
+    """A stored value as objects of the procedure's own, charged."""
+    if data is None:
+        return default
+    machine.charge(len(data) // 32 + 1)
+    return r.decode_value(data)
+
+
+def _get(machine: Machine, view: View, key: str, default: Any = None) -> Any:
+    return decoded(machine, view.current(key), default)
+
+
+def _exists(machine: Machine, view: View, key: str) -> bool:
+    machine.tick()
+    return view.current(key) is not None
+
+
+def _version(machine: Machine, view: View, key: str) -> int:
+    machine.tick()
+    view.current(key)
+    return view.host.look(key)[1]
+
+
+def _put(machine: Machine, view: View, key: str, value: Any) -> None:
+    data = canonical_of(machine, value)
+    if value is None:
+        raise ValueError("null cannot be stored; use delete")
+    view.current(key, write=True)
+    if len(data) > VALUE_BYTES_MAX:
+        machine.end(errors.VALUE_TOO_LARGE, key)
+    view.update(r.Put(key, data))
+
+
+def _delete(machine: Machine, view: View, key: str) -> None:
+    machine.tick()
+    view.current(key, write=True)
+    view.update(r.Delete(key))
+
+
+def _add(
+    machine: Machine,
+    view: View,
+    key: str,
+    by: Any = 1,
+    *,
+    min: Any = None,  # noqa: A002 - the name on the wire
+    max: Any = None,  # noqa: A002 - the name on the wire
+) -> Any:
+    update = r.Add(key, _number(machine, by))
+    if min is not None:
+        update.min = _number(machine, min)
+    if max is not None:
+        update.max = _number(machine, max)
+    return decoded(machine, view.update(update))
+
+
+def _max(machine: Machine, view: View, key: str, value: Any) -> Any:
+    return decoded(machine, view.update(r.Max(key, _number(machine, value))))
+
+
+def _min(machine: Machine, view: View, key: str, value: Any) -> Any:
+    return decoded(machine, view.update(r.Min(key, _number(machine, value))))
+
+
+def _append(machine: Machine, view: View, key: str, value: Any) -> None:
+    data = canonical_of(machine, value)
+    before = view.current(key, write=True)
+    machine.charge(len(before or b"") // 64 + 1)
+    view.update(r.Append(key, data))
+
+
+def _next_id(machine: Machine, view: View, key: str) -> Any:
+    return decoded(machine, view.update(r.NextId(key)))
+
+
+def _number(machine: Machine, value: Any) -> Any:
+    """A number in canonical form."""
+    machine.charge(2)
+    if type(value) not in (int, float):
+        raise TypeError(f"a {type(value).__name__} is no number")
+    try:
+        return r.canonical_number(value)
+    except ValueRejected as fault:
+        raise _unfit(fault) from None
+
+
+_METHODS: Final[dict[str, Callable[..., Any]]] = {
+    "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
+    "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
+}  # fmt: skip
+METHODS[View] = _METHODS
+ATTRIBUTES[View] = frozenset({"id", "now", "random", "seq"})
+
+
+class Declared:
+    """The keys that a call declares; mix it into a host."""
+
+    def __init__(self, keys: Collection[str], reads: Collection[str]) -> None:
+        """It may write ``keys``, and read both."""
+        self._keys = frozenset(keys)
+        self._reads = frozenset(reads)
+
+    def may(self, key: str, *, write: bool) -> bool:
+        """Whether the call has declared the key."""
+        return key in self._keys or (not write and key in self._reads)
+
