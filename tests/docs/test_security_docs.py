@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from streamydb.settings import Settings
+from streamydb.topics import TopicNames
 from streamydb.topics.roles import ROLES, commands, grants
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")
@@ -42,3 +43,10 @@ def test_commands_grant_what_is_applied() -> None:
         assert all("--allow-principal User:someone" in line for line in lines)
         prefixed = [line for line in lines if "--group" in line]
         assert all("--resource-pattern-type prefixed" in line for line in prefixed)
+
+
+def test_every_topic_is_somebodys_and_none_is_invented() -> None:
+    topics = {topic.removeprefix("bank.") for topic in TopicNames("bank").all()}
+    assert set(ROLES["admin"].topics) == topics
+    assert set(ROLES["pipeline"].topics) == topics
+    assert all(set(role.topics) <= topics for role in ROLES.values())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from streamydb.pipeline.__main__ import parse
 from streamydb.settings import BOOTSTRAP_DEFAULT, ClientConfig, SecretFileError, Settings
 
 SASL: dict[str, Any] = {
@@ -165,3 +166,13 @@ def test_without_security_there_is_only_the_address() -> None:
     settings = Settings(bootstrap="a:1,b:2")
     assert dict(settings.client_config()) == {"bootstrap.servers": "a:1,b:2"}
     assert dict(settings.spark_options()) == {"kafka.bootstrap.servers": "a:1,b:2"}
+
+
+def test_the_pipeline_heeds_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"BOOTSTRAP": "k:9", "DATABASE": "shop", "SHARDS": "4", "ID_WINDOW": "77"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"STREAMYDB_{name}", value)
+    settings = parse(["--checkpoint", "/nowhere"]).settings
+    assert (settings.bootstrap, settings.database) == ("k:9", "shop")
+    assert (settings.shards, settings.id_window) == (4, 77)
+    assert parse(["--checkpoint", "/nowhere", "--shards", "2"]).settings.shards == 2
