@@ -153,6 +153,7 @@ def stack(
             compose.services = None  # `down` takes all of them away
             made = Stack(daemon, project, port, (secrets / "app-token").read_text())
             made.await_healthy("broker", "pipeline", "read-model", "facade")
+            wait_for(lambda: made.answers("PUT", "/v1/kv/first", 0), "a first verdict", 240)
             yield made
 
 
