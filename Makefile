@@ -66,7 +66,7 @@ test-docker: venv ## Build and start the images in a Docker daemon
 	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker
 
 .PHONY: test-browser
-test-browser: venv ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
+test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
 	$(PYTEST) -m browser
 
 .PHONY: soak

@@ -22,7 +22,7 @@ def broker(
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 9092,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", help="host:port under which clients reach it [default: here]."),
+        typer.Option("--advertise", help="host:port by which clients reach it, if it is another."),
     ] = None,
     properties: Annotated[
         Path | None,

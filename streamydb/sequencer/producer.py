@@ -189,16 +189,30 @@ class Producer:
             TransactionRefusedError: it is no valid transaction; there will be no call.
             AppendError: it cannot be sent; there will be no call.
         """
+        told = self._telling(on_delivery)
+        self._produce(self._encode(transaction), key, partition, told, headers)
+
+    def append_at_once(
+        self,
+        transaction: bytes | Mapping[str, Any],
+        on_delivery: OnDelivery,
+        *,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        """Append as `append_async`, if that takes no waiting; False: nothing was appended.
+
+        Raises:
+            TransactionRefusedError: it is no valid transaction; there will be no call.
+        """
         value = self._encode(transaction)
-
-        def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is not None:
-                on_delivery(None, self._explain(error))
-                return
-            stamp = message.timestamp()[1]
-            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
-
-        self._produce(value, key, partition, delivered, headers)
+        if self._stop.is_set():
+            return False
+        try:
+            told = self._telling(on_delivery)
+            self._client.produce(self._topic, value, on_delivery=told, **_beside(headers))
+        except (BufferError, KafkaException):
+            return False
+        return True
 
     def append_many(
         self, transactions: Iterable[bytes | Mapping[str, Any]], *, window: int = WINDOW
@@ -290,6 +304,18 @@ class Producer:
             raise TransactionRefusedError("invalid-transaction", msg)
         return value
 
+    def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
+        """What the client library calls when a record's fate is known."""
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                on_delivery(None, self._explain(error))
+                return
+            stamp = message.timestamp()[1]
+            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
+
+        return delivered
+
     def _produce(
         self,
         value: bytes,
@@ -303,8 +329,7 @@ class Producer:
             msg = f"{self._topic}: the producer is closed"
             raise AppendError(msg)
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if headers:
-            more["headers"] = dict(headers)
+        more |= _beside(headers)
         deadline = time.monotonic() + self._timeout_s
         fatal = 0
         while True:
@@ -362,6 +387,11 @@ class Producer:
         if "authorization failed" in text:
             return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
         return AppendError(text)
+
+
+def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
+    """Headers as an argument of the client; none are none."""
+    return {"headers": dict(headers)} if headers else {}
 
 
 def _to_json(transaction: Mapping[str, Any]) -> bytes:
