@@ -9,6 +9,9 @@ PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 SERVICE_WORKERS ?= 3
 
+# What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
+BASE_IMAGE ?= python:3.11-slim-bookworm
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -59,8 +62,8 @@ test-faults: venv jars ## Run the long tests: kill -9 of everything under load, 
 	$(PYTEST) -m "long and not docker"
 
 .PHONY: test-docker
-test-docker: venv ## Run the tests that need a Docker daemon
-	$(PYTEST) -m docker
+test-docker: venv ## Build and start the images in a Docker daemon
+	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker
 
 .PHONY: test-browser
 test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
@@ -79,6 +82,14 @@ lint: $(READY_DEV) ## Check style, types and sizes: ruff, mypy, tests/test_tidy.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) -q tests/test_tidy.py
+
+.PHONY: audit
+audit: $(READY_DEV) ## Look the pinned packages up in a database of known vulnerabilities (2: out of reach)
+	@$(BIN)/python tools/audit.py
+
+.PHONY: sbom
+sbom: $(READY) jars ## Write sbom.json: Python packages and jars, CycloneDX
+	@$(BIN)/python tools/sbom.py
 
 .PHONY: clean
 clean: ## Remove .venv and what tools leave behind; data and cached jars stay

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from streamydb.contact import ContactedConsumer, RefusedError, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,7 +80,7 @@ class TopicReader:
         self.topic = topic
         self.positions: dict[int, int] = {}
         self._bootstrap = connection["bootstrap.servers"]
-        self._consumer = Consumer({**_SETTINGS, **connection})
+        self._consumer = ContactedConsumer({**_SETTINGS, **connection})
 
     def __enter__(self) -> Self:
         """The reader itself."""
@@ -95,16 +97,24 @@ class TopicReader:
             ReadingError: the broker does not answer, or the topic does not exist.
         """
         try:
-            found = self._consumer.list_topics(self.topic, timeout=REQUEST_TIMEOUT_S)
+            contact = self._consumer.contact
+            found = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S, contact)
+        except RefusedError as error:
+            raise ReadingError(str(error)) from error
         except KafkaException as error:
             raise self._unreachable(error) from error
-        metadata = found.topics[self.topic]
-        if metadata.error is not None:
+        topic = found.topics[self.topic]
+        if topic.error is not None:
+            if topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise ReadingError(
+                    f"this user may not read {self.topic} at {self._bootstrap}: grant it the "
+                    "rights of its role (`streamydb acls`)"
+                )
             raise TopicMissingError(
                 f"topic {self.topic} does not exist at {self._bootstrap}; create the database "
                 "with `streamydb create`, or name another one with --database"
             )
-        return sorted(metadata.partitions)
+        return sorted(topic.partitions)
 
     def spans(self) -> dict[int, Span]:
         """First and end offset of every partition, asked of the broker now."""

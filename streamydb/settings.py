@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from streamydb.errors import ConfigurationError
 from streamydb.limits import (
     DIGEST_INTERVAL_DEFAULT,
     DIGEST_INTERVAL_MIN,
@@ -31,6 +32,7 @@ __all__ = [
     "PIPELINE_NAME_RULE",
     "STANDBY",
     "ClientConfig",
+    "SecretFileError",
     "Settings",
 ]
 
@@ -47,12 +49,17 @@ PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no
 
 STANDBY = "standby"
 """What a standby is called when nobody says otherwise."""
+_PEM = "-----BEGIN "
 
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+
+class SecretFileError(ConfigurationError, ValueError):
+    """A file that the settings name cannot be read, or does not hold what it should."""
 
 
 class ClientConfig(dict[str, str]):
@@ -151,6 +158,9 @@ class Settings(BaseSettings):
     )
     metrics_port: int | None = Field(
         default=None, ge=0, le=65535, description="Port of the Prometheus metrics; none by default."
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="The address that the metrics are served on."
     )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
@@ -259,7 +269,7 @@ class Settings(BaseSettings):
         """Return the connection settings for confluent-kafka, secrets read from their files.
 
         Raises:
-            ValueError: a file that the settings name cannot be read.
+            SecretFileError: a file that the settings name cannot be read.
         """
         config = ClientConfig({"bootstrap.servers": self.bootstrap_servers})
         if self.security_protocol != "PLAINTEXT":
@@ -281,7 +291,7 @@ class Settings(BaseSettings):
         Certificates are passed by content, so that executors need not have the files.
 
         Raises:
-            ValueError: a file that the settings name cannot be read.
+            SecretFileError: a file that the settings name cannot be read.
         """
         options = ClientConfig({"kafka.bootstrap.servers": self.bootstrap_servers})
         if self.security_protocol != "PLAINTEXT":
@@ -316,12 +326,12 @@ def _jaas_quoted(text: str) -> str:
 def _secret(path: Path | None) -> str:
     """Read a file that the settings name, without its last line break."""
     if path is None:
-        raise ValueError("a secret's file is missing in the settings")
+        raise SecretFileError("a secret's file is missing in the settings")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ValueError(
+        raise SecretFileError(
             f"{os.fspath(path)}, which the settings name, cannot be read: {reason}"
         ) from None
     return text.removesuffix("\n").removesuffix("\r")
@@ -329,5 +339,11 @@ def _secret(path: Path | None) -> str:
 
 def _put_file(config: ClientConfig, option: str, path: Path | None) -> None:
     """Set an option to a file's content, if the settings name the file."""
-    if path is not None:
-        config[option] = _secret(path)
+    if path is None:
+        return
+    config[option] = _secret(path)
+    if not option.endswith("password") and _PEM not in config[option]:
+        raise SecretFileError(
+            f"{os.fspath(path)}, which the settings name, is no PEM file: it has no line that "
+            f"begins with {_PEM!r}"
+        )

@@ -98,7 +98,7 @@ class Database:
         """Start the broker, create the topics, start the pipeline."""
         self.broker.start()
         create(
-            {"bootstrap.servers": self.broker.bootstrap}, self.name,
+            self.settings.client_config(), self.name,
             partitions=self.partitions, shards=self.shards,
         )
         self.start_pipeline()
@@ -214,7 +214,7 @@ class Database:
         self, values: Iterable[bytes | Mapping[str, Any] | None], partition: int | None = None
     ) -> int:
         """Append records as they are, valid or not; how many."""
-        config = {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": "true"}
+        config = {**self.settings.client_config(), "enable.idempotence": "true"}
         producer = Producer({**config, "linger.ms": "2"})
         topic, count = TopicNames(self.name).transactions, 0
         for value in values:
@@ -235,7 +235,7 @@ class Database:
         """
         report = check(
             Options(
-                connection={"bootstrap.servers": self.broker.bootstrap}, database=self.name,
+                connection=self.settings.client_config(), database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,7 +88,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """Read back what `server_properties` or Kafka's `meta.properties` hold."""
     lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
     pairs = (line.split("=", 1) for line in lines)
-    return {name.strip(): value.strip().replace("\\\\", "\\") for name, value in pairs}
+    return {name.strip(): _unescape(value.strip()) for name, value in pairs}
 
 
 def jvm_options(heap_mb: int, logging: Path) -> list[str]:
@@ -125,5 +126,9 @@ def log4j_configuration(log_file: Path) -> str:
 """
 
 
+def _unescape(value: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), value)
+
+
 def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\")
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

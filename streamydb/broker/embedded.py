@@ -51,6 +51,7 @@ class EmbeddedBroker:
         heap_mb: the JVM's largest heap.
         jars: the class path; the cached jars of `ivy.xml` (fetched when need be) if None.
         start_timeout_s: how long `start` waits for the broker to answer.
+        client: how a client connects to it, beside the address, when `properties` demand more.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class EmbeddedBroker:
         heap_mb: int = config.HEAP_MB_DEFAULT,
         jars: Sequence[Path] | None = None,
         start_timeout_s: float = 120.0,
+        client: Mapping[str, str] | None = None,
     ) -> None:
         self.home = Path(home)
         self.properties = dict(properties or {})
@@ -71,6 +73,7 @@ class EmbeddedBroker:
         self._heap_mb = heap_mb
         self._jars = list(jars) if jars is not None else None
         self._start_timeout_s = start_timeout_s
+        self._client = dict(client or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._created = 0.0
 
@@ -83,6 +86,11 @@ class EmbeddedBroker:
     def bootstrap(self) -> str:
         """The address for clients, "127.0.0.1:<port>"."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Connection settings of a client of this broker, for confluent-kafka."""
+        return {"bootstrap.servers": self.bootstrap, **self._client}
 
     @property
     def log_file(self) -> Path:
@@ -203,7 +211,10 @@ class EmbeddedBroker:
         text = config.server_properties(
             self._folder / "data", self._port, free_port(besides=self._port), self.properties
         )
-        (self._folder / "server.properties").write_text(text, encoding="utf-8")
+        properties = self._folder / "server.properties"
+        properties.touch()
+        properties.chmod(0o600)  # what the caller adds may hold passwords
+        properties.write_text(text, encoding="utf-8")
         logging = config.log4j_configuration(self.log_file)
         (self._folder / "log4j2.xml").write_text(logging, encoding="utf-8")
 
@@ -248,7 +259,7 @@ class EmbeddedBroker:
         while time.monotonic() < deadline:
             if not self.alive:
                 raise BrokerError(self._failure("ended while starting"))
-            if accepts(self._port) and answers(self.bootstrap, timeout_s=2.0):
+            if accepts(self._port) and answers(self.client, timeout_s=2.0):
                 return
             time.sleep(_POLL_S)
         raise BrokerError(self._failure(f"did not answer within {self._start_timeout_s:.0f} s"))
@@ -277,9 +288,15 @@ class EmbeddedBroker:
         )
 
 
-def answers(bootstrap: str, *, timeout_s: float = 5.0) -> bool:
-    """Tell whether a broker at `bootstrap` answers a metadata request within `timeout_s` s."""
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+def answers(bootstrap: str | Mapping[str, str], *, timeout_s: float = 5.0) -> bool:
+    """Tell whether a broker answers a metadata request within `timeout_s` s.
+
+    Args:
+        bootstrap: its address, or the connection settings of a client.
+        timeout_s: how long to wait.
+    """
+    given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+    client = AdminClient({**given, "log_level": 0})
     try:
         return len(client.list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:

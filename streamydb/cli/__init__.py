@@ -8,6 +8,8 @@ from collections.abc import Callable
 import typer
 
 from streamydb.cli.about import limits, version
+from streamydb.cli.acls import acls
+from streamydb.cli.broker import broker
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
@@ -33,8 +35,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, handover, sequencer, serve, read_model, txn, procedures,
-    watch, doctor, check, snapshot, limits, version,
+    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
+    procedures, watch, doctor, check, snapshot, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

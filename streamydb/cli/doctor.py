@@ -16,6 +16,7 @@ from streamydb.cli.target import Target, find_target
 PYTHON_MIN = (3, 11)
 SKEW_MS_MAX = 2_000
 STALE_S_MAX = 60.0
+_BROKER_S = 5.0
 _PACKAGES = ("pyspark", "pandas", "pyarrow", "numpy", "numba", "protobuf", "grpcio", "lmdb")
 
 
@@ -104,10 +105,19 @@ def _jars(target: Target) -> Finding:
 
 
 def _broker(target: Target) -> Finding:
-    from streamydb.broker import answers
+    from confluent_kafka import KafkaException
 
-    if answers(target.bootstrap):
+    from streamydb.contact import RefusedError, metadata
+    from streamydb.topics.admin import connect
+
+    admin = connect(target.connection)
+    try:
+        metadata(admin, None, _BROKER_S, admin.contact)
         return Finding("broker", "ok", f"answers at {target.bootstrap}")
+    except RefusedError as error:
+        return Finding("broker", "fail", str(error), "see docs/security.md")
+    except KafkaException:
+        pass
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     return Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
 

@@ -81,6 +81,7 @@ def show(overview: Overview) -> None:
 
 def _broker(target: Target) -> tuple[str, int | None]:
     """Whether the broker answers, and how many records the log has."""
+    from streamydb.contact import RefusedError
     from streamydb.reading import ReadingError, TopicMissingError, TopicReader
     from streamydb.topics import TopicNames
 
@@ -89,7 +90,9 @@ def _broker(target: Target) -> tuple[str, int | None]:
             return "answers", sum(span.high for span in reader.spans().values())
     except TopicMissingError:
         return "answers; it has no such database (`streamydb create`)", None
-    except ReadingError:
+    except ReadingError as error:
+        if isinstance(error.__cause__, RefusedError):
+            return str(error), None
         return "does not answer; start it (`streamydb up`) or name it with --bootstrap", None
 
 

@@ -33,6 +33,7 @@ from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.place import PipelineStatus
 
@@ -61,6 +62,7 @@ def create_app(
     settings: FacadeSettings | None = None,
     tokens: Tokens | None = None,
     pipeline: Callable[[], PipelineStatus] | None = None,
+    traces: OpenTelemetry | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application.
 
@@ -71,6 +73,7 @@ def create_app(
         settings: its limits; by default from the environment.
         tokens: who may do what; by default those that the settings name.
         pipeline: what the pipeline says of itself, for the console; None: not to be seen here.
+        traces: where spans go; by default where the settings say, which is nowhere.
 
     Raises:
         ConfigurationError: the tokens cannot be read.
@@ -79,7 +82,9 @@ def create_app(
 
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens
-    services = make_services(model, log, changes, settings, tokens)
+    if traces is None and settings.traces == "otlp":
+        traces = exporting()
+    services = make_services(model, log, changes, settings, tokens, traces or OFF)
     console = Console(services, pipeline)
     guarded = Router(
         "/", route_handlers=[*_GUARDED, *console.guarded], guards=[_authenticate(services)]
@@ -95,7 +100,9 @@ def create_app(
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    return Gate(console.observing(inner), settings, services.metrics, services.writer.in_flight)
+    observed = console.observing(inner)
+    app = observed if traces is None else traced(observed, traces)
+    return Gate(app, settings, services.metrics, services.writer.in_flight)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

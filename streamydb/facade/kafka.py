@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -65,6 +66,14 @@ class KafkaLog:
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
 
+    def check(self) -> None:
+        """Try whether Kafka answers and has the database; waits for it.
+
+        Raises:
+            LogUnavailableError: as `start`, and without a server around it.
+        """
+        self._starts()
+
     async def stop(self) -> None:
         """Wait until what was appended is in the log, and end."""
         for part in (self._tail, self._producer):
@@ -74,7 +83,12 @@ class KafkaLog:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
 
-    async def append(self, txn_id: str, payload: bytes) -> Position:  # noqa: ARG002 - the port
+    async def append(
+        self,
+        txn_id: str,  # noqa: ARG002 - the port
+        payload: bytes,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Position:
         """Append a transaction; see `TransactionLog`.
 
         An error before the record is handed to the client library means that it was not appended;
@@ -89,9 +103,11 @@ class KafkaLog:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
-        if not self._producer.append_at_once(payload, delivered):
+        more: dict[str, Any] = {"headers": headers} if headers else {}
+        if not self._producer.append_at_once(payload, delivered, **more):
+            send = functools.partial(self._producer.append_async, **more)
             try:
-                await run_in(self._executor, self._producer.append_async, payload, delivered)
+                await run_in(self._executor, send, payload, delivered)
             except AppendError as error:
                 raise LogUnavailableError(str(error)) from error
         return await future
@@ -117,6 +133,10 @@ class KafkaLog:
     def fault(self) -> str | None:
         """Return what is wrong with the connection."""
         return "not started" if self._tail is None else self._tail.fault
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return how many results were seen; see `TransactionLog`."""
+        return self._index.counts
 
     def _starts(self) -> dict[int, int]:
         """Where to begin to follow the results."""

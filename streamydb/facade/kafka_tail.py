@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from streamydb.contact import ContactedConsumer, RefusedError, metadata
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.sequencer.clients import consumer_config
 from streamydb.settings import Settings
@@ -30,9 +31,9 @@ _T = TypeVar("_T")
 
 def connect(settings: Settings, on_error: Callable[[KafkaError], None] | None = None) -> Any:
     """Return a consumer that belongs to no group and logs nothing."""
-    config = consumer_config(settings)
-    config["error_cb"] = on_error or (lambda _: None)
-    return Consumer(config)
+    consumer = ContactedConsumer(consumer_config(settings))
+    consumer.contact.also = on_error
+    return consumer
 
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
@@ -42,7 +43,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
         LogUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
-        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        found = metadata(consumer, topic, REQUEST_S, consumer.contact).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
         return {
@@ -51,8 +52,11 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
             )
             for number in sorted(found.partitions)
         }
+    except RefusedError as error:
+        raise LogUnavailableError(str(error)) from error
     except KafkaException as error:
-        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+        said = consumer.contact.last or error.args[0].str()
+        raise LogUnavailableError(f"{topic}: {said}") from error
 
 
 def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:

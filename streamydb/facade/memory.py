@@ -180,6 +180,7 @@ class MemoryLog:
         self.looks = self.searches = 0
         self.running = False
         self.records: list[bytes] = []
+        self.headers: list[dict[str, bytes]] = []
         self.results: list[Result] = []
         self.index = ResultIndex(1 << 24)
 
@@ -191,10 +192,16 @@ class MemoryLog:
         """End."""
         self.running = False
 
-    async def append(self, txn_id: str, payload: bytes) -> Position:  # noqa: ARG002 - the port
+    async def append(
+        self,
+        txn_id: str,  # noqa: ARG002 - the port
+        payload: bytes,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Position:
         """Append a record and, unless that is stopped, execute it."""
         await self._pass()
         self.records.append(payload)
+        self.headers.append(dict(headers or {}))
         position = Position(0, len(self.records) - 1)
         self._database.run()
         if self.unknowing:
@@ -224,6 +231,10 @@ class MemoryLog:
         self.looks += 1
         await self._pass()
         return {0: len(self.records)}
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return how many results were seen."""
+        return self.index.counts
 
     def fault(self) -> str | None:
         """Return what is wrong."""

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
-from streamydb.errors import StreamyError
+from streamydb.errors import ABORTED_CODES, REJECTED_CODES, StreamyError
 
 __all__ = ["METRICS_MEDIA_TYPE", "Metrics"]
 
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
 _BUCKETS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
+
+
+_NONE_YET: Final = {
+    ("committed", ""): 0,
+    **{("aborted", code): 0 for code in ABORTED_CODES},
+    **{("rejected", code): 0 for code in REJECTED_CODES},
+}
+"""What may come. Prometheus sees an increase only of what was there before, if only as zero."""
+
+
+class _Results:
+    """Results by status and code, counted elsewhere."""
+
+    def __init__(self, text: str, value: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Show what `value` returns."""
+        self._text = text
+        self._value = value
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the counters, as the registry asks."""
+        family = CounterMetricFamily(
+            "streamydb_facade_results", self._text, labels=("status", "code")
+        )
+        for (status, code), count in sorted({**_NONE_YET, **self._value()}.items()):
+            family.add_metric((status, code), count)
+        yield family
 
 
 class Metrics:
@@ -64,6 +91,10 @@ class Metrics:
                 return math.nan
 
         gauge.set_function(ask)
+
+    def counts(self, text: str, value: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Show how many results of each status and code there were, asked for when needed."""
+        self.registry.register(_Results(text, value))
 
     def render(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

@@ -156,8 +156,12 @@ class TransactionLog(Protocol):
     async def stop(self) -> None:
         """End; those who wait are cancelled."""
 
-    async def append(self, txn_id: str, payload: bytes) -> Position:
+    async def append(
+        self, txn_id: str, payload: bytes, headers: Mapping[str, bytes] | None = None
+    ) -> Position:
         """Append a transaction and return where it durably is.
+
+        `headers` go into the record beside its value; they mean nothing to the database.
 
         Raises:
             LogUnavailableError: it was not appended.
@@ -182,6 +186,9 @@ class TransactionLog(Protocol):
 
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return how many results were seen, anybody's, by status and reason code ("": none)."""
 
 
 class ChangeEvent(NamedTuple):

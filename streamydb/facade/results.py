@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED
@@ -34,6 +34,10 @@ class ResultIndex:
 
     An id's result is the first that was seen, unless that was a refusal to use the id again: the
     verdict of an id is that of the transaction which was executed under it.
+
+    Attributes:
+        held: bytes of the results that are kept.
+        counts: how many results were seen, by status and reason code.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -43,12 +47,14 @@ class ResultIndex:
         self._by_id: dict[str, Position] = {}
         self._waiting: dict[Position, set[asyncio.Future[Result]]] = {}
         self.held = 0
+        self.counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, result: Result, value: bytes) -> None:
         """Take in a result and the record it is in; a repetition changes nothing."""
         position = position_of(result)
         if position in self._kept:
             return
+        self.counts[result.status, result.code or ""] += 1
         self._kept[position] = _Kept(result.id, value)
         self.held += len(value) + _OVERHEAD_BYTES
         if result.id is not None and self._names(result):

@@ -16,6 +16,7 @@ from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
 from streamydb.facade.querying import Queries
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.tracing import OFF, Traces
 from streamydb.facade.writes import Writer
 
 __all__ = [
@@ -55,6 +56,7 @@ def make_services(
     changes: ChangeSource,
     settings: FacadeSettings,
     tokens: Tokens,
+    traces: Traces = OFF,
 ) -> Services:
     """Put the parts of a facade together."""
     metrics = Metrics()
@@ -69,7 +71,7 @@ def make_services(
         bodies=Budget(settings.bodies_bytes_max),
         reader=reader,
         queries=Queries(model, reader, settings),
-        writer=Writer(model, log, settings, metrics),
+        writer=Writer(model, log, settings, metrics, traces),
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
     )
@@ -110,4 +112,6 @@ def _show(services: Services) -> None:
     show("streams", "Event streams", lambda: services.streams.total)
     show("body_bytes", "Bytes of bodies held", lambda: services.bodies.held)
     show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)
+    services.metrics.counts("Results of the database that were seen", services.log.counts)
+    show("log_faulty", "1 if Kafka does not answer", lambda: float(bool(services.log.fault())))
     show("read_model_seq", "Last seq that reads see", lambda: services.model.latest().seq)

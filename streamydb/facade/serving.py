@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import resource
+import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
@@ -125,6 +127,9 @@ def serve(
         ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline)
+    with suppress(ValueError):  # not the main thread: then no signal comes here
+        # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
+        signal.signal(signal.SIGTERM, lambda *_: None)
     _take_file_handles(settings.connections_max + _OTHER_FILES)
     with listen(settings) as listener:
         server.run(sockets=[listener])
@@ -140,6 +145,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
 
     Raises:
         ConfigurationError: see `serve`.
+        LogUnavailableError: Kafka does not answer or refuses us, or has no such database.
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
@@ -147,6 +153,8 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
 
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    checked(facade)
+    log.check()
     serve(facade, model, log, changes, pipeline)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -35,6 +35,10 @@ class FacadeSettings(BaseSettings):
     tls_key_file: Path | None = Field(default=None, description="PEM: its private key.")
     allowed_hosts: tuple[str, ...] | None = Field(
         default=None, description="Host names to answer for; default: any."
+    )
+
+    traces: Literal["off", "otlp"] = Field(
+        default="off", description="Traces; otlp: to OTEL_EXPORTER_OTLP_ENDPOINT."
     )
 
     connections_max: int = Field(default=4_000, ge=1, description="Connections at once.")

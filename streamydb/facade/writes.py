@@ -28,6 +28,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.tracing import OFF, Traces
 from streamydb.records import Result, encode_result
 from streamydb.records.result import NULL
 
@@ -88,9 +89,15 @@ class Writer:
     """Appends transactions and waits for their verdicts."""
 
     def __init__(
-        self, model: ReadModel, log: TransactionLog, settings: FacadeSettings, metrics: Metrics
+        self,
+        model: ReadModel,
+        log: TransactionLog,
+        settings: FacadeSettings,
+        metrics: Metrics,
+        traces: Traces = OFF,
     ) -> None:
         """Write to `log`."""
+        self._traces = traces
         self._model = model
         self._log = log
         self._settings = settings
@@ -108,8 +115,9 @@ class Writer:
             ProblemError: log-unavailable (nothing was appended), verdict-unknown.
         """
         try:
-            async with asyncio.timeout(self._settings.append_timeout_s):
-                position = await self._log.append(txn_id, payload)
+            with self._traces.span("append"):
+                async with asyncio.timeout(self._settings.append_timeout_s):
+                    position = await self._log.append(txn_id, payload, self._traces.headers())
         except LogUnavailableError:
             raise ProblemError(
                 "log-unavailable",
@@ -131,9 +139,11 @@ class Writer:
         if preference.respond_async or pending.position is None:
             self._metrics.verdict("pending")
             return None
+        wait_s = min(preference.wait_s, self._settings.verdict_timeout_s)
         try:
-            async with asyncio.timeout(min(preference.wait_s, self._settings.verdict_timeout_s)):
-                result = await self._log.result(pending.txn_id, pending.position)
+            with self._traces.span("wait for verdict"):
+                async with asyncio.timeout(wait_s):
+                    result = await self._log.result(pending.txn_id, pending.position)
         except TimeoutError:
             self._metrics.verdict("unknown")
             if math.isfinite(preference.wait_s):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.limits import ID_WINDOW_DEFAULT, PLAN_RECORDS_MAX
+from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.main import default_local, run
 from streamydb.settings import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY, Settings
@@ -30,15 +30,13 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    optional = {
+    named = {
+        "database": given.database, "bootstrap": given.bootstrap, "shards": given.shards,
+        "grouping": given.grouping, "id_window": given.id_window,
         "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
         "digest_interval": given.digest_interval,
-    }
-    settings = Settings(
-        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
-        grouping=given.grouping, id_window=given.id_window,
-        **{name: value for name, value in optional.items() if value is not None},
-    )
+    }  # what no argument says, the environment does
+    settings = Settings(**{name: value for name, value in named.items() if value is not None})
     name = given.name if given.name is not None else STANDBY if given.standby else ""
     if name and not PIPELINE_NAME.fullmatch(name):
         raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
@@ -58,17 +56,17 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
         "streamydb-pipeline", description="Execute the transactions of a database, in order."
     )
     add = parser.add_argument
-    add("--database", default="bank", help="name of the database")
+    add("--database", help="name of the database")
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
     add("--checkpoint", type=Path, required=True, help="folder of the state")
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
-    add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
-    add("--grouping", choices=("planner", "single"), default="planner")
+    add("--shards", type=int, help="slices of the keys, fixed for good")
+    add("--grouping", choices=("planner", "single"))
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
     add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")
-    add("--id-window", type=int, default=ID_WINDOW_DEFAULT, help="seqs an id is remembered for")
+    add("--id-window", type=int, help="seqs an id is remembered for")
     add("--max-offsets", type=int, help="most transactions read per micro-batch")
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")

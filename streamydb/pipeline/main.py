@@ -21,6 +21,7 @@ from streamydb.pipeline.config import PipelineConfig, recorded_config
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.warmup import warm_up
@@ -96,7 +97,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     spark = session(f"streamydb {settings.database}", config.master, dict(config.spark_conf))
     metrics = Metrics()
     if settings.metrics_port is not None:
-        start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
+        start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     changes_partitions = topics[names.changes].partitions
     writer = build_query(spark, config, database, changes_partitions)
     coordinator = _coordinator(config, database, status, metrics)
@@ -109,7 +110,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
         raise ConfigurationError(explain([what])) from error
     coordinator.start(lambda: bool(query.isActive))
     status.update(state="running")
-    with MarkerLoop(settings):
+    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop):
         code = _wait(query, status, stop, coordinator)
     coordinator.stop()
     spark.stop()

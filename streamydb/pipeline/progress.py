@@ -69,6 +69,12 @@ class Metrics:
         self.seq = Gauge("streamydb_seq", "Last released seq", registry=self.registry)
         self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
         self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
+        self.read = Gauge("streamydb_read_records", "Log records read", registry=self.registry)
+        self.last_batch = Gauge(
+            "streamydb_last_batch_timestamp_seconds",
+            "When the last micro-batch ended, seconds since 1970",
+            registry=self.registry,
+        )
         self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
         self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
         self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
@@ -118,6 +124,7 @@ class ProgressListener(StreamingQueryListener):
         seen = progress.get("observedMetrics", {}).get("progress", {})
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]
+        read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
         lag = _lag(progress["sources"][0])
         status = self._status.status
         self._status.update(
@@ -136,6 +143,8 @@ class ProgressListener(StreamingQueryListener):
         self._metrics.seq.set(status.seq or 0)
         self._metrics.resolved.set(status.resolved or 0)
         self._metrics.lag.set(lag)
+        self._metrics.read.set(read)
+        self._metrics.last_batch.set_to_current_time()
         self._metrics.input.inc(rows)
         self._metrics.batch.observe(batch_ms / 1000)
         log.info(

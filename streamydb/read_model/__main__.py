@@ -13,6 +13,7 @@ from streamydb.errors import StreamyError
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.loading import load
+from streamydb.read_model.metrics import serve_metrics
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings
 
@@ -24,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         "streamydb-read-model", description="Keep a read model of a database up to date."
     )
     add = parser.add_argument
-    add("--database", default="bank", help="name of the database")
+    add("--database", help="name of the database")
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
     add("--folder", type=Path, required=True, help="the read model's folder, on a local disk")
     add("--copy-from", type=Path, help="if --folder does not exist: begin with a copy of this one")
@@ -51,7 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        settings = Settings(database=given.database, bootstrap=given.bootstrap)
+        named = {"database": given.database, "bootstrap": given.bootstrap}
+        settings = Settings(**{name: text for name, text in named.items() if text is not None})
         if given.from_snapshot is not None and not given.folder.exists():
             load(given.from_snapshot, given.folder, settings.database)
         elif given.copy_from is not None and not given.folder.exists():
@@ -61,7 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
             follower = Follower(
                 model, settings, retention_s=given.retention_s, retention_seqs=given.retention_seqs
             )
-            follower.run(stop)
+            end_metrics = serve_metrics(model, settings)
+            try:
+                follower.run(stop)
+            finally:
+                end_metrics()
     except (StreamyError, ValueError) as error:
         sys.stderr.write(f"streamydb read model: {error}\n")
         return 2

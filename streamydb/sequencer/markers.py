@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from streamydb.contact import Contact, metadata
 from streamydb.errors import StreamyError
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.clients import (
@@ -165,7 +166,9 @@ class _Session:
         self._interval_ms = settings.marker_interval_ms
         self._config = settings.client_config()
         timeout_ms = round(_REQUEST_S * 1000)
-        self._producer = Producer(producer_config(settings, timeout_ms, linger_ms=0))
+        self._contact = Contact(self._config)
+        told = {"error_cb": self._contact}
+        self._producer = Producer(producer_config(settings, timeout_ms, linger_ms=0) | told)
         self._consumer = Consumer(consumer_config(settings, eof=True))
         self._next: dict[int, int] = {}
         self._refreshed_at = 0.0
@@ -196,7 +199,8 @@ class _Session:
         now = time.monotonic()
         if self._refreshed_at and now - self._refreshed_at < REFRESH_S:
             return
-        topic = self._producer.list_topics(self._topic, timeout=_REQUEST_S).topics[self._topic]
+        found = metadata(self._producer, self._topic, _REQUEST_S, self._contact)
+        topic = found.topics[self._topic]
         if topic.error is not None:
             raise KafkaException(topic.error)
         count, known = len(topic.partitions), self._loop.partitions if self._refreshed_at else 0

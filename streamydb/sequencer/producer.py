@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from streamydb.contact import Contact
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
@@ -104,6 +105,8 @@ class Producer:
         self._timeout_s = timeout_s
         self._validate = validate
         self._config = producer_config(settings, round(timeout_s * 1000), linger_ms)
+        self._contact = Contact(self._config)
+        self._config["error_cb"] = self._contact
         self._client = confluent_kafka.Producer(self._config)
         self._replacing = threading.Lock()
         self._stop = threading.Event()
@@ -136,7 +139,8 @@ class Producer:
         try:
             return future.result(waited)
         except FutureTimeoutError:
-            msg = f"{self._topic}: no answer within {waited:g} s; append the same bytes again"
+            why = f" ({self._contact.refusal})" if self._contact.refusal else ""
+            msg = f"{self._topic}: no answer within {waited:g} s{why}; append the same bytes again"
             raise AppendUnknownError(msg) from None
 
     def submit(
@@ -177,6 +181,7 @@ class Producer:
         *,
         partition: int | None = None,
         key: bytes | str | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Append a transaction and be called back, in another thread, when its fate is known.
 
@@ -184,10 +189,15 @@ class Producer:
             TransactionRefusedError: it is no valid transaction; there will be no call.
             AppendError: it cannot be sent; there will be no call.
         """
-        self._produce(self._encode(transaction), key, partition, self._telling(on_delivery))
+        told = self._telling(on_delivery)
+        self._produce(self._encode(transaction), key, partition, told, headers)
 
     def append_at_once(
-        self, transaction: bytes | Mapping[str, Any], on_delivery: OnDelivery
+        self,
+        transaction: bytes | Mapping[str, Any],
+        on_delivery: OnDelivery,
+        *,
+        headers: Mapping[str, bytes] | None = None,
     ) -> bool:
         """Append as `append_async`, if that takes no waiting; False: nothing was appended.
 
@@ -198,7 +208,8 @@ class Producer:
         if self._stop.is_set():
             return False
         try:
-            self._client.produce(self._topic, value, on_delivery=self._telling(on_delivery))
+            told = self._telling(on_delivery)
+            self._client.produce(self._topic, value, on_delivery=told, **_beside(headers))
         except (BufferError, KafkaException):
             return False
         return True
@@ -311,12 +322,14 @@ class Producer:
         key: bytes | str | None,
         partition: int | None,
         delivered: Callable[[KafkaError | None, Any], None],
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Put a record into the local queue, waiting while it is full."""
         if self._stop.is_set():
             msg = f"{self._topic}: the producer is closed"
             raise AppendError(msg)
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        more |= _beside(headers)
         deadline = time.monotonic() + self._timeout_s
         fatal = 0
         while True:
@@ -347,7 +360,10 @@ class Producer:
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed."""
         while not self._stop.is_set():
-            self._client.poll(_POLL_S)
+            try:
+                self._client.poll(_POLL_S)
+            except KafkaException as error:  # a fatal one: the next append meets it, too
+                self._contact(error.args[0])
 
     def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
         """Turn Kafka's error into one that says what to do."""
@@ -359,6 +375,8 @@ class Producer:
             PURGE_INFLIGHT,
             KafkaError.REQUEST_TIMED_OUT,
         ):
+            if self._contact.refusal is not None:
+                text = self._contact.refusal
             msg = f"{text}; it may be in the log or not: append the same bytes again"
             return AppendUnknownError(msg)
         if code == UNKNOWN_PARTITION:
@@ -366,7 +384,14 @@ class Producer:
         if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
             database = self._topic.removesuffix(".transactions")
             return AppendError(f"{text}; run `streamydb create --database {database}`")
+        if "authorization failed" in text:
+            return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
         return AppendError(text)
+
+
+def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
+    """Headers as an argument of the client; none are none."""
+    return {"headers": dict(headers)} if headers else {}
 
 
 def _to_json(transaction: Mapping[str, Any]) -> bytes:

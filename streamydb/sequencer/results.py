@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from streamydb.contact import ContactedConsumer, RefusedError, metadata
 from streamydb.errors import StreamyError
 from streamydb.sequencer.clients import PARTITION_EOF, consumer_config
 from streamydb.settings import Settings
@@ -78,7 +79,7 @@ class ResultReader:
         self._wanted_positions: dict[_Position, list[Future[Result]]] = {}
         self.error: str | None = None
         self.duplicates = 0
-        self._consumer = Consumer(consumer_config(settings))
+        self._consumer = ContactedConsumer(consumer_config(settings))
         self._assign_ends()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-results", daemon=True)
@@ -160,7 +161,9 @@ class ResultReader:
     def _assign_ends(self) -> None:
         """Be assigned all partitions, each from its present end on."""
         try:
-            topic = self._consumer.list_topics(self._topic, timeout=_TIMEOUT_S).topics[self._topic]
+            consumer = self._consumer
+            found = metadata(consumer, self._topic, _TIMEOUT_S, consumer.contact)
+            topic = found.topics[self._topic]
             if topic.error is not None:
                 raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does
             places = []
@@ -168,6 +171,9 @@ class ResultReader:
                 place = TopicPartition(self._topic, number)
                 places.append(TopicPartition(self._topic, number, self._end(place)))
             self._consumer.assign(places)
+        except RefusedError:
+            self._consumer.close()
+            raise
         except KafkaException as error:
             self._consumer.close()
             msg = (

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
 
+from streamydb.contact import ContactedAdmin, metadata
 from streamydb.errors import ConfigurationError
 
 __all__ = [
@@ -80,7 +80,7 @@ class TopicDescription:
 
 
 def describe_topics(
-    admin: AdminClient, names: Iterable[str], *, offsets: bool = False
+    admin: ContactedAdmin, names: Iterable[str], *, offsets: bool = False
 ) -> dict[str, TopicDescription]:
     """Describe those of the topics that exist."""
     topics = cluster(admin).topics
@@ -104,7 +104,7 @@ def describe_topics(
 
 
 def _offsets(
-    admin: AdminClient, name: str, parts: Iterable[int], spec: OffsetSpec
+    admin: ContactedAdmin, name: str, parts: Iterable[int], spec: OffsetSpec
 ) -> tuple[int, ...]:
     """Return an offset of every partition."""
     listed = list_offsets(admin, name, parts, spec)
@@ -112,7 +112,7 @@ def _offsets(
 
 
 def list_offsets(
-    admin: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec
+    admin: ContactedAdmin, topic: str, partitions: Iterable[int], spec: OffsetSpec
 ) -> dict[int, Any]:
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
@@ -137,19 +137,24 @@ def is_told(offset: int) -> bool:
     return offset != OFFSET_INVALID
 
 
-def connect(client_config: Mapping[str, str]) -> AdminClient:
+def connect(client_config: Mapping[str, str]) -> ContactedAdmin:
     """Connect for administration; the client's own log lines are left out."""
-    quiet: dict[str, str | int | float | bool] = {"log_level": 0, "socket.timeout.ms": 10_000}
-    return AdminClient({**client_config, **quiet})
+    return ContactedAdmin({**client_config, "log_level": 0, "socket.timeout.ms": 10_000})
 
 
-def cluster(admin: AdminClient) -> Any:
-    """Return the cluster's metadata."""
+def cluster(admin: ContactedAdmin) -> Any:
+    """Return the cluster's metadata: the topics that this user may see.
+
+    Raises:
+        RefusedError: a password or a certificate is wrong.
+        TopicsError: Kafka does not answer.
+    """
     try:
-        return admin.list_topics(timeout=TIMEOUT_S)
+        return metadata(admin, None, TIMEOUT_S, admin.contact)
     except KafkaException as error:
+        said = admin.contact.last or error.args[0].str()
         msg = (
-            f"Kafka does not answer ({error.args[0].str()}): start it with `streamydb up`, or "
+            f"Kafka does not answer ({said}): start it with `streamydb up`, or "
             "name its address with STREAMYDB_BOOTSTRAP"
         )
         raise TopicsError(msg) from error

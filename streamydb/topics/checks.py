@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ResourceType,
 )
 
+from streamydb.contact import ContactedAdmin
 from streamydb.limits import PARTITIONS_MAX
 from streamydb.topics.admin import (
     TopicDescription,
@@ -187,7 +187,7 @@ def _check_partitions(
     )
 
 
-def _check_brokers(admin: AdminClient) -> Iterator[Problem]:
+def _check_brokers(admin: ContactedAdmin) -> Iterator[Problem]:
     """Check what the brokers do with a topic that does not exist."""
     for number in sorted(cluster(admin).brokers):
         try:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
+from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
 
+from streamydb.contact import ContactedAdmin
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 from streamydb.topics.admin import (
     LATEST,
@@ -254,7 +255,7 @@ def _differences(plan: _Plan, topic: TopicDescription) -> Iterator[str]:
             yield f"{name}: {topic.settings.get(name)}, asked for {value}"
 
 
-def _create_missing(admin: AdminClient, missing: list[_Plan]) -> None:
+def _create_missing(admin: ContactedAdmin, missing: list[_Plan]) -> None:
     """Create topics; one that somebody else creates at the same time is compared afterwards."""
     if not missing:
         return
@@ -274,7 +275,7 @@ def _create_missing(admin: AdminClient, missing: list[_Plan]) -> None:
     )
 
 
-def _await_metadata(admin: AdminClient, plans: list[_Plan]) -> None:
+def _await_metadata(admin: ContactedAdmin, plans: list[_Plan]) -> None:
     """Wait until every partition of every topic has a leader that answers.
 
     A broker that was just made a leader refuses requests for a moment (NOT_LEADER_FOR_PARTITION).
@@ -293,7 +294,7 @@ def _await_metadata(admin: AdminClient, plans: list[_Plan]) -> None:
     wait_until(ready, "the topics' partitions to have leaders")
 
 
-def _leads(admin: AdminClient, name: str, topic: TopicMetadata) -> bool:
+def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
     """Whether the leaders of a topic's partitions answer a request."""
     try:
         list_offsets(admin, name, topic.partitions, LATEST)

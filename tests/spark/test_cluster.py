@@ -12,9 +12,11 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 import pyspark
 import pytest
 
@@ -79,21 +81,31 @@ def runs_stops_and_resumes(database: Database) -> None:
         assert db.assert_serial().transactions > 250
 
 
+class Cluster(NamedTuple):
+    """A standalone cluster: its master's URL and its workers' processes."""
+
+    url: str
+    workers: list[subprocess.Popen[bytes]]
+
+
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[str]:
-    """A master and a worker in processes of their own; yields the master's URL."""
+def standalone_cluster(folder: Path, workers: int = 1, cores: int = 2) -> Iterator[Cluster]:
+    """A master and workers in processes of their own."""
     master = free_port()
     port = free_port(besides=master)
     url = f"spark://127.0.0.1:{master}"
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     at = ["--host", "127.0.0.1"]
+    worker = [
+        "org.apache.spark.deploy.worker.Worker", *at, "--webui-port", "0", "--cores", str(cores),
+        "--memory", "2g", "--work-dir", str(folder / "work"), url,
+    ]  # fmt: skip
     commands = [
         ["org.apache.spark.deploy.master.Master", *at, "--port", str(master),
          "--webui-port", str(port)],
-        ["org.apache.spark.deploy.worker.Worker", *at, "--webui-port", "0", "--cores", "2",
-         "--memory", "2g", "--work-dir", str(folder / "work"), url],
+        *[worker] * workers,
     ]  # fmt: skip
-    processes = []
+    processes: list[subprocess.Popen[bytes]] = []
     try:
         for number, command in enumerate(commands):
             with (folder / f"cluster.{number}.log").open("wb") as log:
@@ -107,16 +119,29 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
         def ready() -> bool:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
-                    return b'"aliveworkers" : 1' in page.read()
+                    return b'"aliveworkers" : %d' % workers in page.read()
             except OSError:
                 return False
 
         wait_for(ready, "the cluster", 60)
-        yield url
+        yield Cluster(url, processes[1:])
     finally:
         for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            lose(process)
+
+
+def lose(process: subprocess.Popen[bytes]) -> int:
+    """SIGKILL a worker and all below it, its executors and their Python workers; how many."""
+    try:
+        root = psutil.Process(process.pid)
+        found = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        found = []
+    for each in found:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
+    return len(found)
 
 
 def test_spark_submit_on_a_standalone_cluster(
@@ -125,8 +150,8 @@ def test_spark_submit_on_a_standalone_cluster(
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     with (
-        standalone_cluster(tmp_path) as url,
-        Submitted(tmp_path, shards=2, master=url) as db,
+        standalone_cluster(tmp_path) as cluster,
+        Submitted(tmp_path, shards=2, master=cluster.url) as db,
     ):
         db.load(transfers(150))
         assert db.assert_serial().ok
@@ -139,8 +164,33 @@ def test_it_resumes_on_a_standalone_cluster(
 ) -> None:
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    with standalone_cluster(tmp_path) as url:
-        runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=url))
+    with standalone_cluster(tmp_path) as cluster:
+        runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=cluster.url))
+
+
+@pytest.mark.long
+def test_a_worker_of_two_is_lost_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one takes over its shard, and everything is executed as if nothing had been."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    with (
+        standalone_cluster(tmp_path, workers=2, cores=2) as cluster,
+        Submitted(tmp_path, shards=2, master=cluster.url) as db,
+    ):
+        db.load(transfers(500))
+        db.assert_serial()
+        below = [psutil.Process(worker.pid).children(recursive=True) for worker in cluster.workers]
+        assert all(below), "both workers run an executor"
+        pid, seq = db.status().pid, db.status().seq or 0
+        db.load(transfers(3_000, seed=2))
+        wait_for(lambda: (db.status().seq or 0) > seq, "the load to be under way")
+        assert lose(cluster.workers[0]) > 1
+        db.load(transfers(3_000, seed=3))
+        report = db.assert_serial(300)
+        assert report.transactions > 6_500
+        assert (db.status().state, db.status().pid) == ("running", pid)
 
 
 class AsDocumented(Submitted):

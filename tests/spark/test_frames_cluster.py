@@ -70,8 +70,8 @@ def test_jobs_on_a_standalone_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     program = tmp_path / "job.py"
     program.write_text(PROGRAM)
-    with Database(tmp_path / "db") as db, standalone_cluster(tmp_path) as master:
-        bootstrap = db.broker.bootstrap
+    with Database(tmp_path / "db") as db, standalone_cluster(tmp_path) as cluster:
+        master, bootstrap = cluster.url, db.broker.bootstrap
         submitted(master, program, db.name, bootstrap, str(tmp_path))
         settled(db)
         submitted(master, program, db.name, bootstrap, str(tmp_path))  # the rest, and nothing twice

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamydb.settings import BOOTSTRAP_DEFAULT, ClientConfig, Settings
+from streamydb.pipeline.__main__ import parse
+from streamydb.settings import BOOTSTRAP_DEFAULT, ClientConfig, SecretFileError, Settings
 
 SASL: dict[str, Any] = {
     "bootstrap": "kafka.example:9093",
@@ -112,7 +113,7 @@ def test_bootstrap_is_found_in_the_home_of_the_embedded_broker(tmp_path: Path) -
 
 def test_both_clients_are_configured_from_the_same_settings(password_file: Path) -> None:
     ca = password_file.with_name("ca.pem")
-    ca.write_text("CERTIFICATE", encoding="utf-8")
+    ca.write_text("-----BEGIN CERTIFICATE-----", encoding="utf-8")
     settings = Settings(**SASL, sasl_password_file=password_file, ssl_ca_file=ca)
     assert dict(settings.client_config()) == {
         "bootstrap.servers": "kafka.example:9093",
@@ -120,7 +121,7 @@ def test_both_clients_are_configured_from_the_same_settings(password_file: Path)
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ada",
         "sasl.password": 'se"cr\\et',
-        "ssl.ca.pem": "CERTIFICATE",
+        "ssl.ca.pem": "-----BEGIN CERTIFICATE-----",
     }
     assert dict(settings.spark_options()) == {
         "kafka.bootstrap.servers": "kafka.example:9093",
@@ -130,7 +131,7 @@ def test_both_clients_are_configured_from_the_same_settings(password_file: Path)
             "org.apache.kafka.common.security.scram.ScramLoginModule required "
             'username="ada" password="se\\"cr\\\\et";'
         ),
-        "kafka.ssl.truststore.certificates": "CERTIFICATE",
+        "kafka.ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
         "kafka.ssl.truststore.type": "PEM",
     }
 
@@ -154,7 +155,24 @@ def test_a_missing_secret_is_named_by_its_file(tmp_path: Path) -> None:
         settings.client_config()
 
 
+def test_a_file_that_is_no_certificate_is_named(password_file: Path) -> None:
+    settings = Settings(security_protocol="SSL", ssl_ca_file=password_file)
+    for configure in (settings.client_config, settings.spark_options):
+        with pytest.raises(SecretFileError, match="password, which the settings name, is no PEM"):
+            configure()
+
+
 def test_without_security_there_is_only_the_address() -> None:
     settings = Settings(bootstrap="a:1,b:2")
     assert dict(settings.client_config()) == {"bootstrap.servers": "a:1,b:2"}
     assert dict(settings.spark_options()) == {"kafka.bootstrap.servers": "a:1,b:2"}
+
+
+def test_the_pipeline_heeds_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"BOOTSTRAP": "k:9", "DATABASE": "shop", "SHARDS": "4", "ID_WINDOW": "77"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"STREAMYDB_{name}", value)
+    settings = parse(["--checkpoint", "/nowhere"]).settings
+    assert (settings.bootstrap, settings.database) == ("k:9", "shop")
+    assert (settings.shards, settings.id_window) == (4, 77)
+    assert parse(["--checkpoint", "/nowhere", "--shards", "2"]).settings.shards == 2

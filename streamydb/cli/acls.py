@@ -1,0 +1,38 @@
+"""`streamydb acls`: what each role must be allowed in Kafka, as commands or applied."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, fail, say
+from streamydb.cli.target import find_target
+
+_EXAMPLE = "User:bank-facade"
+
+
+def acls(
+    role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
+    principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
+    ] = False,
+) -> None:
+    """Print the commands that grant a role its rights in Kafka, or grant them."""
+    from streamydb.topics import roles
+
+    if role not in roles.ROLES:
+        fail(f"there is no role {role!r}; there are {', '.join(roles.ROLES)}", EXIT_USAGE)
+    if not principal.startswith("User:"):
+        fail(f"{principal!r} is no principal: write {_EXAMPLE}", EXIT_USAGE)
+    target = find_target(database, home, bootstrap)
+    if apply:
+        count = roles.apply(target.connection, target.database, role, principal)
+        say(f"{principal} may do what {role} of {target.database} does: {count} operations")
+        return
+    for line in roles.commands(target.bootstrap, target.database, role, principal):
+        typer.echo(line)

@@ -1,0 +1,80 @@
+"""`streamydb broker`: the embedded Kafka broker in the foreground, for other machines if asked."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamydb.cli.common import EXIT_FAILED, Home, fail, read_settings, say
+
+_LOOK_S = 1.0
+
+
+def broker(
+    home: Home = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 9092,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", help="host:port by which clients reach it, if it is another."),
+    ] = None,
+    properties: Annotated[
+        Path | None,
+        typer.Option("--properties", help="Kafka's properties that win over ours: TLS, users."),
+    ] = None,
+    heap_mb: Annotated[int, typer.Option("--heap-mb", help="The JVM's largest heap.")] = 1024,
+) -> None:
+    """Run one Kafka broker from jars in the foreground, until Ctrl-C.
+
+    One node keeps one copy: for more, take a Kafka cluster. Without --properties everybody who
+    reaches the address may do everything.
+    """
+    from streamydb.broker import BrokerError, EmbeddedBroker
+
+    settings = read_settings(home=home)
+    shown = advertise or f"127.0.0.1:{port}"
+    given = _listening(host, port, shown) | _read(properties)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    kafka = EmbeddedBroker(settings.home, port=port, properties=given, heap_mb=heap_mb)
+    try:
+        with kafka:
+            say(f"Kafka broker: {shown}, data in {settings.home / 'broker'}")
+            while kafka.alive and not ended.wait(_LOOK_S):
+                pass
+            if not ended.is_set():
+                fail(f"the broker has ended; its log is {kafka.log_file}", EXIT_FAILED)
+    except BrokerError as error:
+        fail(str(error))
+    say("Kafka broker: stopped")
+
+
+def _listening(host: str, port: int, shown: str) -> dict[str, str]:
+    """Properties of a broker that others reach; the controller stays on this machine."""
+    from streamydb.broker import free_port
+
+    controller = free_port(besides=port)
+    return {
+        "listeners": f"BROKER://{host}:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"BROKER://{shown}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    }
+
+
+def _read(file: Path | None) -> dict[str, str]:
+    """The properties of a file."""
+    from streamydb.broker.config import parse_properties
+
+    if file is None:
+        return {}
+    try:
+        return parse_properties(file.read_text("utf-8"))
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}")

@@ -1,0 +1,169 @@
+"""The first contact with Kafka: why a broker refuses a client, and which setting mends it.
+
+librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
+"timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and
+`metadata` gives up as soon as the reason is one that no waiting mends.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamydb.errors import ConfigurationError
+
+__all__ = ["Contact", "ContactedAdmin", "ContactedConsumer", "RefusedError", "metadata"]
+
+ATTEMPT_S: Final = 1.0
+"""How long the first request waits before the reasons for its failure are looked at; the next ones
+wait longer and longer.
+"""
+
+_AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - Confluent's spelling
+_SSL: Final = KafkaError._SSL  # noqa: SLF001 - Confluent's spelling
+_PROBE_S: Final = 3.0
+_NAMELESS: Final = "GroupCoordinator:"
+"""A connection whose host librdkafka does not know yet, or no more; its failures tell nothing."""
+
+
+class RefusedError(ConfigurationError):
+    """A broker refuses this client, or this client the broker; waiting does not help."""
+
+
+class Contact:
+    """What the connections of a client are told; use it as the client's `error_cb`.
+
+    Attributes:
+        refusal: why no connection can succeed with these settings; None if nothing says so.
+        last: the last error in Kafka's words.
+        also: called with every error, too.
+    """
+
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        """Keep what is needed to explain; no secret is among it."""
+        self.refusal: str | None = None
+        self.last: str | None = None
+        self.also: Callable[[KafkaError], None] | None = None
+        self._bootstrap = str(connection["bootstrap.servers"])
+        self._user = connection.get("sasl.username")
+        self._authorities = connection.get("ssl.ca.pem")
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take note of an error of a connection."""
+        self.last = error.str()
+        if error.code() == _AUTHENTICATION:
+            self.refusal = self._authentication()
+        elif _of_tls(error):
+            self.refusal = self._encryption(error.str())
+        if self.also is not None:
+            self.also(error)
+
+    def explained(self, error: KafkaException) -> KafkaException | RefusedError:
+        """The error to raise: the refusal if there was one, else what Kafka said."""
+        return error if self.refusal is None else RefusedError(self.refusal)
+
+    def _authentication(self) -> str:
+        who = "this client" if self._user is None else f"user {self._user!r}"
+        return (
+            f"Kafka at {self._bootstrap} does not let {who} in: the name, the password or the "
+            "mechanism is wrong. Check STREAMYDB_SASL_USERNAME, STREAMYDB_SASL_MECHANISM and the "
+            "file that STREAMYDB_SASL_PASSWORD_FILE names"
+        )
+
+    def _encryption(self, told: str) -> str:
+        """Say what is wrong with TLS; OpenSSL tells Python more than librdkafka passes on."""
+        if "certificate verify failed" not in told:
+            return (
+                f"Kafka at {self._bootstrap} cannot be spoken to over TLS ({_first(told)}). Check "
+                "STREAMYDB_SECURITY_PROTOCOL, and that the broker accepts the certificate that "
+                "STREAMYDB_SSL_CERTIFICATE_FILE names"
+            )
+        reason = next(filter(None, map(self._verified, self._bootstrap.split(","))), None)
+        return (
+            f"the certificate of Kafka at {self._bootstrap} is not trusted: "
+            f"{reason or 'it cannot be verified'}. Renew it on the broker if it has expired, use "
+            "the host name that it is made for, or name the authority that signed it with "
+            "STREAMYDB_SSL_CA_FILE"
+        )
+
+    def _verified(self, address: str) -> str | None:
+        """Why a broker's certificate does not pass; None if it does or cannot be had."""
+        host, _, port = address.strip().rpartition(":")
+        context = ssl.create_default_context(cadata=self._authorities)
+        try:
+            with (
+                socket.create_connection((host.strip("[]"), int(port)), _PROBE_S) as plain,
+                context.wrap_socket(plain, server_hostname=host.strip("[]")),
+            ):
+                return None
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+        except (OSError, ValueError):
+            return None
+
+
+class ContactedAdmin(AdminClient):
+    """An administration client that knows why it cannot connect."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background."""
+        self.contact = Contact(config)
+        told: dict[str, Any] = {**config, "error_cb": self.contact}
+        super().__init__(told)
+
+
+class ContactedConsumer(Consumer):
+    """A consumer that knows why it cannot connect."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background."""
+        self.contact = Contact(config)
+        super().__init__({**config, "error_cb": self.contact})
+
+
+def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact) -> Any:
+    """Return the cluster's metadata, of one topic or of all.
+
+    Args:
+        client: any client whose `error_cb` is `contact`; a consumer that is not assigned yet.
+        topic: the topic's name; None: all that this user may see.
+        timeout_s: how long to try.
+        contact: what the client was told.
+
+    Raises:
+        RefusedError: the settings cannot work.
+        KafkaException: no answer in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    asked = {} if topic is None else {"topic": topic}
+    attempt_s = ATTEMPT_S
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            found = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
+        except KafkaException as error:
+            client.poll(0)  # serves `contact`
+            if contact.refusal is not None or left <= attempt_s:
+                raise contact.explained(error) from error
+        else:
+            contact.refusal = None
+            return found
+        attempt_s *= 2
+
+
+def _of_tls(error: KafkaError) -> bool:
+    """Whether the TLS handshake failed; a broker that refuses a certificate says so only later."""
+    told = error.str()
+    failed = error.code() == _SSL or ":SSL routines:" in told
+    return failed and not told.startswith(_NAMELESS)
+
+
+def _first(told: str) -> str:
+    """An error of librdkafka without its address and its hints."""
+    return told.partition(" (after ")[0][-200:]

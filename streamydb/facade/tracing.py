@@ -1,0 +1,141 @@
+"""Traces: OpenTelemetry spans around a request, its append and the wait for its verdict.
+
+Off, which is the default, nothing of its SDK is imported and a request passes one `if`. On,
+the trace goes on in the log: the record of the transaction carries a `traceparent` header (W3C),
+beside its value, so that what the database computes stays a function of the values. Spans tell
+routes, statuses and places in the log, never keys, values or ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from streamydb.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Send
+    from opentelemetry.sdk.trace import TracerProvider
+
+__all__ = ["OFF", "OpenTelemetry", "Traces", "exporting", "traced"]
+
+_NAME: Final = "streamydb.facade"
+
+_Scope = MutableMapping[str, Any]
+_Message = MutableMapping[str, Any]
+
+
+class Traces(Protocol):
+    """Where spans are begun."""
+
+    def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
+        """Return a span of the request that is being served, to be entered."""
+
+    def headers(self) -> Mapping[str, bytes] | None:
+        """Return what a record carries so that the trace goes on; None without a trace."""
+
+
+class _Off:
+    """No traces."""
+
+    def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
+        """Return a context that does nothing."""
+        del name, attributes
+        return nullcontext()
+
+    def headers(self) -> None:
+        """Return nothing."""
+        return
+
+
+OFF: Final[Traces] = _Off()
+"""No traces."""
+
+
+class OpenTelemetry:
+    """Spans of OpenTelemetry.
+
+    Args:
+        provider: what makes and exports them.
+    """
+
+    def __init__(self, provider: TracerProvider) -> None:
+        """Begin spans with `provider`."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer(_NAME)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
+        """Return a span below the current one, to be entered."""
+        return self._tracer.start_as_current_span(name, attributes=dict(attributes))
+
+    def headers(self) -> Mapping[str, bytes] | None:
+        """Return `traceparent` (and `tracestate`) of the current span."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        return {name: value.encode() for name, value in carrier.items()} or None
+
+    def server(self, scope: _Scope) -> AbstractContextManager[Any]:
+        """Return the span of an HTTP request, below the caller's if it sent a `traceparent`."""
+        from opentelemetry.trace import SpanKind
+
+        sent = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name.lower() in {b"traceparent", b"tracestate"}
+        }
+        return self._tracer.start_as_current_span(
+            f"HTTP {scope['method']}",
+            context=self._propagator.extract(sent),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": scope["method"]},
+        )
+
+    def shutdown(self) -> None:
+        """Export what is left."""
+        self._provider.shutdown()
+
+
+def exporting() -> OpenTelemetry:
+    """Return traces that are sent by OTLP over HTTP; OpenTelemetry's own variables say where.
+
+    Raises:
+        ConfigurationError: the packages of the extra `otel` are missing.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigurationError(
+            f"traces need a package that is missing ({error.name}): pip install 'streamydb[otel]', "
+            "or unset STREAMYDB_SERVE_TRACES"
+        ) from error
+    provider = TracerProvider(resource=Resource.create({"service.name": "streamydb-facade"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return OpenTelemetry(provider)
+
+
+def traced(app: ASGIApp, traces: OpenTelemetry) -> ASGIApp:
+    """Return an ASGI application with a span around every request of `app`."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            if scope["type"] == "lifespan":
+                traces.shutdown()
+            return
+        with traces.server(scope) as span:
+
+            async def answer(message: _Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                await send(message)
+
+            await app(scope, receive, cast("Send", answer))
+
+    return cast("ASGIApp", serve)

@@ -1,0 +1,106 @@
+"""What the log itself tells of a pipeline, asked of Kafka every few seconds.
+
+Spark reports only when a micro-batch ends: a query that hangs reports nothing, and its last lag
+stays as it was. These gauges go on. They are set only while the metrics are served.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+from prometheus_client import CollectorRegistry, Gauge
+
+from streamydb.contact import ContactedAdmin
+from streamydb.errors import StreamyError
+from streamydb.sequencer.markers import MarkerLoop
+from streamydb.settings import Settings
+from streamydb.topics.admin import (
+    HIGHEST,
+    LATEST,
+    cluster,
+    connect,
+    count_partitions,
+    list_offsets,
+)
+from streamydb.topics.names import TopicNames
+
+__all__ = ["SAMPLE_S", "LogSampler"]
+
+SAMPLE_S: Final = 5.0
+"""How often Kafka is asked."""
+
+
+class LogSampler:
+    """Sets gauges of the log in a thread of its own; without a metrics port it does nothing."""
+
+    def __init__(self, settings: Settings, registry: CollectorRegistry, loop: MarkerLoop) -> None:
+        """Register the gauges; ``loop`` writes the markers of this process."""
+        self._settings = settings
+        self._names = TopicNames(settings.database)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="streamydb-sampler", daemon=True)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"streamydb_{name}", text, registry=registry)
+
+        self._ends = gauge("log_end_records", "Log records that there are")
+        self._newest = gauge("log_newest_timestamp_seconds", "Append time of the newest record")
+        self._skew = gauge("log_ahead_seconds", "Newest append time less this machine's clock")
+        self._dead = gauge("dead_letters", "Records of the dead-letter topic")
+        self._answers = gauge("kafka_answers", "1 if Kafka answered when it was last asked")
+        gauge("sequencer_degraded", "1 if markers cannot be written").set_function(
+            lambda: float(loop.state == "degraded")
+        )
+
+    def __enter__(self) -> Self:
+        """Start, if somebody is to see it."""
+        if self._settings.metrics_port is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(1)
+
+    def _run(self) -> None:
+        admin = connect(self._settings.client_config())
+        while not self._stop.is_set():
+            try:
+                self._sample(admin)
+                self._answers.set(1)
+            except (KafkaException, StreamyError):
+                self._answers.set(0)
+            self._stop.wait(SAMPLE_S)
+
+    def _sample(self, admin: ContactedAdmin) -> None:
+        """Ask once.
+
+        Raises:
+            StreamyError: Kafka does not answer.
+        """
+        topics = cluster(admin).topics
+        counts = {
+            name: range(count_partitions(topics.get(name)))
+            for name in (self._names.transactions, self._names.deadletters)
+        }
+        ends = {name: list_offsets(admin, name, counts[name], LATEST) for name in counts}
+        totals = {name: sum(end.offset for end in found.values()) for name, found in ends.items()}
+        self._ends.set(totals[self._names.transactions])
+        self._dead.set(totals[self._names.deadletters])
+        log = self._names.transactions
+        newest = list_offsets(admin, log, counts[log], HIGHEST).values()
+        stamp_s = max((part.timestamp for part in newest), default=-1) / 1000
+        if stamp_s > 0:
+            self._newest.set(stamp_s)
+            self._skew.set(stamp_s - time.time())

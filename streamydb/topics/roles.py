@@ -1,0 +1,171 @@
+"""What each part of a database must be allowed to do in Kafka, and nothing more.
+
+`grants` are Kafka's ACLs as data: docs/security.md shows them, `streamydb acls` prints the commands
+of `kafka-acls.sh` or applies them, and tests run each role with exactly these. In Kafka, the rights
+to read or to write a topic include the right to describe it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from streamydb.topics.admin import answers, connect
+from streamydb.topics.names import TopicNames
+
+__all__ = ["ROLES", "Grant", "Role", "apply", "commands", "grants"]
+
+
+class Role(NamedTuple):
+    """A part of a database, or a kind of user.
+
+    Attributes:
+        what: who needs it.
+        topics: the operations that it needs on each topic; topics by the last part of their name.
+        groups: operations on the consumer groups whose names begin with `streamydb`.
+    """
+
+    what: str
+    topics: Mapping[str, tuple[str, ...]]
+    groups: tuple[str, ...] = ()
+
+
+class Grant(NamedTuple):
+    """One allowed operation."""
+
+    resource: str
+    """topic or group."""
+    name: str
+    operation: str
+    prefixed: bool = False
+
+
+# A consumer of librdkafka asks for the coordinator of its group even when it uses none.
+_CONSUMES: Final = ("Describe",)
+_SEEN: Final = ("DescribeConfigs",)
+_READ: Final = ("Read",)
+_FOLLOWED: Final = ("Read", "DescribeConfigs")
+
+ROLES: Final[Mapping[str, Role]] = MappingProxyType(
+    {
+        "admin": Role(
+            "`streamydb create`, `doctor --fix`; a person, not a service",
+            dict.fromkeys(
+                ("transactions", "results", "changes", "feedback", "deadletters"),
+                ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
+            ),
+        ),
+        "pipeline": Role(
+            "`streamydb pipeline`: driver and executors",
+            {
+                "transactions": ("Read", "Write", "DescribeConfigs"),
+                "feedback": ("Read", "Write", "DescribeConfigs"),
+                "results": ("Write", "DescribeConfigs"),
+                "changes": ("Write", "DescribeConfigs"),
+                "deadletters": ("Write", "DescribeConfigs"),
+            },
+            _CONSUMES,
+        ),
+        "sequencer": Role(
+            "`streamydb sequencer`", {"transactions": ("Read", "Write")}, _CONSUMES
+        ),
+        "read-model": Role("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
+        "facade": Role(
+            "`streamydb serve`, programs with `kafka://`",
+            {"transactions": ("Read", "Write"), "results": _READ, "changes": _READ},
+            _CONSUMES,
+        ),
+        "client": Role(
+            "`streamydb txn`; programs that append to the log and wait for results",
+            {"transactions": ("Write",), "results": _READ},
+            _CONSUMES,
+        ),
+        "auditor": Role(
+            "`streamydb check`, `watch`; reads everything, writes nothing",
+            {
+                "transactions": _FOLLOWED,
+                "results": _FOLLOWED,
+                "changes": _FOLLOWED,
+                "feedback": _SEEN,
+                "deadletters": _FOLLOWED,
+            },
+            _CONSUMES,
+        ),
+    }
+)
+"""All roles, by name."""
+
+_TYPES: Final = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+_GROUPS: Final = "streamydb"
+
+
+def grants(database: str, role: str) -> list[Grant]:
+    """Return what a role needs on a database.
+
+    Raises:
+        KeyError: there is no such role.
+    """
+    wanted = ROLES[role]
+    TopicNames(database)  # refuses a name that is none
+    found = [
+        Grant("topic", f"{database}.{topic}", operation)
+        for topic, operations in wanted.topics.items()
+        for operation in operations
+    ]
+    found += [Grant("group", _GROUPS, operation, prefixed=True) for operation in wanted.groups]
+    return found
+
+
+def commands(bootstrap: str, database: str, role: str, principal: str) -> list[str]:
+    """Return the commands of Kafka's own tool that grant a role, a line for each resource."""
+    lines: dict[str, list[str]] = {}
+    for grant in grants(database, role):
+        kind = " --resource-pattern-type prefixed" if grant.prefixed else ""
+        where = f"--{grant.resource} {grant.name}{kind}"
+        lines.setdefault(where, []).append(f"--operation {grant.operation}")
+    return [
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties "
+        f"--add --allow-principal {principal} {' '.join(operations)} {where}"
+        for where, operations in lines.items()
+    ]
+
+
+def apply(client_config: Mapping[str, str], database: str, role: str, principal: str) -> int:
+    """Grant a role to a principal ("User:alice"); return how many operations. Repeatable.
+
+    Raises:
+        TopicsError: the cluster refuses, has no authorizer, or does not answer.
+    """
+    wanted = [_binding(grant, principal) for grant in grants(database, role)]
+    admin = connect(client_config)
+    answers(admin.create_acls(wanted), "grant")
+    return len(wanted)
+
+
+def _binding(grant: Grant, principal: str) -> AclBinding:
+    """An operation as Confluent's client takes it."""
+    pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
+    return AclBinding(
+        _TYPES[grant.resource],
+        grant.name,
+        pattern,
+        principal,
+        "*",
+        _operation(grant.operation),
+        AclPermissionType.ALLOW,
+    )
+
+
+def _operation(name: str) -> AclOperation:
+    """`DescribeConfigs` is DESCRIBE_CONFIGS there."""
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in name)
+    return AclOperation[words.strip("_").upper()]
