@@ -46,6 +46,8 @@ __all__ = [
     "drive_async",
     "read",
     "run",
+    "running",
+    "running_async",
     "scan",
     "within",
     "within_async",
@@ -338,6 +340,30 @@ def awaiting(
     @wraps(method)
     async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
         return await drive_async(self.client, method(self.core, *args, **named))
+
+    return made
+
+
+def running(
+    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+) -> Callable[Concatenate[_OfClient, _P], _T]:
+    """Make a method that blocks of a core's method that returns a body."""
+
+    @wraps(method)
+    def made(self: _OfClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return drive(self.client, run(method(self.core, *args, **named)))
+
+    return made
+
+
+def running_async(
+    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
+    """Make a coroutine method of a core's method that returns a body."""
+
+    @wraps(method)
+    async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return await drive_async(self.client, run(method(self.core, *args, **named)))
 
     return made
 
