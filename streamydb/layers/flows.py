@@ -8,6 +8,8 @@ Steps use the public methods of the clients and nothing else.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +22,7 @@ from streamydb.client import (
     Committed,
     Consistency,
     Entry,
+    Session,
     Snapshot,
     View,
 )
@@ -32,6 +35,7 @@ __all__ = [
     "Commit",
     "Deploy",
     "Flow",
+    "Pause",
     "Read",
     "Run",
     "Scan",
@@ -44,6 +48,7 @@ __all__ = [
     "commit_deploy",
     "drive",
     "drive_async",
+    "pause",
     "read",
     "run",
     "running",
@@ -183,10 +188,13 @@ class Run:
     """Execute a body as a transaction, again after a conflict."""
 
     body: Callable[[Writer], Body[Any]]
+    conflicts_max: int | None
 
     def perform(self, client: Client) -> Any:
         """Do it."""
-        return client.run(lambda view: _in_view(view, self.body(view)))
+        return client.run(
+            lambda view: _in_view(view, self.body(view)), conflicts_max=self.conflicts_max
+        )
 
     async def perform_async(self, client: AsyncClient) -> Any:
         """Do it, awaiting."""
@@ -194,7 +202,28 @@ class Run:
         async def function(view: AsyncView) -> Any:
             return await _in_view_async(view, self.body(view))
 
-        return await client.run(function)
+        return await client.run(function, conflicts_max=self.conflicts_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the next attempt, longer after each, by chance (as the clients do)."""
+
+    attempt: int
+
+    def seconds(self, session: Session) -> float:
+        """How long: exponential, with full jitter."""
+        options = session.options
+        mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self.attempt, 30))
+        return 2 * mean * session.random()
+
+    def perform(self, client: Client) -> None:
+        """Do it."""
+        time.sleep(self.seconds(client.session))
+
+    async def perform_async(self, client: AsyncClient) -> None:
+        """Do it, awaiting."""
+        await asyncio.sleep(self.seconds(client.session))
 
 
 def read(
@@ -236,10 +265,15 @@ def commit_deploy(record: Mapping[str, Any]) -> Flow[Committed]:
     return answer
 
 
-def run(body: Callable[[Writer], Body[_T]]) -> Flow[_T]:
-    """Execute a body as a transaction."""
-    answer: _T = yield Run(body)
+def run(body: Callable[[Writer], Body[_T]], conflicts_max: int | None = None) -> Flow[_T]:
+    """Execute a body as a transaction, so often at most; by default as the client has it."""
+    answer: _T = yield Run(body, conflicts_max)
     return answer
+
+
+def pause(attempt: int) -> Flow[None]:
+    """Wait before the next attempt; the first one has the number 0."""
+    yield Pause(attempt)
 
 
 def drive(client: Client, flow: Flow[_T]) -> _T:

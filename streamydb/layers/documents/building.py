@@ -27,6 +27,7 @@ __all__ = ["IndexedCore"]
 
 _SCANNED: Final = 500
 _CHUNK: Final = 50
+_ATTEMPTS: Final = 3
 
 
 class IndexedCore(CollectionCore):
@@ -116,7 +117,8 @@ class IndexedCore(CollectionCore):
     def _enter(self, index: Index, ids: list[str]) -> Flow[None]:
         """Put documents into an index in one transaction, or in halves if they are written to."""
         try:
-            yield from run(lambda view: self._entering(view, index, ids))
+            attempts = _ATTEMPTS if len(ids) > 1 else None
+            yield from run(lambda view: self._entering(view, index, ids), attempts)
         except ConflictError:
             if len(ids) == 1:
                 raise

@@ -27,7 +27,7 @@ from streamydb.client import (
 )
 from streamydb.client.transactions import Builder
 from streamydb.layers.errors import InvalidArgumentError, MovedError
-from streamydb.layers.flows import Build, Flow, commit, read, scan
+from streamydb.layers.flows import Build, Flow, commit, pause, read, scan
 from streamydb.layers.leaderboard.ranks import (
     BUCKET_ARRIVALS,
     PATH_DIGITS,
@@ -130,7 +130,7 @@ class BoardCore:
         if len({*wanted}) != len(wanted) or len(wanted) > MEMBERS_MAX:
             raise InvalidArgumentError(f"Change at most {MEMBERS_MAX} members, each once.")
         keys = {self._member(member): member for member in wanted}
-        for _ in range(_ATTEMPTS_MAX):
+        for attempt in range(_ATTEMPTS_MAX):
             plan = yield from self._plan(list(keys), keys, add or {}, set or {})
             try:
                 yield from self._committed(plan, also)
@@ -139,6 +139,7 @@ class BoardCore:
                     raise
             else:
                 return plan.scores
+            yield from pause(attempt)
         raise MovedError(f"The members were changed by others in {_ATTEMPTS_MAX} attempts.")
 
     def top(self, count: int = 10) -> Flow[list[Standing]]:
@@ -187,14 +188,24 @@ class BoardCore:
         return sum(count or 0 for count in shown.values())
 
     def tidy(self) -> Flow[int]:
-        """Delete counters that have become 0; return how many. Nothing else depends on it."""
+        """Delete counters that are of no use any more; return how many.
+
+        Nothing depends on it: they are left behind by scores that nobody has.
+        """
         prefix = self.prefix + "count/"
         seq = (yield from read([prefix])).seq
-        found = yield from scan(prefix, seq)
+        counts = {entry.key: entry for entry in (yield from scan(prefix, seq))}
+        unused: list[list[Entry]] = []
+        for arrived in (yield from scan(self.prefix + "arrivals/", seq)):
+            key = self._count(arrived.key.removeprefix(self.prefix + "arrivals/"))
+            count = counts.get(key, Entry(key, None, 0, 0))
+            if not count.value:
+                unused.append([arrived, count])
+        # Counters last: those of scores are checked with the arrivals at them.
+        unused += [[entry] for entry in counts.values() if entry.value == 0]
         deleted = 0
-        for entry in found:
-            if entry.value == 0:
-                deleted += yield from self._tidied(entry)
+        for place in range(0, len(unused), MEMBERS_MAX):
+            deleted += yield from self._tidied(unused[place : place + MEMBERS_MAX])
         return deleted
 
     def _plan(
@@ -307,17 +318,21 @@ class BoardCore:
             for place, entry in enumerate(ordered[:wanted], 1)
         ][skip:]
 
-    def _tidied(self, entry: Entry) -> Flow[int]:
-        """Delete a counter, unless it is used again."""
+    def _tidied(self, unused: list[list[Entry]]) -> Flow[int]:
+        """Delete the first of each, if all are as they were; or else leave them for later."""
+        entries = {entry.key: entry for each in unused for entry in each}
 
         def build(atomic: Builder) -> None:
-            atomic.check(entry).delete(entry.key)
+            for entry in entries.values():
+                atomic.check(entry)
+            for each in unused:
+                atomic.delete(each[0].key)
 
         try:
             yield from commit(build)
         except CheckFailedError:
             return 0
-        return 1
+        return len(unused)
 
     def _member(self, member: str) -> str:
         return f"{self.prefix}member/{check_id(member)}"
