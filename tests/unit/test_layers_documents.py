@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -219,13 +221,21 @@ def test_the_same_for_coroutines(host: MemoryHost) -> None:
     host.portal.call(scenario())
 
 
-CITIES = st.sampled_from(["A", "B", None, 1, 1.5, True, [], "\U0010ffff a"])
+CITIES: st.SearchStrategy[Any] = st.sampled_from(["A", "B", None, 1, 1.5, True, [], "\U0010ffff a"])
 DOCUMENTS = st.fixed_dictionaries({}, optional={"city": CITIES, "n": st.integers(-2, 2)})
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["put", "delete", "inc", "index", "drop"]), st.integers(0, 3), DOCUMENTS),
-    min_size=1, max_size=14,
-)  # fmt: skip
-INDEXES = [("i0", ["city", "-n"], False), ("i1", ["n"], True), ("i2", ["-city"], False), ("i3", ["n"], False)]
+    st.tuples(
+        st.sampled_from(["put", "delete", "inc", "index", "drop"]), st.integers(0, 3), DOCUMENTS
+    ),
+    min_size=1,
+    max_size=14,
+)
+INDEXES = [
+    ("i0", ["city", "-n"], False),
+    ("i1", ["n"], True),
+    ("i2", ["-city"], False),
+    ("i3", ["n"], False),
+]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -261,6 +271,19 @@ def cut_off(flow: Flow[Any], steps: int) -> Flow[Any]:
     flow.close()
 
 
+def interrupted(flow: Flow[Any], steps: int, action: Callable[[], object]) -> Flow[Any]:
+    """A flow with something that happens between its steps."""
+    step: Step = next(flow)
+    for number in count(1):
+        answer = yield step
+        if number == steps:
+            action()
+        try:
+            step = flow.send(answer)
+        except StopIteration as end:
+            return end.value
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
 def test_a_build_that_was_cut_off_goes_on(host: MemoryHost, steps: int) -> None:
     with host.connect() as client:
@@ -281,11 +304,10 @@ def test_the_entry_of_another_is_left_alone_while_a_unique_index_is_built(host: 
     with host.connect() as client:
         users = Collection(client, "users")
         for number in range(60):
-            users.put(f"{number:02}", {"n": min(number, 58)})
-        drive(client, cut_off(users.core.create_index("by_n", ["n"], unique=True), 4))
-        assert users.get("58") is not None
-        users.patch("59", {"n": 100})
-        users.create_index("by_n", ["n"], unique=True)
+            users.put(f"{number:02}", {"n": number % 59})
+        building = users.core.create_index("by_n", ["n"], unique=True)
+        drive(client, interrupted(building, 4, lambda: users.patch("59", {"n": 100})))
+        assert [found.id for found in users.find("by_n", equals=[0]).documents] == ["00"]
     assert_indexed(host)
 
 
@@ -326,10 +348,8 @@ def test_only_one_of_many_gets_a_unique_value(host: MemoryHost) -> None:
     def insert(number: int) -> None:
         users = Collection(host.connect(options=QUICK), "users")
         for mail in range(8):
-            try:
+            with contextlib.suppress(UniqueViolationError):
                 made.append(users.insert({"mail": mail, "by": number}))
-            except UniqueViolationError as error:
-                assert error.index == "by_mail"
 
     together(partial(insert, number) for number in range(5))
     assert len(made) == 8

@@ -41,14 +41,15 @@ def rank(value: Any) -> tuple[int, Any]:
 
 
 def compared(left: Any, right: Any) -> int:
-    return (left > right) - (left < right)
+    """-1, 0 or 1."""
+    return int(left > right) - int(left < right)
 
 
-@given(SCALARS, SCALARS, st.booleans())
-@example(2**53 + 1, 2.0**53, False)
-@example(INTEGER_MAX, 2.0**63, True)
-@example(-0.0, 0, False)
-def test_the_order_of_keys_is_that_of_values(left: Any, right: Any, down: bool) -> None:
+@given(SCALARS, SCALARS, down=st.booleans())
+@example(2**53 + 1, 2.0**53, down=False)
+@example(INTEGER_MAX, 2.0**63, down=True)
+@example(-0.0, 0, down=False)
+def test_the_order_of_keys_is_that_of_values(left: Any, right: Any, *, down: bool) -> None:
     keys = [encode([value], [down]).encode() for value in (left, right)]
     expected = compared(rank(left), rank(right))
     assert compared(*keys) == (-expected if down else expected)
@@ -56,7 +57,10 @@ def test_the_order_of_keys_is_that_of_values(left: Any, right: Any, down: bool) 
         assert not keys[0].startswith(keys[1])
 
 
-@given(st.lists(st.tuples(SCALARS, SCALARS), min_size=2, max_size=2), st.tuples(st.booleans(), st.booleans()))
+@given(
+    st.lists(st.tuples(SCALARS, SCALARS), min_size=2, max_size=2),
+    st.tuples(st.booleans(), st.booleans()),
+)
 def test_several_fields_are_compared_one_after_the_other(
     rows: list[tuple[Any, Any]], down: tuple[bool, bool]
 ) -> None:
@@ -81,20 +85,23 @@ def matches(value: Any, bounds: Bounds) -> bool:
     return True
 
 
-@given(
-    st.lists(SCALARS, max_size=12), st.booleans(), TEXTS,
-    st.sampled_from(["ge", "gt", None]), st.sampled_from(["le", "lt", None]),
-    st.one_of(st.tuples(NUMBERS, NUMBERS), st.tuples(TEXTS, TEXTS),
-              st.tuples(st.booleans(), st.booleans())),
-    st.booleans(),
-)  # fmt: skip
+LIMITS: st.SearchStrategy[tuple[Any, Any]] = st.one_of(
+    st.tuples(NUMBERS, NUMBERS), st.tuples(TEXTS, TEXTS), st.tuples(st.booleans(), st.booleans())
+)
+BOUNDS = st.builds(Bounds, prefix=TEXTS) | st.builds(
+    lambda lower, upper, limits: Bounds(
+        **{name: limit for name, limit in zip((lower, upper), limits, strict=True) if name}
+    ),
+    st.sampled_from(["ge", "gt", None]),
+    st.sampled_from(["le", "lt", None]),
+    LIMITS,
+)
+
+
+@given(st.lists(SCALARS, max_size=12), BOUNDS, down=st.booleans())
 def test_a_range_of_keys_is_what_a_query_wants(
-    values: list[Any], down: bool, prefix: str, lower: str | None, upper: str | None,
-    limits: tuple[Any, Any], by_prefix: bool,
+    values: list[Any], bounds: Bounds, *, down: bool
 ) -> None:
-    given_bounds = {lower: limits[0], upper: limits[1]}
-    given_bounds.pop(None, None)
-    bounds = Bounds(prefix=prefix) if by_prefix else Bounds(**given_bounds)  # type: ignore[arg-type]
     index = Index("i", 3, ("-f" if down else "f",), unique=False, ready=True)
     keys = index.range("doc/c/", bounds)
     for value in values:
@@ -134,7 +141,9 @@ def test_queries_that_make_no_sense_are_refused(bounds: Bounds) -> None:
         Index("i", 0, ("a", "b"), unique=False, ready=True).range("", bounds)
 
 
-@pytest.mark.parametrize("fields", [[], ["a", "-a"], [""], ["a"] * 9, [1], ["a" + str(n) for n in range(9)]])
+@pytest.mark.parametrize(
+    "fields", [[], ["a", "-a"], [""], ["a"] * 9, [1], [f"a{number}" for number in range(9)]]
+)
 def test_indexes_that_make_no_sense_are_refused(fields: list[str]) -> None:
     with pytest.raises(InvalidArgumentError):
         Schema.of(None).with_new("i", fields, unique=False)

@@ -120,16 +120,16 @@ def test_what_was_given_back_comes_before_what_is_new(host: MemoryHost, queue: A
     assert [(claim.value, claim.attempts) for claim in queue.claim(3)] == [("a", 2), ("c", 1)]
 
 
-@pytest.mark.parametrize("released", [True, False])
+@pytest.mark.parametrize("end", ["released", "expired"])
 def test_an_item_is_given_up_after_its_last_attempt(
-    host: MemoryHost, queue: Any, released: bool
+    host: MemoryHost, queue: Any, end: str
 ) -> None:
     item = queue.enqueue({"poison": True})
     queue.enqueue("other")
     for attempt in (1, 2, 3):
         claim = queue.claim(timeout_s=0.005)[0]
         assert (claim.id, claim.attempts) == (item, attempt)
-        if released:
+        if end == "released":
             queue.release(claim)
         else:
             pass_time(host, 6)
