@@ -148,7 +148,7 @@ def test_a_unique_index_has_each_value_once(host: MemoryHost, users: Any) -> Non
     users.put("bob", {"mail": "b"})
     users.put("none", {})
     users.put("more", {})
-    with pytest.raises(UniqueViolationError, match="'ann'.*by_mail"):
+    with pytest.raises(UniqueViolationError, match=r"'ann'.*by_mail"):
         users.insert({"mail": "a"})
     with pytest.raises(UniqueViolationError):
         users.patch("bob", {"mail": "a"})

@@ -21,7 +21,7 @@ from streamydb.layers.errors import (
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.text(
-    " !\"~/0:\x00\x7f\x80a\U0010ffff\ud7ff\ue000", max_size=4
+    ' !"~/0:\x00\x7f\x80a\U0010ffff\ud7ff\ue000', max_size=4
 )
 NUMBERS = (
     st.integers(INTEGER_MIN, INTEGER_MAX)
@@ -45,10 +45,10 @@ def compared(left: Any, right: Any) -> int:
     return int(left > right) - int(left < right)
 
 
-@given(SCALARS, SCALARS, down=st.booleans())
-@example(2**53 + 1, 2.0**53, down=False)
-@example(INTEGER_MAX, 2.0**63, down=True)
-@example(-0.0, 0, down=False)
+@given(left=SCALARS, right=SCALARS, down=st.booleans())
+@example(left=2**53 + 1, right=2.0**53, down=False)
+@example(left=INTEGER_MAX, right=2.0**63, down=True)
+@example(left=-0.0, right=0, down=False)
 def test_the_order_of_keys_is_that_of_values(left: Any, right: Any, *, down: bool) -> None:
     keys = [encode([value], [down]).encode() for value in (left, right)]
     expected = compared(rank(left), rank(right))
@@ -98,7 +98,7 @@ BOUNDS = st.builds(Bounds, prefix=TEXTS) | st.builds(
 )
 
 
-@given(st.lists(SCALARS, max_size=12), BOUNDS, down=st.booleans())
+@given(values=st.lists(SCALARS, max_size=12), bounds=BOUNDS, down=st.booleans())
 def test_a_range_of_keys_is_what_a_query_wants(
     values: list[Any], bounds: Bounds, *, down: bool
 ) -> None:

@@ -302,3 +302,48 @@ def test_many_settle_and_claim_at_once_from_old_guesses(host: MemoryHost) -> Non
 
     together(partial(drain, queue) for queue in queues)
     assert sorted(taken) == list(range(600))
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_the_longest_inbox_is_within_the_budget(host: MemoryHost, *, settled: bool) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs")
+        ids = [f"{number:05}" for number in range(32_000)]
+        client.put(queue.prefix + "inbox", ids)
+        client.put(f"{queue.prefix}item/{ids[0]}", 0)
+        client.put(f"{queue.prefix}item/{ids[63]}", 63)
+        if settled:
+            assert queue.settle() == len(ids) - MOVED_MAX
+        assert [claim.value for claim in queue.claim(64)] == [0, 63]
+
+
+def test_claims_of_all_lanes_that_are_over_are_within_the_budget(host: MemoryHost) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs", attempts_max=2)
+        ids = [f"{number:0128}" for number in range(LANES * LANE_ITEMS)]
+        for first in range(0, len(ids), 512):
+            part = ids[first : first + 512]
+            queue.enqueue_many(part, item_ids=part)
+            while len(queue.claim(64, timeout_s=0.2)) == 64:
+                pass
+        pass_time(host, 200)
+        again: list[Claim] = []
+        while len(again) < len(ids) and (claims := queue.claim(64, timeout_s=0.2)):
+            again += claims
+        assert [claim.id for claim in again] == ids
+        pass_time(host, 200)
+        assert queue.claim(64) == []
+        assert len(queue.dead()) == 16
+
+
+def test_what_is_no_id_in_an_inbox_stops_nobody(host: MemoryHost) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs")
+        good = "\u00e9" * 64
+        client.put(f"{queue.prefix}item/{good}", "good")
+        hostile = [1, None, {}, [[], "x" * 129, 2.5], "", "\u20ac" * 43, "\U0001f600" * 33]
+        client.put(queue.prefix + "inbox", [*hostile, good])
+        assert [claim.value for claim in queue.claim()] == ["good"]
+        client.put(queue.prefix + "inbox", hostile)
+        assert queue.claim() == []
+        assert client.get(queue.prefix + "inbox") is None

@@ -23,6 +23,7 @@ LANES = 16
 LANE_ITEMS = 128
 PAGE_ITEMS = 128
 MOVED_MAX = 512
+ID_BYTES_MAX = 128
 EXHAUSTED_MAX = 16
 NEVER = 9007199254740991
 
@@ -31,22 +32,22 @@ NEVER = 9007199254740991
 def settle(db: Any, prefix: str, window: list[int]) -> Any:
     """Move ids from the inbox to the pages."""
     ends = _ends(db, prefix)
-    ids = _inbox(db, prefix)
-    last = min(len(ids), MOVED_MAX)
+    ids, rest = _first(db.get(prefix + "inbox", []), MOVED_MAX)
     moved = 0
-    while moved < last and _within(ends["tail"], window, moved):
+    while moved < len(ids) and _within(ends["tail"], window, moved):
         key = f"{prefix}page/{ends['tail']}"
         page = db.get(key, [])
-        part = ids[moved : min(last, moved + PAGE_ITEMS - len(page))]
+        part = ids[moved : moved + PAGE_ITEMS - len(page)]
         db.put(key, page + part)
         moved += len(part)
         if len(page) + len(part) >= PAGE_ITEMS:
             ends["tail"] += 1
     if moved:
         ends["paged"] += moved
-        _put_inbox(db, prefix, ids[moved:])
+        rest = ids[moved:] + rest
+        _put_inbox(db, prefix, rest)
         db.put(prefix + "ends", ends)
-    return {"left": len(ids) - moved, "page": ends["tail"]}
+    return {"left": len(rest), "page": ends["tail"]}
 
 
 @procedure
@@ -164,20 +165,34 @@ def _ends(db: Any, prefix: str) -> Any:
     )
 
 
-def _inbox(db: Any, prefix: str) -> list[str]:
-    """The ids in the inbox; what is none is left out, so that it stops nobody."""
-    ids = []
-    for entry in db.get(prefix + "inbox", []):
-        if isinstance(entry, str):
-            ids.append(entry)
-        elif isinstance(entry, list):
-            ids.extend([each for each in entry if isinstance(each, str)])
-    return ids
+def _first(inbox: list[Any], wanted: int) -> tuple[list[str], list[Any]]:
+    """The first ids of an inbox, and the rest of it, which is not looked at: it may be long.
+
+    What is no id is left out, so that it stops nobody.
+    """
+    ids: list[str] = []
+    seen = 0
+    for entry in inbox:
+        if len(ids) >= wanted:
+            break
+        seen += 1
+        for each in entry if isinstance(entry, list) else [entry]:
+            if isinstance(each, str) and _fits(each):
+                ids.append(each)
+    return ids[:wanted], ids[wanted:] + inbox[seen:]
 
 
-def _put_inbox(db: Any, prefix: str, ids: list[str]) -> None:
-    if ids:
-        db.put(prefix + "inbox", ids)
+def _fits(item: str) -> bool:
+    """Whether an id has at most so many bytes of UTF-8."""
+    if item.isascii() or len(item) > ID_BYTES_MAX:
+        return 1 <= len(item) <= ID_BYTES_MAX
+    sizes = [1 + (c >= "\x80") + (c >= "\u0800") + (c >= "\U00010000") for c in item]
+    return sum(sizes) <= ID_BYTES_MAX
+
+
+def _put_inbox(db: Any, prefix: str, entries: list[Any]) -> None:
+    if entries:
+        db.put(prefix + "inbox", entries)
     else:
         db.delete(prefix + "inbox")
 
@@ -237,7 +252,7 @@ def _free(db: Any, prefix: str, lanes: Any, first: int, wanted: int) -> list[int
 def _fresh(
     db: Any, prefix: str, ends: Any, window: list[int], wanted: int
 ) -> tuple[list[str], int]:
-    """Take ids from the pages, then from the inbox; and how many the inbox has left (-1: many)."""
+    """Take ids from the pages, then from the inbox; and how long the inbox still is (-1: not read)."""
     taken: list[str] = []
     while len(taken) < wanted and ends["paged"]:
         if not _within(ends["head"], window, len(taken)):
@@ -254,11 +269,11 @@ def _fresh(
             ends["taken"] = 0
     if len(taken) == wanted:
         return taken, -1
-    ids = _inbox(db, prefix)
-    part = ids[: wanted - len(taken)]
-    if part:
-        _put_inbox(db, prefix, ids[len(part) :])
-    return taken + part, len(ids) - len(part)
+    inbox = db.get(prefix + "inbox", [])
+    ids, rest = _first(inbox, wanted - len(taken))
+    if inbox:
+        _put_inbox(db, prefix, rest)
+    return taken + ids, len(rest)
 
 
 def _stands(db: Any, prefix: str, lanes: Any, item: str, place: int, token: int) -> bool:

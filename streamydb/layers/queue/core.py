@@ -349,7 +349,7 @@ class QueueCore:
         """Move ids from the inbox into pages, where a claim reads few of them.
 
         Other calls do it now and then; it needs doing only where items are enqueued in other
-        transactions alone, and claimed seldom. Returns how many ids the inbox had left.
+        transactions alone, and claimed seldom. Returns how many entries the inbox has left.
         """
         made = yield from self._windowed("settle", "tail", {})
         left: int = made.returned["left"]
