@@ -12,7 +12,7 @@ from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
-from streamydb.cli.mounted import PASSED_ON, bench, demo, sim
+from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
@@ -36,5 +36,5 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
-for _program in (bench, sim, demo):
+for _program in (bench, sim, demo, histories):
     app.command(context_settings=PASSED_ON)(_program)

@@ -1,4 +1,4 @@
-"""`streamydb bench`, `sim` and `demo`: programs of their own, imported only when they are called.
+"""`streamydb bench`, `sim`, `demo` and `histories`: programs of their own, imported when called.
 
 Their arguments are handed over untouched, `--help` included, so that the command line starts fast.
 """
@@ -33,6 +33,11 @@ def sim(context: typer.Context) -> None:
 def demo(context: typer.Context) -> None:
     """Load a bank and move money through real Kafka and Spark. (`streamydb demo --help`)"""
     run("streamydb.demo", "demo", context.args)
+
+
+def histories(context: typer.Context) -> None:
+    """Record and judge what clients see through REST. (`streamydb histories --help`)"""
+    run("streamydb.histories", "histories", context.args)
 
 
 def run(module: str, name: str, arguments: list[str]) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from streamydb.records import Result
 
 Texts = list[str] | None
+Strict = Annotated[bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)]
 
 
 def txn(
@@ -55,19 +57,13 @@ def txn(
         str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
     ] = None,
     arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None,
-    key: Annotated[
-        Texts, typer.Option("--key", help="KEY that the call may read and write.")
-    ] = None,
+    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None,
     key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
-    ] = 60.0,
+    strict: Strict = False,
+    timeout: Timeout = 60.0,
     database: Database = None,
     home: Home = None,
     bootstrap: Bootstrap = None,

@@ -91,7 +91,7 @@ def create_app(
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    return Gate(console.observing(inner), settings, services.metrics)
+    return Gate(console.observing(inner), settings, services.metrics, services.writer.in_flight)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 
 from streamydb.errors import REJECTED_CODES, ValueRejected
 from streamydb.facade.bounds import Budget
@@ -45,6 +46,8 @@ async def reading(
                     body += chunk
         except TimeoutError:
             raise ProblemError("body-timeout", "Send the body faster, or a smaller one.") from None
+        except InternalServerException:  # so Litestar says that the client has gone
+            raise ProblemError("body-timeout", "The connection ended within the body.") from None
         yield bytes(body)
 
 

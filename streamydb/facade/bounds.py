@@ -31,10 +31,7 @@ class Limiter:
         Raises:
             ProblemError: too-many-requests (the client's bound) or overloaded (that of all).
         """
-        if self._client_max is not None and self._clients[client] >= self._client_max:
-            raise self._full("too-many-requests", f"This client has {self._client_max}")
-        if self.total >= self._total_max:
-            raise self._full("overloaded", f"There are {self._total_max}")
+        self.check(client)
         self.total += 1
         self._clients[client] += 1
         try:
@@ -44,6 +41,17 @@ class Limiter:
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]
+
+    def check(self, client: str = "") -> None:
+        """Refuse what `enter` would refuse now.
+
+        Raises:
+            ProblemError: as `enter`.
+        """
+        if self._client_max is not None and self._clients.get(client, 0) >= self._client_max:
+            raise self._full("too-many-requests", f"This client has {self._client_max}")
+        if self.total >= self._total_max:
+            raise self._full("overloaded", f"There are {self._total_max}")
 
     def _full(self, slug: str, count: str) -> ProblemError:
         detail = f"{count} {self._what} under way, the most that are taken; try again later."

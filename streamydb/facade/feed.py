@@ -9,6 +9,7 @@ position is no longer among those kept, it is cut off, and reads on from the top
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -107,6 +108,7 @@ class Feed:
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
         self._batches: deque[tuple[Batch, int]] = deque()
+        self._dropped = 0
         self._bytes = 0
         self._came = asyncio.Event()
         self._starting = asyncio.Lock()
@@ -135,6 +137,7 @@ class Feed:
         self.latest = batch.resolved
         while self._bytes > self._bytes_max and len(self._batches) > 1:
             old, size = self._batches.popleft()
+            self._dropped += 1
             self._bytes -= size
             self._floor = old.resolved
         self._came.set()
@@ -152,13 +155,16 @@ class Feed:
                 async for batch in old:
                     position = position if batch is None else batch.resolved
                     yield batch
+        number = self._number_after(position)
         while True:
-            if position < self._floor:
+            if number < self._dropped:
                 raise _slow()
-            following = next((b for b, _ in self._batches if b.resolved > position), None)
-            if following is not None:
-                yield _after(following, position)
-                position = following.resolved
+            if number < self._dropped + len(self._batches):
+                following = self._batches[number - self._dropped][0]
+                number += 1
+                if following.resolved > position:  # else the stream begins in the future
+                    yield _after(following, position)
+                    position = following.resolved
             elif not await self._comes(pause_s):
                 yield None
 
@@ -171,6 +177,17 @@ class Feed:
         if since < self._floor:
             with self._catch_ups.enter():
                 return
+
+    def _number_after(self, position: int) -> int:
+        """The number of the first batch, kept or to come, that goes beyond a seq.
+
+        A stream counts on from there, so that thousands of them do not each search what is kept
+        whenever a batch comes.
+        """
+        if position < self._floor:
+            return self._dropped - 1
+        kept = [batch.resolved for batch, _ in self._batches]
+        return self._dropped + bisect_right(kept, position)
 
     async def _comes(self, pause_s: float) -> bool:
         """Wait for a batch; False after a pause without any."""

@@ -29,6 +29,9 @@ __all__ = ["Context", "Gate", "context_of"]
 _LOG: Final = logging.getLogger("streamydb.facade")
 _CONTEXT: Final = "streamydb"
 _STREAMS: Final = frozenset({"/v1/changes"})
+_WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
+_NOT_WRITING: Final = frozenset({"/v1/read"})
+_UNREAD_BYTES_MAX: Final = 16_384
 
 
 class Context:
@@ -86,13 +89,21 @@ class _Sender:
 
 
 class Gate:
-    """An ASGI application around another."""
+    """An ASGI application around another.
 
-    def __init__(self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> None:
-        """Guard `app`."""
+    Attributes:
+        app: the other.
+        metrics: what is counted of the requests.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics, writes: Limiter
+    ) -> None:
+        """Guard `app`; `writes` bounds the transactions that are under way in it."""
         self.app = app
+        self._writes = writes
         self._settings = settings
-        self._metrics = metrics
+        self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
         metrics.gauge("requests_under_way", "Requests being served", lambda: self._requests.total)
 
@@ -116,26 +127,29 @@ class Gate:
         began = time.perf_counter()
         try:
             self._check(scope)
+            if method in _WRITING and scope["path"] not in _NOT_WRITING:
+                self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
                 context = scope[_CONTEXT] = Context(take_name(scope), address)
                 with context.closing:
                     await self.app(cast("Scope", scope), receive, cast("Send", sender))
         except ProblemError as error:
-            await _send_problem(cast("Send", sender), error)
-            self._metrics.problem(error.problem.slug)
+            await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
+            self.metrics.problem(error.problem.slug)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
             self._log_fault(sender, error)
             if not sender.status:
-                await _send_problem(cast("Send", sender), ProblemError("internal", "See the log."))
+                internal = ProblemError("internal", "See the log.")
+                await _send_problem(cast("Send", sender), internal, close=True)
         seconds = time.perf_counter() - began
         route = str(scope.get("path_template") or "unmatched")
-        self._metrics.request(method, route, sender.status, seconds)
+        self.metrics.request(method, route, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     def _log_fault(self, sender: _Sender, error: Exception) -> None:
         """Log what went wrong without what it went wrong with."""
         if sender.cut_off:
-            self._metrics.slow_reader()
+            self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
@@ -165,14 +179,21 @@ def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == wanted), "")
 
 
-async def _send_problem(send: Send, error: ProblemError) -> None:
-    """Send a problem as a whole answer."""
+def _leaves_much(scope: dict[str, Any]) -> bool:
+    """Whether a body that was not read is too long to be read for the next request's sake."""
+    declared = _header(scope["headers"], b"content-length") or "0"
+    small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
+    return not small or bool(_header(scope["headers"], b"transfer-encoding"))
+
+
+async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:
+    """Send a problem as a whole answer, the connection's last if `close`."""
     body = problem_body(error)
     headers = {
         "content-type": PROBLEM_MEDIA_TYPE,
         "content-length": str(len(body)),
         "cache-control": "no-store",
-        "connection": "close",
+        **({"connection": "close"} if close else {}),
         **error.headers,
     }
     encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]

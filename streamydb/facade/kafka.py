@@ -20,7 +20,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
 from streamydb.sequencer.producer import Appended, AppendError, Producer
 from streamydb.settings import Settings
-from streamydb.topics.admin import LATEST
+from streamydb.topics.admin import LATEST, is_told
 from streamydb.topics.admin import connect as connect_admin
 from streamydb.topics.names import TopicNames
 
@@ -138,9 +138,12 @@ class KafkaLog:
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=REQUEST_S,
             )
-            return {p.partition: f.result(REQUEST_S).offset for p, f in listed.items()}
+            ends = {p.partition: f.result(REQUEST_S).offset for p, f in listed.items()}
         except (KafkaException, TimeoutError) as error:
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
+        if not ends or not all(map(is_told, ends.values())):
+            raise LogUnavailableError(f"{topic}: its ends were not told")
+        return ends
 
     def _take(self, seen: _Seen) -> None:
         for result, value in seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,8 @@ __all__ = ["checked", "listen", "make_server", "serve", "serve_database"]
 _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 1_024
 _SHUTDOWN_S: Final = 10
+_OTHER_FILES: Final = 500
+"""Files and sockets that a facade has open beside its connections, at most."""
 _INCOMPLETE_MARGIN_BYTES: Final = 8_192
 
 
@@ -65,13 +68,15 @@ def make_server(
     import uvicorn
 
     from streamydb.facade.app import create_app
+    from streamydb.facade.connections import protocol_of
 
     settings = checked(settings)
+    app = create_app(model, log, changes, settings, pipeline=pipeline)
     config = uvicorn.Config(
-        create_app(model, log, changes, settings, pipeline=pipeline),
+        app,
         host=settings.host,
         port=settings.port,
-        http="h11",
+        http=protocol_of(settings, app.metrics),
         ws="none",
         lifespan="on",
         access_log=False,  # it would show keys
@@ -79,7 +84,6 @@ def make_server(
         proxy_headers=False,
         log_config=None,
         backlog=_BACKLOG,
-        limit_concurrency=2 * settings.requests_max,
         h11_max_incomplete_event_size=(
             settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
         ),
@@ -110,6 +114,7 @@ def serve(
         ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline)
+    _take_file_handles(settings.connections_max + _OTHER_FILES)
     with listen(settings) as listener:
         server.run(sockets=[listener])
 
@@ -132,6 +137,20 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     serve(facade, model, log, changes, pipeline)
+
+
+def _take_file_handles(wanted: int) -> None:
+    """Raise this process's limit of open files to what its connections need, if that may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _LOG.warning(
+            "this process may have %d files open, its connections may need %d: raise the limit "
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", most, wanted,
+        )  # fmt: skip
 
 
 def listen(settings: FacadeSettings) -> socket.socket:

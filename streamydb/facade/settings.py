@@ -34,6 +34,10 @@ class FacadeSettings(BaseSettings):
         default=None, description="Host names to answer for; default: any."
     )
 
+    connections_max: int = Field(default=8_000, ge=1, description="Connections at once.")
+    client_connections_max: int = Field(
+        default=2_000, ge=1, description="The same, of one address (a proxy is one as well)."
+    )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
     client_in_flight_max: int = Field(default=500, ge=1, description="The same, of one client.")
@@ -68,6 +72,9 @@ class FacadeSettings(BaseSettings):
     verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
+    head_timeout_s: float = Field(
+        default=10, gt=0, description="Wait for a request's line and headers."
+    )
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")

@@ -181,15 +181,17 @@ class InProcess:
             await self._app(scope, cast("Any", receive), cast("Any", stream.send))
         return Answer(stream.status, stream.headers, stream.data)
 
-    async def stream(self, target: str, headers: Mapping[str, str] | None = None) -> EventStream:
-        """Open an event stream."""
+    async def stream(
+        self, target: str, headers: Mapping[str, str] | None = None, method: str = "GET"
+    ) -> EventStream:
+        """Open an event stream; with another method, a request whose body does not come."""
         stream = EventStream()
-        scope = self._scope("GET", target, headers or {})
+        scope = self._scope(method, target, headers or {})
         task = self._run(scope, stream.receive, stream.send)
         task.add_done_callback(stream.close)
         self._streams.add(task)
         async with asyncio.timeout(_WAIT_S):
-            while not stream.status and not stream.ended:
+            while method == "GET" and not stream.status and not stream.ended:
                 await stream.news()
         return stream
 

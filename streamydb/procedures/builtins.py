@@ -61,7 +61,9 @@ def _divmod(machine: Machine, left: Any, right: Any) -> Any:
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
-    return list(enumerate(machine.listed(items), start))
+    found = machine.listed(items)
+    machine.charge(len(found) // 4)
+    return list(enumerate(found, start))
 
 
 def _filter(machine: Machine, test: Any, items: Any) -> list[Any]:
@@ -95,6 +97,8 @@ def _short(machine: Machine, value: Any) -> Any:
     """A number, or a text that is not too long to be one."""
     if type(value) is str and len(value) > _DIGITS_MAX:
         raise ValueError(f"a number has at most {_DIGITS_MAX} characters")
+    if type(value) is str:
+        machine.charge(len(value) // 8)
     return value if type(value) is str else machine.plain(value)
 
 

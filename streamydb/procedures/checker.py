@@ -89,6 +89,9 @@ _UNSEEN: Final = {"__future__", "typing", "collections.abc"}
 """Modules whose names are for annotations, which are not looked at."""
 
 _DEPTH_MAX: Final = 100
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COMPREHENSIONS_MAX: Final = 4
+"""Comprehensions within comprehensions: each is a frame, and the meter counts functions only."""
 
 
 def check_text(text: bytes, file: str) -> Checked:
@@ -171,8 +174,12 @@ class _Checker:
             ):
                 self.refuse(decorator, "@procedure takes keys=... only")
 
-    def visit(self, node: ast.AST, depth: int) -> None:
-        if depth > _DEPTH_MAX:
+    def visit(self, node: ast.AST, depth: int, comprehensions: int = 0) -> None:
+        if isinstance(node, _COMPREHENSIONS):
+            comprehensions += 1
+        elif isinstance(node, ast.FunctionDef | ast.Lambda):
+            comprehensions = 0
+        if depth > _DEPTH_MAX or comprehensions > _COMPREHENSIONS_MAX:
             self.refuse(node, "nested too deeply")
             return
         if not isinstance(node, _ALLOWED) or type(node) in _REASONS:
@@ -187,7 +194,7 @@ class _Checker:
                 continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    self.visit(child, depth + 1)
+                    self.visit(child, depth + 1, comprehensions)
 
     def name(self, node: ast.AST, name: str) -> None:
         if name.startswith("__"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class Version(msgspec.Struct, frozen=True):
 _decode_version = msgspec.json.Decoder(Version).decode
 
 
+@lru_cache(maxsize=256)
 def version_of(value: bytes) -> Version:
     """The deployed version in the value of a module's key."""
     return _decode_version(value)

@@ -159,6 +159,10 @@ class Machine(Meter):
         """A set display or comprehension."""
         return OrderedSet(self, items)
 
+    def iterator(self, items: list[Any]) -> Any:
+        """A generator expression, which has given all its items: a chain of lazy ones is deep."""
+        return iter(items)
+
     def listed(self, items: Any) -> list[Any]:
         """All items, charged; of a generator as it gives them."""
         kind = type(items)
@@ -204,7 +208,8 @@ class Machine(Meter):
             return str(value)
         if kind is OrderedSet:
             raise TypeError("a set has no text; take a list")
-        self.integer(self.walk(value))
+        if type(self.integer(self.walk(value))) is int:
+            self.charge(value.bit_length() // 128)
         text = repr(self._spread(value))
         self.text(len(text))
         return text
@@ -273,6 +278,6 @@ class Machine(Meter):
 HELPERS: Final = (
     "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
     "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "make_set",
-    "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
+    "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
 )  # fmt: skip
 """Methods that instrumented code calls; in its namespace they stand as `__name__`."""

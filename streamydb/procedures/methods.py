@@ -16,6 +16,9 @@ __all__ = ["ATTRIBUTES", "MATH", "METHODS", "Method", "Namespace"]
 
 Method: TypeAlias = Callable[..., Any]
 
+_BITS_PER_STEP: Final = 16
+"""Bits of an integer that one step of a function of `math` takes."""
+
 
 class Namespace:
     """A module that procedures may import: named functions, which get the machine first."""
@@ -44,7 +47,11 @@ class Namespace:
 
 def _math(function: Callable[..., Any]) -> Method:
     def call(machine: Machine, *args: Any) -> Any:
-        return machine.integer(function(*(machine.integer(arg) for arg in args)))
+        for arg in args:
+            if type(arg) is int:
+                machine.charge(arg.bit_length() // _BITS_PER_STEP)
+            machine.integer(arg)
+        return machine.integer(function(*args))
 
     return call
 
@@ -178,7 +185,7 @@ def _view(name: str) -> Method:
     function = getattr(dict, name)
 
     def call(machine: Machine, items: Any) -> Any:
-        machine.items(len(items))
+        machine.charge(len(items) // 4 + 1)
         return list(function(items))
 
     return call
@@ -220,6 +227,11 @@ def _pairs(machine: Machine, items: Any) -> list[Any]:
         machine.items(len(items))
         return list(items.items())
     return [tuple(machine.listed(pair)) for pair in machine.listed(items)]
+
+
+def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
+    machine.charge(len(items) // 4 + 1)
+    return items.copy()
 
 
 def _set(name: str) -> Method:
@@ -265,7 +277,8 @@ METHODS: Final[dict[type, dict[str, Method]]] = {
         "update": _update,
         **{n: _keyed(n) for n in ("get", "pop", "setdefault")},
         **{n: _view(n) for n in ("items", "keys", "values")},
-        **{n: _shallow(dict, n) for n in ("clear", "copy")},
+        "clear": _shallow(dict, "clear"),
+        "copy": _copied,
     },
     OrderedSet: {
         n: _set(n)

@@ -145,15 +145,26 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
     fixed, imported = _imports(tree)
     tree = instrument(tree)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = compile(tree, f"<{name}>", "exec", dont_inherit=True, optimize=0)
+    code = _code(tree, name, file)
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,
         tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
         tuple(each for each in FUNCTIONS if each in loaded), imported,
     )
+
+
+def _code(tree: ast.Module, name: str, file: str) -> CodeType:
+    """The code object; asserts stay whatever Python's flags are."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(tree, f"<{name}>", "exec", dont_inherit=True, optimize=0)
+    except SyntaxError as error:  # what only the compiler finds, as a `break` outside a loop
+        refusal = Refusal(file, error.lineno or 1, f"not Python: {error.msg}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        refusal = Refusal(file, 1, f"not Python: {type(error).__name__}")
+    raise ModuleRefused([refusal])
 
 
 def _procedures(tree: ast.Module) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:

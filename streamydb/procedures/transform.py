@@ -106,6 +106,11 @@ class _Rewriter(ast.NodeTransformer):
         node.ifs.insert(0, _call("tick", at=node.iter))
         return node
 
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        self.generic_visit(node)
+        items = ast.copy_location(ast.ListComp(node.elt, node.generators), node)
+        return _call("iterator", items, at=node)
+
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
         self.generic_visit(node)
         node.key = _call("key", node.key, at=node)

@@ -59,15 +59,22 @@ class Host(Protocol):
 class View:
     """The state of one call."""
 
-    __slots__ = ("host", "id", "machine", "now", "random", "seq", "writes")
+    __slots__ = ("chance", "host", "id", "machine", "now", "seq", "writes")
 
     def __init__(self, machine: Machine, host: Host, place: Place) -> None:
         """Show what ``host`` has, at ``place``."""
         self.machine = machine
         self.host = host
         self.seq, self.now, self.id = place
-        self.random = Random(place.seq)
+        self.chance: Random | None = None
         self.writes: dict[str, bytes | None] = {}
+
+    @property
+    def random(self) -> Random:
+        """The transaction's generator, made when it is asked for."""
+        if self.chance is None:
+            self.chance = Random(self.seq)
+        return self.chance
 
     def current(self, key: Any, *, write: bool = False) -> bytes | None:
         """The value of a declared key, own writes included."""
@@ -100,17 +107,22 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
     try:
         data = r.canonical(machine.walk(value))
     except ValueRejected as fault:
-        kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
-        raise kind(str(fault)) from None
+        raise _unfit(fault) from None
     machine.text(len(data))
     return data
+
+
+def _unfit(fault: ValueRejected) -> Exception:
+    """What a procedure sees of a value that is none."""
+    kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
+    return kind(str(fault))
 
 
 def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
     """A stored value as objects of the procedure's own, charged."""
     if data is None:
         return default
-    machine.charge(len(data) // 64 + 1)
+    machine.charge(len(data) // 32 + 1)
     return r.decode_value(data)
 
 
@@ -183,10 +195,13 @@ def _next_id(machine: Machine, view: View, key: str) -> Any:
 
 def _number(machine: Machine, value: Any) -> Any:
     """A number in canonical form."""
-    machine.tick()
+    machine.charge(2)
     if type(value) not in (int, float):
         raise TypeError(f"a {type(value).__name__} is no number")
-    return r.decode_value(canonical_of(machine, value))
+    try:
+        return r.canonical_number(value)
+    except ValueRejected as fault:
+        raise _unfit(fault) from None
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {

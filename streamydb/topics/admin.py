@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -31,6 +31,7 @@ __all__ = [
     "connect",
     "count_partitions",
     "describe_topics",
+    "is_told",
     "list_offsets",
     "wait_until",
 ]
@@ -113,10 +114,27 @@ def _offsets(
 def list_offsets(
     admin: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec
 ) -> dict[int, Any]:
-    """Return an offset, with its timestamp where Kafka tells it, of each of the partitions."""
+    """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
+
+    Raises:
+        TopicsError: Kafka refuses or does not answer.
+    """
     asked = {TopicPartition(topic, number): spec for number in partitions}
     listed = answers(admin.list_offsets(asked), "list the offsets of")
+    for where, answer in listed.items():
+        if not is_told(answer.offset):
+            msg = f"Kafka did not tell an offset of {where}: a broker ended meanwhile; try again"
+            raise TopicsError(msg)
     return {where.partition: answer for where, answer in listed.items()}
+
+
+def is_told(offset: int) -> bool:
+    """Tell whether an offset was told at all.
+
+    When the connection breaks within the request, librdkafka may give a partition this number
+    instead of an error.
+    """
+    return offset != OFFSET_INVALID
 
 
 def connect(client_config: Mapping[str, str]) -> AdminClient:

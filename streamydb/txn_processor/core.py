@@ -112,10 +112,15 @@ def execute(
         if before is not None or value is not None:
             writes.append(Write(update.key, before, value))
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    verdict = Verdict(None, [], writes, reads)
-    if reads and size(verdict) > RESULT_BYTES_MAX:
-        return Verdict(errors.RESULT_TOO_LARGE)
-    return verdict
+    return _fitting(Verdict(None, [], writes, reads), size)
+
+
+def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
+    """The verdict, if its result record is not too large; measured only if it might be."""
+    about = sum(len(value or b"") + 6 * len(key) + 8 for key, value in verdict.reads.items())
+    if about + len(verdict.returned or b"") < RESULT_BYTES_MAX // 2:
+        return verdict
+    return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
 
 
 class _Declared(Declared):
@@ -124,9 +129,13 @@ class _Declared(Declared):
     def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
         super().__init__(call.keys, call.reads)
         self._look = look
+        self._seen: dict[str, Value] = {}
 
     def look(self, key: str) -> Value:
-        return self._look(key)
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = self._look(key)
+        return seen
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before)
@@ -140,19 +149,19 @@ def _call(
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    called = run(module, call.name, call.args, _Declared(call, look), calls.place)
+    host = _Declared(call, look)
+    called = run(module, call.name, call.args, host, calls.place)
     if called.code is not None:
         return Verdict(called.code, reason=called.reason)
     after = called.writes
-    befores = {key: look(key)[0] for key in after}
+    befores = {key: host.look(key)[0] for key in after}
     writes = [
         Write(key, befores[key], value)
         for key, value in after.items()
         if befores[key] is not None or value is not None
     ]
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    verdict = Verdict(None, [], writes, reads, called.returned)
-    return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
+    return _fitting(Verdict(None, [], writes, reads, called.returned), size)
 
 
 def current_module(

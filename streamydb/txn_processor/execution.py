@@ -22,11 +22,11 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.errors import InvariantViolation
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
-from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
@@ -44,6 +44,7 @@ __all__ = [
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
+_DIGITS_MAX = 19
 
 
 @dataclass(slots=True)
@@ -103,10 +104,11 @@ class _Run:
         """The tagged form of canonical bytes; keeps a text that is not an integer."""
         if value is None:
             return p.ABSENT, 0, 0
-        data = Ragged.of([value])
-        tags, numbers = parse_ints(data.data, data.offsets)
-        if tags[0] == p.INT:
-            return p.INT, int(numbers[0]), 0
+        digits = value[1:] if value[:1] == b"-" else value
+        if len(digits) <= _DIGITS_MAX and digits.isdigit():
+            number = int(value)
+            if INTEGER_MIN <= number <= INTEGER_MAX:
+                return p.INT, number, 0
         self.extra.append(value)
         return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
 
@@ -224,8 +226,8 @@ def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
     def look(key: str) -> core.Value:
-        slot = run.slots[ids[key]]
-        return run.value(slot["tag"], int(slot["number"]), int(slot["ref"])), int(slot["version"])
+        version, number, ref, tag, *_ = run.slots[ids[key]].item()
+        return run.value(tag, number, ref), version
 
     def size(verdict: core.Verdict) -> int:
         return len(verdict_bytes(run.txns, i, verdict))
@@ -300,16 +302,13 @@ def _update_of(step: npt.NDArray[Any], key: str, value: bytes | None) -> r.Updat
 
 
 def _write(run: _Run, i: int, slot_id: int, after: bytes | None) -> None:
-    slot, write = run.slots[slot_id], run.writes[run.counts[0]]
+    _, old_number, old_ref, old_tag, *_ = run.slots[slot_id].item()
+    tag, number, ref = run.store(after)
+    version = 0 if after is None else int(run.txns.cols["seq"][i])
+    written = (i, slot_id, old_number, old_ref, number, ref, old_tag, tag, 0, 0)
+    run.writes[run.counts[0]] = written  # in the order of the fields of program.WRITE
+    run.slots[slot_id] = (version, number, ref, tag, 1, 0, 0)  # and of program.SLOT
     run.counts[0] += 1
-    write["txn"], write["slot"] = i, slot_id
-    for name in ("tag", "number", "ref"):
-        write[f"before_{name}"] = slot[name]
-    slot["tag"], slot["number"], slot["ref"] = run.store(after)
-    for name in ("tag", "number", "ref"):
-        write[f"after_{name}"] = slot[name]
-    slot["version"] = 0 if after is None else run.txns.cols["seq"][i]
-    slot["dirty"] = 1
 
 
 def _special_aborts(run: _Run) -> None:

@@ -90,7 +90,13 @@ ABORT_CODES: Final = (
     errors.UNDECLARED_KEY,
     errors.BUDGET_EXCEEDED,
 )
-REJECT_CODES: Final = (*errors.REJECTED_CODES, errors.INTERNAL)
+_LATE_CODES: Final = (errors.CALL_NOT_ALONE,)
+REJECT_CODES: Final = (
+    *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
+    errors.INTERNAL,
+    *_LATE_CODES,
+)
+"""Codes by the number that stands for them in blocks and states: new ones go to the end."""
 
 STEP: Final = np.dtype(
     [

@@ -20,7 +20,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/READ
     (ROOT / "docs").rglob("*.md")
 )
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-PASSED_ON = {"bench", "sim", "demo"}
+PASSED_ON = {"bench", "sim", "demo", "histories"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
 

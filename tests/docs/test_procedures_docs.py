@@ -13,8 +13,9 @@ from streamydb.client.testing import MemoryHost
 from streamydb.limits import PROCEDURE_DEPTH_MAX, PROCEDURE_INTEGER_BITS_MAX, PROCEDURE_STEPS_MAX
 from streamydb.oracle import Oracle
 from streamydb.procedures.builtins import FUNCTIONS
+from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import MemoryModules, compile_module
-from streamydb.procedures.view import METHODS, View
+from streamydb.procedures.view import View
 from streamydb.records import canonical, decode_value
 
 PAGE = (Path(__file__).parents[2] / "docs" / "procedures.md").read_text(encoding="utf-8")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from typer.testing import CliRunner
 
+from streamydb.cli import app
 from streamydb.cli.calls import call
 from streamydb.cli.target import Target
 from streamydb.errors import ModuleMissing
@@ -57,6 +59,14 @@ def outcome(database: Database, transaction: dict[str, Any]) -> tuple[str, str |
     return result.status, result.code, value
 
 
+def cli(database: Database, *arguments: str) -> str:
+    """What a command prints."""
+    where = ["--home", str(database.settings.home), "--bootstrap", database.broker.bootstrap]
+    done = CliRunner().invoke(app, [*arguments, *where], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def transfer(amount: int) -> dict[str, Any]:
     args = {"source": "a", "target": "b", "amount": amount}
     return {"call": {"procedure": "bank.transfer", "args": args, "keys": ["a", "b"]}}
@@ -67,15 +77,22 @@ def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str
     options = [] if grouping == "planner" else ["--grouping", "single"]
     with Database(tmp_path, options=options) as database:
         assert outcome(database, transfer(1)) == ("aborted", "unknown-procedure", None)
-        first = deploy(database, 1)
+        file = database.folder / "bank.py"
+        file.write_text(BANK % 1)
+        deployed = json.loads(cli(database, "procedures", "deploy", str(file), "--json"))
+        first = publish(file, database.place.procedures)
+        assert (deployed["hash"], deployed["seq"]) == (first.hash, 2)
         outcome(database, {"updates": [{"op": "put", "key": "a", "value": 100}]})
         status, _, returned = outcome(database, transfer(10))
         assert (status, returned["left"]) == ("committed", 89)
         deploy(database, 5)
+        listed = json.loads(cli(database, "procedures", "list", "--json"))
+        assert {each["hash"]: each["current"] for each in listed}[first.hash] is False
+        assert sum(each["current"] for each in listed) == 1
         assert outcome(database, transfer(10))[2]["left"] == 74
         assert outcome(database, transfer(1000))[:2] == ("aborted", "procedure-aborted")
         report = database.assert_serial()
-        assert (report.transactions, report.faults) == (7, 0)
+        assert (report.transactions, report.faults) == (8, 0)
 
         lost = database.place.procedures / file_name("bank", first.hash)
         kept = lost.rename(tmp_path / "kept.py")

@@ -331,3 +331,24 @@ def test_the_merge_says_which_partition_is_ahead() -> None:
 def test_what_is_no_change_is_an_error() -> None:
     with pytest.raises(RecordError):
         Merger(1, 0).take(0, b"k", b"{}")
+
+
+def test_a_stream_from_the_future_begins_there_and_counts_on() -> None:
+    async def follow() -> None:
+        feed = Feed(MemoryDatabase().changes, 1_000_000, 1)
+        publish = [Batch(seq, (ChangeEvent(seq, 1, "k", b"{}"),)) for seq in range(1, 8)]
+        await feed.start()
+        for batch in publish[:2]:
+            feed.publish(batch)
+        early, late = feed.batches(1, 20), feed.batches(5, 20)
+        assert (await anext(early)) == publish[1]
+        waiting = asyncio.ensure_future(anext(late))
+        for batch in publish[2:]:
+            feed.publish(batch)
+            await asyncio.sleep(0)
+        assert (await waiting) == publish[5]
+        assert [await anext(late)] + [await anext(early) for _ in range(5)] == [
+            publish[6], *publish[2:]
+        ]  # fmt: skip
+
+    asyncio.run(follow())

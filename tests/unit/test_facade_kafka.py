@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID
 
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
@@ -18,6 +20,8 @@ from streamydb.oracle import Oracle
 from streamydb.records import Resolved, encode_resolved
 from streamydb.sequencer.producer import Appended, AppendError
 from streamydb.settings import Settings
+from streamydb.topics import TopicsError
+from streamydb.topics.admin import LATEST, list_offsets
 
 RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
 """What the second plan of `changes` ends with."""
@@ -222,6 +226,41 @@ def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
     log: Any = kafka.KafkaLog(Settings(), FacadeSettings())
     log._producer, log._tail = producer, FakeTail(fault)
     return log
+
+
+class Broken:
+    """An administration client whose broker ended within the request."""
+
+    def __init__(self, partitions: int, offset: int) -> None:
+        self._metadata = SimpleNamespace(partitions=dict.fromkeys(range(partitions)))
+        self._offset = offset
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        assert timeout < 10
+        return SimpleNamespace(topics={topic: self._metadata})
+
+    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        told: Future[Any] = Future()
+        told.set_result(SimpleNamespace(offset=self._offset, timestamp=-1))
+        return dict.fromkeys(asked, told)
+
+
+@pytest.mark.parametrize(("partitions", "offset"), [(1, OFFSET_INVALID), (0, 7)])
+def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> None:
+    """A strong read that took them for ends would not wait for anything."""
+    log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
+    log._admin = Broken(partitions, offset)  # type: ignore[assignment]
+    with pytest.raises(LogUnavailableError):
+        log._look()
+    log._admin = Broken(2, 7)  # type: ignore[assignment]
+    assert log._look() == {0: 7, 1: 7}
+
+
+def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
+    admin: Any = Broken(1, OFFSET_INVALID)
+    with pytest.raises(TopicsError, match="did not tell an offset"):
+        list_offsets(admin, "t", [0], LATEST)
+    assert list_offsets(Broken(1, -1), "t", [0], LATEST)[0].offset == -1  # type: ignore[arg-type]
 
 
 @scenario

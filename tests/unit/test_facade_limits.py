@@ -251,3 +251,19 @@ async def test_who_leaves_waits_no_more() -> None:
     index.add(decode_result(value), value)
     assert [(await task).id for task in tasks[1:]] == ["t", "t"]
     assert index._waiting == {}
+
+
+@scenario
+async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        stream = await client.stream("/v1/kv/a", {"content-length": "10"}, method="PUT")
+        assert stream.status == 0
+        stream.leave()
+        await stream.end()
+        assert (stream.status, b"body-timeout" in stream.data) == (408, True)
+        assert (await client.request("GET", "/metrics")).body.count(b"body-timeout")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert database.log.records == []

@@ -12,6 +12,9 @@ from hypothesis import given, settings
 
 from streamydb import limits
 from streamydb.errors import ModuleMissing
+from streamydb.facade.auth import Client
+from streamydb.facade.payloads import authorise, parse
+from streamydb.facade.problems import ProblemError
 from streamydb.oracle import Oracle
 from streamydb.procedures import Abort, key_function, procedure
 from streamydb.procedures.chance import Random
@@ -344,3 +347,24 @@ def test_a_call_reads_the_key_of_its_module() -> None:
     txn = decode(record(call={"procedure": "m.f", "keys": ["a"], "reads": ["b", "a"]}, reads=["c"]))
     assert isinstance(txn, Transaction)
     assert keys(txn) == {"c": False, "$procedures/m": False, "b": False, "a": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({"call": {"procedure": "m.f", "keys": ["own/1"], "reads": ["open/1"]}}, True),
+        ({"call": {"procedure": "m.f", "keys": ["open/1"]}}, False),
+        ({"call": {"procedure": "m.f", "reads": ["secret"]}}, False),
+        ({"call": {"procedure": "m.f"}, "reads": ["secret"]}, False),
+        ({"deploy": {"module": "m", "hash": HASH, "procedures": {}}}, False),
+    ],
+)
+def test_tokens_cover_calls_and_deploys(fields: dict[str, Any], *, allowed: bool) -> None:
+    client = Client("c", ["own/", "open/"], ["own/"])
+    txn = parse(record(**fields))
+    if allowed:
+        authorise(txn, client)
+    else:
+        with pytest.raises(ProblemError, match=r"forbidden|scope"):
+            authorise(txn, client)
+    authorise(txn, Client("operator", [""], ["", "$procedures/"]))

@@ -1,0 +1,117 @@
+"""Connections: bounded in number, in total and for each address, and in the time to say something.
+
+uvicorn itself bounds connections with an answer in plain text that tells nobody when to come back,
+and waits for the first request for ever, so that a few thousand silent connections shut out all
+others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.metrics import Metrics
+from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.settings import FacadeSettings
+
+__all__ = ["protocol_of"]
+
+_LINGER_S: Final = 1.0
+"""How long a refused client has time to read why, before the connection is cut."""
+
+
+class _Connection(H11Protocol):
+    """A connection of a facade; the subclass of each facade knows its bounds."""
+
+    settings: FacadeSettings
+    limiter: Limiter
+    metrics: Metrics
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, or say why it cannot be served."""
+        super().connection_made(transport)
+        self._place = ExitStack()
+        self._refused = False
+        self._timer: asyncio.TimerHandle | None = None
+        address = self.client[0] if self.client else "unknown"
+        try:
+            self._place.enter_context(self.limiter.enter(address))
+        except ProblemError as error:
+            self._refuse(error)
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._place.close()
+        self._end_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a request's head must be whole in time."""
+        if self._refused:
+            return
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._expect_head()
+        else:
+            self._end_timer()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
+        """Answer what is no HTTP as everything else is answered."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # an answer is under way that ours would be mixed with
+            return
+        detail = "The request is not HTTP as RFC 9112 has it, or its head is too long."
+        self._refuse(ProblemError("invalid-parameter", detail))
+
+    def _refuse(self, error: ProblemError) -> None:
+        """Answer without having read a request, let the client read it, and close."""
+        self._refused = True
+        self.metrics.problem(error.problem.slug)
+        self.transport.write(_answer(error))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._end_timer()
+            self._timer = self.loop.call_later(_LINGER_S, self.transport.abort)
+        else:
+            self.transport.close()
+
+    def _expect_head(self) -> None:
+        """Have the connection closed unless a request begins in time."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.settings.head_timeout_s, self.transport.close)
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def protocol_of(settings: FacadeSettings, metrics: Metrics) -> type[asyncio.Protocol]:
+    """Return the protocol of a facade's connections, for uvicorn."""
+    limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
+    metrics.gauge("connections", "Connections", lambda: limiter.total)
+    bounds: dict[str, Any] = {"settings": settings, "limiter": limiter, "metrics": metrics}
+    return type("Connection", (_Connection,), bounds)
+
+
+def _answer(error: ProblemError) -> bytes:
+    """The bytes of a whole answer that is the connection's last."""
+    body = problem_body(error)
+    status = HTTPStatus(error.problem.status)
+    headers = {
+        "Content-Type": PROBLEM_MEDIA_TYPE,
+        "Content-Length": str(len(body)),
+        "Cache-Control": "no-store",
+        "Connection": "close",
+        **error.headers,
+    }
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

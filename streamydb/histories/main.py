@@ -1,0 +1,61 @@
+"""`streamydb histories`: record what concurrent clients see through REST, and judge it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from streamydb.histories.campaign import Campaign, files
+from streamydb.histories.campaign import run as run_campaign
+from streamydb.histories.checking import check_history
+from streamydb.histories.records import History, read_history
+
+__all__ = ["app", "check", "run"]
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True,
+    help="Record what concurrent clients see through REST, and judge it.",
+)  # fmt: skip
+_EXIT_NO: Final = 3
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the history (files *.jsonl).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+@app.command()
+def run(
+    folder: Folder,
+    url: Annotated[list[str] | None, typer.Option(help="A facade; repeat it for several.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long clients run.", min=0)] = 60.0,
+    clients: Annotated[int, typer.Option(help="Clients in each process.", min=1)] = 16,
+    processes: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    watchers: Annotated[int, typer.Option(help="Event streams.", min=0)] = 3,
+    seed: Annotated[int, typer.Option(help="Of the clients' choices.")] = 1,
+    json: Json = False,
+) -> None:
+    """Run clients on a database that nobody else writes, record and judge what they see.
+
+    It writes the keys r/… and l/…, which must be absent before. A file `stop` in the folder ends it
+    early. Exit code 3 if there is a violation.
+    """
+    campaign = Campaign(
+        urls=url or ["http://127.0.0.1:8080"], folder=folder, seconds=seconds, clients=clients,
+        processes=processes, watchers=watchers, seed=seed,
+    )  # fmt: skip
+    _judge(run_campaign(campaign), json=json)
+
+
+@app.command()
+def check(folder: Folder, json: Json = False) -> None:
+    """Judge a recorded history. Exit code 3 if there is a violation."""
+    _judge(read_history(files(folder)), json=json)
+
+
+def _judge(history: History, *, json: bool) -> None:
+    report = check_history(history)
+    typer.echo(msgspec.json.encode(report).decode() if json else report.text())
+    if not report.ok:
+        raise typer.Exit(_EXIT_NO)

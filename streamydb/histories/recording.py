@@ -1,0 +1,120 @@
+"""Doing requests over HTTP and recording them, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import httpx
+
+from streamydb.histories.answers import Call, Told, ask_call, call_of, page_call, told
+from streamydb.histories.records import Answer, Append, Line, Operation, Request, Scan, Write
+from streamydb.histories.workload import Client
+
+__all__ = ["PATIENCE_S", "Recorder"]
+
+PATIENCE_S: Final = 90.0
+"""How long a client asks for a verdict that it was not told."""
+
+_PAUSE_S: Final = 0.2
+_READ_TIMEOUT_S: Final = 45.0
+_IMPATIENT: Final = 0.04
+_IMPATIENT_S: Final = 0.15
+_WAIT: Final = 0.06
+_GIVE_UP: Final = 0.15
+
+
+class Recorder:
+    """Does requests on facades chosen at random, and hands operations to a sink.
+
+    Some writes are cut off by the client before the answer, some ask for an answer within a second;
+    most outcomes that are unknown then are found out, by asking or by sending the same again.
+    """
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        urls: Sequence[str],
+        rng: random.Random,
+        sink: Callable[[Line], None],
+    ) -> None:
+        """Send with `http` to `urls`."""
+        self._http = http
+        self._urls = urls
+        self._rng = rng
+        self._sink = sink
+
+    async def perform(self, client: Client, request: Request) -> Operation:
+        """Do a request and record it."""
+        began = time.monotonic_ns()
+        attempts: list[str] = []
+        if isinstance(request, Write | Append):
+            last = await self._write(request, attempts)
+        elif isinstance(request, Scan):
+            last = await self._scan(request, attempts)
+        else:
+            last = await self._attempt(request, call_of(request), attempts)
+        unknown = last.outcome == "unknown"
+        operation = Operation(
+            client=client.number, session=client.session, invoked_ns=began, request=request,
+            outcome=last.outcome, returned_ns=None if unknown else time.monotonic_ns(),
+            answer=last.answer, attempts=attempts,
+        )  # fmt: skip
+        client.learn(operation)
+        self._sink(operation)
+        return operation
+
+    async def _write(self, request: Write | Append, attempts: list[str]) -> Told:
+        """Send a write; find out what became of it."""
+        call = call_of(request)
+        timeout_s = _READ_TIMEOUT_S
+        if self._rng.random() < _IMPATIENT:
+            timeout_s = self._rng.random() * _IMPATIENT_S
+        elif self._rng.random() < _WAIT:
+            call.headers["prefer"] = self._rng.choice(["wait=1", "respond-async"])
+        last = await self._attempt(request, call, attempts, timeout_s)
+        call.headers.pop("prefer", None)
+        give_up = self._rng.random() < _GIVE_UP
+        deadline = time.monotonic() + PATIENCE_S
+        while last.outcome == "unknown" and not give_up and time.monotonic() < deadline:
+            location = last.location
+            await asyncio.sleep(_PAUSE_S)
+            again = call if self._rng.random() < 0.3 else ask_call(request.id, location)
+            following = await self._attempt(request, again, attempts)
+            if following.outcome == "ok":
+                return following
+            last = Told("unknown", "", location=following.location or location)
+        return last
+
+    async def _scan(self, request: Scan, attempts: list[str]) -> Told:
+        """Read all pages; the cursor may be taken to another facade."""
+        last = await self._attempt(request, call_of(request), attempts)
+        whole = last.answer or Answer()
+        while last.outcome == "ok" and last.cursor is not None:
+            last = await self._attempt(request, page_call(request, last.cursor), attempts)
+            if last.answer is not None:
+                whole.seen |= last.answer.seen
+                whole.pages += last.answer.pages
+        return last._replace(answer=whole if last.outcome == "ok" else None)
+
+    async def _attempt(
+        self, request: Request, call: Call, attempts: list[str], timeout_s: float = _READ_TIMEOUT_S
+    ) -> Told:
+        """Send one HTTP request."""
+        url = self._rng.choice(self._urls)
+        try:
+            answer = await self._http.request(
+                call.method, url + call.target, headers=call.headers, content=call.body,
+                timeout=httpx.Timeout(timeout_s, connect=5.0),
+            )  # fmt: skip
+            last = told(request, answer.status_code, answer.headers, answer.content)
+        except httpx.ConnectError as error:
+            last = Told("failed", type(error).__name__)
+        except httpx.TransportError as error:
+            sent = isinstance(request, Write | Append)
+            last = Told("unknown" if sent else "failed", type(error).__name__)
+        attempts.append(last.note)
+        return last

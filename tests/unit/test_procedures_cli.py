@@ -1,0 +1,56 @@
+"""`streamydb procedures check` and `txn --call` without a database."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.cli import app
+from streamydb.cli.parts import PartError, transaction_of
+
+
+def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -> None:
+    good, bad = tmp_path / "bank.py", tmp_path / "evil.py"
+    good.write_text("def pay(db, to, amount=1):\n    db.add(to, amount)\n")
+    bad.write_text("import os\n\ndef f(db):\n    eval('1')\n")
+    shown = CliRunner().invoke(app, ["procedures", "check", str(good)])
+    assert shown.exit_code == 0
+    assert "bank.pay(to, amount)" in shown.stdout
+    machine = CliRunner().invoke(app, ["procedures", "check", "--json", str(good)])
+    assert json.loads(machine.stdout)[0]["procedures"] == {"pay": ["to", "amount"]}
+    refused = CliRunner().invoke(app, ["procedures", "check", str(good), str(bad)])
+    assert refused.exit_code == 3
+    assert f"{bad}:1: import os" in refused.stderr
+    assert f"{bad}:4: eval" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "name the files"),
+        (["deploy"], "name the files"),
+        (["list", "bank.py"], "list takes no files"),
+        (["check", "nothing.py"], "cannot be read"),
+        (["check", "README.md"], "no module"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["procedures", *arguments])
+    assert done.exit_code in (1, 2)
+    assert message in done.stderr
+
+
+def test_a_call_from_arguments() -> None:
+    made = transaction_of(
+        call="bank.pay", args=["to=ann", "amount=5"], keys=["ann"], key_reads=["limit"]
+    )
+    args = {"to": "ann", "amount": 5}
+    call = {"procedure": "bank.pay", "args": args, "keys": ["ann"], "reads": ["limit"]}
+    assert made == {"call": call}
+    with pytest.raises(PartError, match="belong to --call"):
+        transaction_of(args=["to=ann"])
+    with pytest.raises(PartError, match="NAME=VALUE"):
+        transaction_of(call="bank.pay", args=["to"])
