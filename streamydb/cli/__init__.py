@@ -16,6 +16,7 @@ from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
+from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import down, up
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, pipeline, sequencer, serve, read_model, txn, procedures, watch,
-    doctor, check, limits, version,
+    doctor, check, snapshot, limits, version,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -80,6 +80,10 @@ def read_model(
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
     ] = None,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option("--from-snapshot", help="Begin with this Parquet snapshot (a folder)."),
+    ] = None,
     retention_s: Annotated[
         float | None,
         typer.Option("--retention-s", help="Keep snapshots for so many seconds of commit time."),
@@ -94,7 +98,8 @@ def read_model(
 
     target = find_target(database, home, bootstrap)
     optional = {
-        "--copy-from": copy_from, "--retention-s": retention_s, "--retention-seqs": retention_seqs,
+        "--copy-from": copy_from, "--from-snapshot": from_snapshot,
+        "--retention-s": retention_s, "--retention-seqs": retention_seqs,
     }  # fmt: skip
     more = [f"{name}={value}" for name, value in optional.items() if value is not None]
     code = main(

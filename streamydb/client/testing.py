@@ -226,6 +226,7 @@ class MemoryHost:
         traceback: TracebackType | None,
     ) -> None:
         """End."""
+        self.portal.call(self._direct.close())
         self.portal.call(self._facade.__aexit__(kind, error, traceback))
         self.portal.close()
 

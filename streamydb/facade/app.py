@@ -30,6 +30,7 @@ from streamydb.facade.operations import (
 )
 from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, problem_response
+from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.transactions import get_transaction, post_transaction
@@ -40,7 +41,7 @@ __all__ = ["create_app"]
 _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
-    get_transaction, get_changes, get_limits, get_metrics,
+    get_transaction, get_changes, get_limits, get_metrics, post_query,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {
@@ -103,6 +104,7 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
         try:
             yield
         finally:
+            await services.queries.stop()
             await services.changes.stop()
             await services.log.stop()
 

@@ -69,12 +69,20 @@ class FacadeSettings(BaseSettings):
     )
     read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
 
+    queries_max: int = Field(default=2, ge=0, description="SQL queries at once; 0: none at all.")
+    query_memory_bytes_max: int = Field(
+        default=536_870_912, ge=33_554_432, description="Bytes of memory of a query."
+    )
+    query_threads_max: int = Field(default=2, ge=1, description="Threads of a query.")
+    query_rows_max: int = Field(default=10_000, ge=1, description="Rows of a query's answer.")
+
     verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
     head_timeout_s: float = Field(
         default=10, gt=0, description="Wait for a request's line and headers."
     )
+    query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")

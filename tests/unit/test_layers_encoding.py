@@ -132,7 +132,8 @@ def test_values_fit_in_a_key_or_are_refused() -> None:
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(equals=[1, 2, 3]), Bounds(equals=[[]]), Bounds(equals=[1, 2], ge=1),  # type: ignore[list-item]
+        Bounds(equals=[1, 2, 3]), Bounds(equals=[1, 2], ge=1),
+        Bounds(equals=[[]]),  # type: ignore[list-item]
         Bounds(ge=1, gt=1), Bounds(ge=1, lt="a"), Bounds(prefix="a", ge="a"), Bounds(ge=2**64),
     ],
 )  # fmt: skip
@@ -179,7 +180,8 @@ def test_updates_change_paths_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "update",
     [
-        Update(set={"s.x": 1}), Update(inc={"s": 1}), Update(inc={"n": "1"}), Update(push={"n": 1}),  # type: ignore[dict-item]
+        Update(set={"s.x": 1}), Update(inc={"s": 1}), Update(push={"n": 1}),
+        Update(inc={"n": "1"}),  # type: ignore[dict-item]
         Update(inc={"t": 1}), Update({"n": 1}, {"n": 1}), Update({"o": {}}, {"o.x": 1}),
         Update(set={"": 1}), Update(unset=["o", "o.x"]),
     ],

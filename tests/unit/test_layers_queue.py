@@ -341,7 +341,7 @@ def test_what_is_no_id_in_an_inbox_stops_nobody(host: MemoryHost) -> None:
         queue = Queue(client, "jobs")
         good = "\u00e9" * 64
         client.put(f"{queue.prefix}item/{good}", "good")
-        hostile = [1, None, {}, [[], "x" * 129, 2.5], "", "\u20ac" * 43, "\U0001f600" * 33]
+        hostile: list[Any] = [1, None, {}, [[], "x" * 129, 2.5], "", "\u20ac" * 43, "\U0001f600" * 33]
         client.put(queue.prefix + "inbox", [*hostile, good])
         assert [claim.value for claim in queue.claim()] == ["good"]
         client.put(queue.prefix + "inbox", hostile)

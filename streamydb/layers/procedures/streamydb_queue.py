@@ -176,9 +176,8 @@ def _first(inbox: list[Any], wanted: int) -> tuple[list[str], list[Any]]:
         if len(ids) >= wanted:
             break
         seen += 1
-        for each in entry if isinstance(entry, list) else [entry]:
-            if isinstance(each, str) and _fits(each):
-                ids.append(each)
+        entries = entry if isinstance(entry, list) else [entry]
+        ids.extend([each for each in entries if isinstance(each, str) and _fits(each)])
     return ids[:wanted], ids[wanted:] + inbox[seen:]
 
 
@@ -252,7 +251,7 @@ def _free(db: Any, prefix: str, lanes: Any, first: int, wanted: int) -> list[int
 def _fresh(
     db: Any, prefix: str, ends: Any, window: list[int], wanted: int
 ) -> tuple[list[str], int]:
-    """Take ids from the pages, then from the inbox; and how long the inbox still is (-1: not read)."""
+    """Take ids from the pages, then from the inbox; tell its length then (-1: not read)."""
     taken: list[str] = []
     while len(taken) < wanted and ends["paged"]:
         if not _within(ends["head"], window, len(taken)):
