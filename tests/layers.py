@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 from streamydb.client import Options
 from streamydb.client.testing import Awaited, MemoryHost
 from streamydb.layers.deploying import module_files
 from streamydb.layers.documents import AsyncCollection, Collection
+from streamydb.layers.flows import Flow, Step
 from streamydb.layers.leaderboard import AsyncLeaderboard, Leaderboard
 from streamydb.layers.queue import AsyncQueue, Queue
 
@@ -57,3 +59,28 @@ def together(functions: Iterable[Callable[[], object]]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+def cut_off(flow: Flow[Any], steps: int) -> Flow[Any]:
+    """The first steps of a flow."""
+    step: Step = next(flow)
+    for _ in range(steps):
+        step = flow.send((yield step))
+    flow.close()
+
+
+def interrupted(flow: Flow[Any], steps: int, action: Callable[[], object]) -> Flow[Any]:
+    """A flow with something that happens between its steps."""
+    step: Step = next(flow)
+    for number in count(1):
+        error: Exception | None = None
+        try:
+            answer = yield step
+        except Exception as raised:  # noqa: BLE001 - the flow decides what it means
+            error = raised
+        if number == steps:
+            action()
+        try:
+            step = flow.send(answer) if error is None else flow.throw(error)
+        except StopIteration as end:
+            return end.value

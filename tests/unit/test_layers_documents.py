@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import count
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.layers.flows import Flow, Step, drive
-from tests.layers import DRIVERS, QUICK, layer, together
+from streamydb.layers.flows import drive
+from tests.layers import DRIVERS, QUICK, cut_off, interrupted, layer, together
 
 
 @pytest.fixture
@@ -238,7 +237,7 @@ INDEXES = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ACTIONS)
 def test_indexes_are_what_documents_say_after_any_history(
     actions: list[tuple[str, int, dict[str, Any]]],
@@ -261,27 +260,6 @@ def test_indexes_are_what_documents_say_after_any_history(
             except LayerError:
                 pass
             assert_indexed(host)
-
-
-def cut_off(flow: Flow[Any], steps: int) -> Flow[Any]:
-    """The first steps of a flow."""
-    step: Step = next(flow)
-    for _ in range(steps):
-        step = flow.send((yield step))
-    flow.close()
-
-
-def interrupted(flow: Flow[Any], steps: int, action: Callable[[], object]) -> Flow[Any]:
-    """A flow with something that happens between its steps."""
-    step: Step = next(flow)
-    for number in count(1):
-        answer = yield step
-        if number == steps:
-            action()
-        try:
-            step = flow.send(answer)
-        except StopIteration as end:
-            return end.value
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
@@ -308,6 +286,30 @@ def test_the_entry_of_another_is_left_alone_while_a_unique_index_is_built(host: 
         building = users.core.create_index("by_n", ["n"], unique=True)
         drive(client, interrupted(building, 4, lambda: users.patch("59", {"n": 100})))
         assert [found.id for found in users.find("by_n", equals=[0]).documents] == ["00"]
+    assert_indexed(host)
+
+
+def test_values_that_are_there_twice_are_found_in_different_chunks(host: MemoryHost) -> None:
+    with host.connect() as client:
+        users = Collection(client, "users")
+        for number in range(60):
+            users.put(f"{number:02}", {"n": number % 59})
+        with pytest.raises(UniqueViolationError, match="'00'"):
+            users.create_index("by_n", ["n"], unique=True)
+    assert_indexed(host)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_an_index_that_is_dropped_while_it_is_built_leaves_nothing(
+    host: MemoryHost, steps: int
+) -> None:
+    with host.connect() as client:
+        users = Collection(client, "users")
+        for number in range(60):
+            users.put(f"{number:02}", {"n": number})
+        building = users.core.create_index("by_n", ["n"])
+        with pytest.raises(IndexNotReadyError, match="was dropped"):
+            drive(client, interrupted(building, steps, lambda: users.drop_index("by_n")))
     assert_indexed(host)
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from streamydb.client import BoundViolatedError, CheckFailedError
 from streamydb.client.testing import MemoryHost
 from streamydb.layers.errors import InvalidArgumentError
+from streamydb.layers.flows import drive
 from streamydb.layers.leaderboard import SCORE_MAX, Leaderboard, Standing
 from streamydb.layers.leaderboard import core as board_core
 from streamydb.layers.leaderboard.ranks import BUCKET_ARRIVALS, beginnings, path_of, score_of
-from tests.layers import DRIVERS, QUICK, layer, together
+from tests.layers import DRIVERS, QUICK, interrupted, layer, together
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ ACTIONS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ACTIONS, st.integers(1, 3))
 def test_ranks_are_those_of_the_sorted_list(
     actions: list[tuple[str, str, int]], bucket: int
@@ -163,6 +164,20 @@ def test_buckets_follow_each_other_in_the_order_of_arrival(host: MemoryHost, boa
     assert board.rank(members[-1]) == Standing(members[-1], 7, len(members))
     assert [s.member for s in board.around(members[257], 3, 3)] == members[254:261]
     assert [s.rank for s in board.standings(250, 20)] == list(range(250, 270))
+    assert_counted(host)
+
+
+def test_who_arrives_later_is_never_put_into_an_earlier_bucket(
+    host: MemoryHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_core, "BUCKET_ARRIVALS", 1)
+    with host.connect() as client:
+        board = Leaderboard(client, "season")
+        late = board.core.set("late", 5)
+        drive(client, interrupted(late, 2, lambda: board.set("early", 5)))
+        assert board.top() == [Standing("early", 5, 1), Standing("late", 5, 2)]
+        paths = [entry.key.split("/")[3] for entry in client.scan("board/season/at/")]
+        assert len(set(paths)) == 2
     assert_counted(host)
 
 

@@ -16,9 +16,10 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     InvalidNameError,
 )
+from streamydb.layers.flows import drive
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
-from tests.layers import DRIVERS, QUICK, layer, together, with_modules
+from tests.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 
 
 @pytest.fixture
@@ -178,6 +179,34 @@ def test_enqueue_and_complete_are_parts_of_other_transactions(host: MemoryHost) 
         with pytest.raises(ClaimLostError):
             client.run(ship)
         assert (client.get("shipped"), queue.depth()) == (1, Depth(0, 0))
+
+
+def test_an_outdated_claim_ends_no_other_in_the_same_lane(host: MemoryHost) -> None:
+    with host.connect(options=QUICK) as client:
+        queue = Queue(client, "jobs", lane=3)
+        queue.enqueue("a")
+        (first,) = queue.claim(timeout_s=0.001)
+        pass_time(host, 2)
+        (second,) = queue.claim(timeout_s=1000)
+        assert first.lane == second.lane == 3
+        with pytest.raises(ClaimLostError):
+            client.run(lambda view: queue.complete_in(view, first))
+        client.run(lambda view: queue.complete_in(view, second))
+
+
+def test_an_item_is_not_given_up_if_its_holder_was_faster(host: MemoryHost) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs", attempts_max=1)
+        queue.enqueue("a")
+        (claim,) = queue.claim(timeout_s=0.001)
+        pass_time(host, 2)
+
+        def extend() -> None:
+            queue.extend(claim, timeout_s=1000)
+
+        assert drive(client, interrupted(queue.core.claim(), 1, extend)) == []
+        assert queue.dead() == []
+        queue.complete(claim)
 
 
 def test_the_same_for_coroutines(host: MemoryHost) -> None:
@@ -341,7 +370,8 @@ def test_what_is_no_id_in_an_inbox_stops_nobody(host: MemoryHost) -> None:
         queue = Queue(client, "jobs")
         good = "\u00e9" * 64
         client.put(f"{queue.prefix}item/{good}", "good")
-        hostile: list[Any] = [1, None, {}, [[], "x" * 129, 2.5], "", "\u20ac" * 43, "\U0001f600" * 33]
+        hostile: list[Any] = [1, None, {}, [[], "x" * 129, 2.5], ""]
+        hostile += ["\u20ac" * 43, "\U0001f600" * 33]
         client.put(queue.prefix + "inbox", [*hostile, good])
         assert [claim.value for claim in queue.claim()] == ["good"]
         client.put(queue.prefix + "inbox", hostile)
