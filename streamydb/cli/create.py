@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from streamydb.topics import TopicNames
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good [default: 1].")
+    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
 ]
 Partitions = Annotated[
     int | None,
-    typer.Option("--partitions", help="Partitions of the transactions topic [default: 1]."),
+    typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
 ]
 Replication = Annotated[
-    int | None, typer.Option("--replication", help="Copies of each topic [default: 1].")
+    int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
 ]
 MinInsync = Annotated[
     int | None,
-    typer.Option("--min-insync", help="Copies that acknowledge a write [default: 1]."),
+    typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
 ]
 
 

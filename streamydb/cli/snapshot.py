@@ -21,7 +21,7 @@ def snapshot(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) [default: the newest resolved]."
+            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved)."
         ),
     ] = None,
     base: Annotated[

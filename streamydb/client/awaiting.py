@@ -201,9 +201,13 @@ class AsyncClient:
         """Remove a key, if it is there; raises as `transaction`."""
         return await self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(self) -> AsyncAtomic:
-        """Begin a transaction that is put together call by call, then committed."""
-        return AsyncAtomic(self, self.session.new_id())
+    def atomic(self, txn_id: str | None = None) -> AsyncAtomic:
+        """Begin a transaction that is put together call by call, then committed.
+
+        Args:
+            txn_id: its id, to send it again later or from elsewhere; by default a new one.
+        """
+        return AsyncAtomic(self, self.session.new_id() if txn_id is None else txn_id)
 
     async def transaction(
         self,

@@ -196,9 +196,13 @@ class Client:
         """Remove a key, if it is there; raises as `transaction`."""
         return self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(self) -> Atomic:
-        """Begin a transaction that is put together call by call, then committed."""
-        return Atomic(self, self.session.new_id())
+    def atomic(self, txn_id: str | None = None) -> Atomic:
+        """Begin a transaction that is put together call by call, then committed.
+
+        Args:
+            txn_id: its id, to send it again later or from elsewhere; by default a new one.
+        """
+        return Atomic(self, self.session.new_id() if txn_id is None else txn_id)
 
     def transaction(
         self,

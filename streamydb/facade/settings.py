@@ -17,6 +17,9 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Names under which a facade on the loopback interface may be addressed."""
 
 
+_INCOMPLETE_MARGIN_BYTES: Final = 8_192
+
+
 class FacadeSettings(BaseSettings):
     """Each can be given as an argument or as an environment variable STREAMYDB_SERVE_<NAME>."""
 
@@ -96,6 +99,11 @@ class FacadeSettings(BaseSettings):
         if self.tokens is not None and self.tokens_file is not None:
             raise ValueError("give tokens or tokens_file, not both")
         return self
+
+    @property
+    def incomplete_bytes_max(self) -> int:
+        """Bytes of a request that are held before its head is whole."""
+        return self.header_bytes_max + self.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
 
     @property
     def on_loopback(self) -> bool:

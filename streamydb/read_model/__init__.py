@@ -39,6 +39,7 @@ from streamydb.read_model.follower import Follower
 from streamydb.read_model.loading import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
+from streamydb.read_model.verify import Verdict, verify
 
 __all__ = [
     "ChangesExpiredError",
@@ -55,8 +56,10 @@ __all__ = [
     "StoreFailedError",
     "StoreMismatchError",
     "StoreMissingError",
+    "Verdict",
     "Version",
     "WriterRunningError",
     "copy_to",
     "load",
+    "verify",
 ]

@@ -16,6 +16,7 @@ from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
 from streamydb.facade.testing import Answer, InProcess, scenario, until
 from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Result
 
 TOKENS = [{"name": "nobody", "token": "0123456789abcdef", "read": ["r/"], "write": []}]
 
@@ -107,7 +108,7 @@ async def _aborted() -> Answer:
         result = await client.request("POST", "/v1/transactions", b'{"id": "x"}')
         found = await database.log.search("x", None)
         assert result.status == 200
-        assert found is not None
+        assert isinstance(found, Result)
         found.status, found.code = "aborted", "internal"
 
         async def faulty(*_: Any) -> Any:
