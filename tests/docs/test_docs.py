@@ -18,7 +18,7 @@ from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]) + sorted(
-    (ROOT / "docs").glob("*.md")
+    (ROOT / "docs").rglob("*.md")
 )
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PASSED_ON = {"bench", "sim", "demo", "histories"}

@@ -1,0 +1,79 @@
+"""What the layers raise besides the client's errors; all are `LayerError`."""
+
+from __future__ import annotations
+
+from streamydb.errors import StreamyError
+
+__all__ = [
+    "ClaimLostError",
+    "DocumentNotFoundError",
+    "DuplicateIdError",
+    "IndexNotReadyError",
+    "IndexValueTooLongError",
+    "InvalidArgumentError",
+    "InvalidNameError",
+    "LayerError",
+    "MemberNotFoundError",
+    "MovedError",
+    "UniqueViolationError",
+    "UpdateError",
+]
+
+
+class LayerError(StreamyError):
+    """Base of what layers raise."""
+
+
+class InvalidNameError(LayerError):
+    """A name or id cannot be part of a key."""
+
+
+class InvalidArgumentError(LayerError):
+    """An argument is out of bounds, or does not go with another."""
+
+
+class DuplicateIdError(LayerError):
+    """There is something with this id already; nothing was written."""
+
+
+class DocumentNotFoundError(LayerError):
+    """There is no document with this id; nothing was written."""
+
+
+class UniqueViolationError(LayerError):
+    """Another document has these values in a unique index; nothing was written.
+
+    Attributes:
+        index: the index.
+        other: the id of the other document.
+    """
+
+    def __init__(self, index: str, other: str) -> None:
+        """Name the index and the other document."""
+        super().__init__(f"Document {other!r} has the same values in the unique index {index}.")
+        self.index = index
+        self.other = other
+
+
+class IndexNotReadyError(LayerError):
+    """The index does not exist, or is still being built."""
+
+
+class IndexValueTooLongError(LayerError):
+    """Indexed values and id are too long for a key; nothing was written."""
+
+
+class UpdateError(LayerError):
+    """An update does not fit the document; nothing was written."""
+
+
+class ClaimLostError(LayerError):
+    """The claim is over: completed, released, or its time was up and another worker has it."""
+
+
+class MemberNotFoundError(LayerError):
+    """The member is not on the board."""
+
+
+class MovedError(LayerError):
+    """Others were faster in every attempt; nothing was written. Try again."""
