@@ -30,7 +30,8 @@ class Role(NamedTuple):
 
     Attributes:
         what: who needs it.
-        topics: the operations that it needs on each topic; topics by the last part of their name.
+        topics: the operations that it needs on each topic; topics by the last part of their name, a
+            `*` at the end for all that begin so.
         groups: operations on the consumer groups whose names begin with `streamydb`.
     """
 
@@ -60,18 +61,24 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         "admin": Role(
             "`streamydb create`, `doctor --fix`; a person, not a service",
             dict.fromkeys(
-                ("transactions", "results", "changes", "feedback", "deadletters"),
+                (
+                    "transactions", "results", "changes", "feedback", "deadletters", "control",
+                    "digests", "feedback.*",
+                ),
                 ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
             ),
         ),
         "pipeline": Role(
-            "`streamydb pipeline`: driver and executors",
+            "`streamydb pipeline`, a standby, too: driver and executors",
             {
                 "transactions": ("Read", "Write", "DescribeConfigs"),
                 "feedback": ("Read", "Write", "DescribeConfigs"),
                 "results": ("Write", "DescribeConfigs"),
                 "changes": ("Write", "DescribeConfigs"),
                 "deadletters": ("Write", "DescribeConfigs"),
+                "control": ("Create", "Read", "Write", "DescribeConfigs"),
+                "digests": ("Create", "Read", "Write", "DescribeConfigs"),
+                "feedback.*": ("Create", "Read", "Write", "DescribeConfigs"),
             },
             _CONSUMES,
         ),
@@ -117,7 +124,7 @@ def grants(database: str, role: str) -> list[Grant]:
     wanted = ROLES[role]
     TopicNames(database)  # refuses a name that is none
     found = [
-        Grant("topic", f"{database}.{topic}", operation)
+        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, prefixed=topic.endswith("*"))
         for topic, operations in wanted.topics.items()
         for operation in operations
     ]
