@@ -142,6 +142,7 @@ def judge(db: Served, running: Clients) -> None:
     assert db.assert_serial().ok
 
 
+@pytest.mark.long
 def test_histories_while_each_part_is_killed_once(tmp_path: Path) -> None:
     with Served(tmp_path, environment=PATIENCE) as db, clients(db) as running:
         for fault in FAULTS:

@@ -105,6 +105,7 @@ def test_reads_and_writes_through_http_answer_with_all_cases(tmp_path: Path) -> 
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.long
 def test_the_demo_proves_that_no_money_was_lost(tmp_path: Path) -> None:
     home = str(tmp_path / "nothing-runs-here")
     options = ("--quick", "--rate", "300", "--home", home, "--json")

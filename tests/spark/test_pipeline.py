@@ -82,6 +82,7 @@ def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
         assert db.assert_serial().transactions > 500
 
 
+@pytest.mark.long
 def test_single_transactions_with_lock_queues(tmp_path: Path) -> None:
     """`grouping=single`: locks are handed on from micro-batch to micro-batch."""
     with Database(tmp_path, shards=2, options=["--grouping", "single"]) as db:
