@@ -39,22 +39,19 @@ venv: $(READY) ## Make .venv with the tested versions of everything
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 	@$(BIN)/python -m streamydb.jars
 
-# The kernels are compiled once, while the jars come over the network, and not by every test process at once.
+# The kernels are compiled once, and not by every test process at once.
 .PHONY: kernels
 kernels: $(READY)
 	@$(BIN)/streamydb sim --seeds 4 --first 1 --jobs 1 > /dev/null
 
-.PHONY: ready
-ready: $(READY)
-	@$(MAKE) --no-print-directory -j 2 jars kernels
-
+# The jars come over the network while the first tests run, which need none.
 .PHONY: test
-test: ready ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+test: venv ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
+	@$(MAKE) --no-print-directory -j 2 jars test-unit
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
-test-unit: venv ## Run the tests that need neither Spark nor Kafka
+test-unit: kernels ## Run the tests that need neither Spark nor Kafka
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults

@@ -50,6 +50,7 @@ def bill() -> Any:
     return json.loads(text)
 
 
+@pytest.mark.kafka
 def test_the_bill_is_valid_cyclonedx(bill: Any) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
@@ -57,6 +58,7 @@ def test_the_bill_is_valid_cyclonedx(bill: Any) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
 
 
+@pytest.mark.kafka
 def test_the_bill_lists_every_jar_with_its_digest(bill: Any) -> None:
     from streamydb import jars
 
@@ -71,6 +73,7 @@ def test_the_bill_lists_every_jar_with_its_digest(bill: Any) -> None:
     assert listed[name] == hashlib.sha256(files[name].read_bytes()).hexdigest()
 
 
+@pytest.mark.kafka
 def test_the_bill_lists_pinned_packages_only(bill: Any) -> None:
     pinned = dict(
         line.split("==")
