@@ -14,6 +14,7 @@ from streamydb.cli.check import check
 from streamydb.cli.common import Commands
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
+from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
 from streamydb.cli.services import pipeline, sequencer
@@ -34,8 +35,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, broker, pipeline, sequencer, serve, read_model, txn, procedures,
-    watch, doctor, check, snapshot, limits, version, acls,
+    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
+    procedures, watch, doctor, check, snapshot, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
-_BACKLOG: Final = 1_024
+_BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: what Linux grants by default. One that finds no room tries
+again after 1, 2, 4 and 8 seconds, so that a burst of some thousand clients would wait 15."""
 _SHUTDOWN_S: Final = 10
 _OTHER_FILES: Final = 500
 """Files and sockets that a facade has open beside its connections, at most."""

@@ -41,9 +41,9 @@ class FacadeSettings(BaseSettings):
         default="off", description="Traces; otlp: to OTEL_EXPORTER_OTLP_ENDPOINT."
     )
 
-    connections_max: int = Field(default=8_000, ge=1, description="Connections at once.")
+    connections_max: int = Field(default=4_000, ge=1, description="Connections at once.")
     client_connections_max: int = Field(
-        default=2_000, ge=1, description="The same, of one address (a proxy is one as well)."
+        default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
     )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")

@@ -30,7 +30,8 @@ class Role(NamedTuple):
 
     Attributes:
         what: who needs it.
-        topics: the operations that it needs on each topic; topics by the last part of their name.
+        topics: the operations that it needs on each topic; topics by the last part of their name,
+            with * for all that begin so.
         groups: operations on the consumer groups whose names begin with `streamydb`.
     """
 
@@ -55,24 +56,36 @@ _SEEN: Final = ("DescribeConfigs",)
 _READ: Final = ("Read",)
 _FOLLOWED: Final = ("Read", "DescribeConfigs")
 
+_PIPELINE: Final[dict[str, tuple[str, ...]]] = {
+    "transactions": ("Read", "Write", "DescribeConfigs"),
+    "results": ("Write", "DescribeConfigs"),
+    "changes": ("Write", "DescribeConfigs"),
+    "deadletters": ("Write", "DescribeConfigs"),
+    # What pipelines share; the first one makes them.
+    "control": ("Create", "Read", "Write", "DescribeConfigs"),
+    "digests": ("Create", "Read", "Write", "DescribeConfigs"),
+}
+
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
         "admin": Role(
             "`streamydb create`, `doctor --fix`; a person, not a service",
             dict.fromkeys(
-                ("transactions", "results", "changes", "feedback", "deadletters"),
+                (
+                    "transactions", "results", "changes", "feedback", "deadletters", "control",
+                    "digests",
+                ),
                 ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
             ),
         ),
         "pipeline": Role(
             "`streamydb pipeline`: driver and executors",
-            {
-                "transactions": ("Read", "Write", "DescribeConfigs"),
-                "feedback": ("Read", "Write", "DescribeConfigs"),
-                "results": ("Write", "DescribeConfigs"),
-                "changes": ("Write", "DescribeConfigs"),
-                "deadletters": ("Write", "DescribeConfigs"),
-            },
+            _PIPELINE | {"feedback": ("Read", "Write", "DescribeConfigs")},
+            _CONSUMES,
+        ),
+        "standby": Role(
+            "`streamydb pipeline --standby` (or with a `--name`), which has a feedback topic more",
+            _PIPELINE | {"feedback*": ("Create", "Read", "Write", "DescribeConfigs")},
             _CONSUMES,
         ),
         "sequencer": Role(
@@ -117,7 +130,7 @@ def grants(database: str, role: str) -> list[Grant]:
     wanted = ROLES[role]
     TopicNames(database)  # refuses a name that is none
     found = [
-        Grant("topic", f"{database}.{topic}", operation)
+        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
         for topic, operations in wanted.topics.items()
         for operation in operations
     ]

@@ -68,11 +68,13 @@ def test_every_command_and_setting_is_documented() -> None:
 
 def test_the_spark_submit_example_is_what_the_job_takes() -> None:
     text = (ROOT / "docs/operations.md").read_text("utf-8")
-    found = re.search(r"jobs/pipeline\.py ([^\n]+)", text)
-    assert found is not None
-    config = parse(found[1].split(), submitted=True)
-    assert (config.settings.database, config.settings.shards) == ("bank", 4)
-    assert config.master is None
+    examples = re.findall(r"jobs/pipeline\.py ([^\n]+)", text)
+    assert [example.split()[0] for example in examples] == ["--database", "--standby"]
+    for example, name in zip(examples, ("", "standby"), strict=True):
+        config = parse(example.split(), submitted=True)
+        assert (config.settings.database, config.settings.shards) == ("bank", 4)
+        assert config.master is None
+        assert (config.standby, config.name) == (bool(name), name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

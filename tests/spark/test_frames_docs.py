@@ -80,6 +80,7 @@ def run_page(db: Database, folder: Path, between: Callable[[dict[str, Any]], Non
     return names
 
 
+@pytest.mark.long
 def test_the_page_runs_and_its_snapshot_is_a_beginning(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
