@@ -42,6 +42,8 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 DATABASE_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}")
 """What a database may be called; the whole name must match."""
 
+_PEM = "-----BEGIN "
+
 PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 """What a pipeline may be called; the whole name must match."""
 
@@ -49,7 +51,6 @@ PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no
 
 STANDBY = "standby"
 """What a standby is called when nobody says otherwise."""
-_PEM = "-----BEGIN "
 
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -36,7 +36,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
         "digest_interval": given.digest_interval,
     }  # what no argument says, the environment does
-    settings = Settings(**{name: value for name, value in named.items() if value is not None})
+    settings = Settings(**{each: value for each, value in named.items() if value is not None})
     name = given.name if given.name is not None else STANDBY if given.standby else ""
     if name and not PIPELINE_NAME.fullmatch(name):
         raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")

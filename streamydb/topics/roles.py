@@ -30,8 +30,8 @@ class Role(NamedTuple):
 
     Attributes:
         what: who needs it.
-        topics: the operations that it needs on each topic; topics by the last part of their name, a
-            `*` at the end for all that begin so.
+        topics: the operations that it needs on each topic; topics by the last part of their name,
+            with * for all that begin so.
         groups: operations on the consumer groups whose names begin with `streamydb`.
     """
 
@@ -56,6 +56,16 @@ _SEEN: Final = ("DescribeConfigs",)
 _READ: Final = ("Read",)
 _FOLLOWED: Final = ("Read", "DescribeConfigs")
 
+_PIPELINE: Final[dict[str, tuple[str, ...]]] = {
+    "transactions": ("Read", "Write", "DescribeConfigs"),
+    "results": ("Write", "DescribeConfigs"),
+    "changes": ("Write", "DescribeConfigs"),
+    "deadletters": ("Write", "DescribeConfigs"),
+    # What pipelines share; the first one makes them.
+    "control": ("Create", "Read", "Write", "DescribeConfigs"),
+    "digests": ("Create", "Read", "Write", "DescribeConfigs"),
+}
+
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
         "admin": Role(
@@ -63,23 +73,19 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests", "feedback.*",
+                    "digests",
                 ),
                 ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
             ),
         ),
         "pipeline": Role(
-            "`streamydb pipeline`, a standby, too: driver and executors",
-            {
-                "transactions": ("Read", "Write", "DescribeConfigs"),
-                "feedback": ("Read", "Write", "DescribeConfigs"),
-                "results": ("Write", "DescribeConfigs"),
-                "changes": ("Write", "DescribeConfigs"),
-                "deadletters": ("Write", "DescribeConfigs"),
-                "control": ("Create", "Read", "Write", "DescribeConfigs"),
-                "digests": ("Create", "Read", "Write", "DescribeConfigs"),
-                "feedback.*": ("Create", "Read", "Write", "DescribeConfigs"),
-            },
+            "`streamydb pipeline`: driver and executors",
+            _PIPELINE | {"feedback": ("Read", "Write", "DescribeConfigs")},
+            _CONSUMES,
+        ),
+        "standby": Role(
+            "`streamydb pipeline --standby` (or with a `--name`), which has a feedback topic more",
+            _PIPELINE | {"feedback*": ("Create", "Read", "Write", "DescribeConfigs")},
             _CONSUMES,
         ),
         "sequencer": Role(
@@ -124,7 +130,7 @@ def grants(database: str, role: str) -> list[Grant]:
     wanted = ROLES[role]
     TopicNames(database)  # refuses a name that is none
     found = [
-        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, prefixed=topic.endswith("*"))
+        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
         for topic, operations in wanted.topics.items()
         for operation in operations
     ]

@@ -113,7 +113,7 @@ def test_every_part_with_its_own_rights(
             ),
         ):
             wait_for(lambda: answers(url), "the facade", 120)
-            with streamydb.connect(url) as client:
+            with streamydb.connect(url, timeout_s=150) as client:
                 client.put("hello", "world")
                 assert client.get("hello") == "world"
             said = as_client(db, monkeypatch, folder)

@@ -27,6 +27,7 @@ from streamydb.sequencer.kafka import AppendError, MarkerLoop, Producer, ResultR
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
 from streamydb.topics import TopicNames, TopicsError, check, create, delete
+from streamydb.topics.creation import add_shared
 from streamydb.topics.roles import ROLES, apply
 from tests.secured import ADMIN, Authority, Secured, secret_of
 
@@ -173,6 +174,21 @@ class TestRoles:
             assert refused(read(settings, topic)), topic
         with pytest.raises(TopicsError, match="refused"):
             delete(settings.client_config(), settings.database)
+        assert set(add_shared(settings.client_config(), settings.database)) == set(names.shared())
+        for topic in names.shared():
+            assert write(settings, topic) is None, topic
+            assert read(settings, topic) is None, topic
+        with pytest.raises(TopicsError, match="refused"):
+            add_shared(settings.client_config(), settings.database, "standby")
+
+    @pytest.mark.long
+    def test_standby(self, as_role: Callable[[str], Settings]) -> None:
+        settings = as_role("standby")
+        made = add_shared(settings.client_config(), settings.database, "standby")
+        assert f"{settings.database}.feedback.standby" in made
+        for topic in made:
+            assert write(settings, topic) is None, topic
+            assert read(settings, topic) is None, topic
 
     @pytest.mark.long
     def test_auditor(self, as_role: Callable[[str], Settings]) -> None:
