@@ -179,7 +179,8 @@ def test_deleting(client: Client, database: str) -> None:
 def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, database: str) -> None:
     """A database of an earlier release has neither; a pipeline with a name wants its feedback."""
     names = create(client, database, shards=2)
-    for future in administration(client).delete_topics(list(names.shared())).values():
+    admin = administration(client)  # it must live until its futures are done
+    for future in admin.delete_topics(list(names.shared())).values():
         future.result(30)
     wait_for(lambda: existing(client, names.shared()) == [], "the topics to be gone")
     assert add_shared(client, database, "b") == [
