@@ -16,6 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SERVICES := (spark or kafka)
 SHORT := not long and not docker and not browser
@@ -105,9 +106,17 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(MAKE) --no-print-directory -j 2 install-pyspark install-others
+	@$(PIP) -e '.[test]'
 	@touch $@
 
+# Half of an installation is the unpacking of PySpark, on one core; the other takes the rest.
+.PHONY: install-pyspark install-others
+install-pyspark:
+	@$(PIP) --no-deps pyspark
+install-others:
+	@$(PIP) $$($(BIN)/python tools/requirements.py test | grep -v '^pyspark')
+
 $(READY_DEV): $(READY)
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@$(PIP) -e '.[test,dev]'
 	@touch $@

@@ -52,7 +52,7 @@ def twice(db, key):
 def spin(db, key):
     db.put(key, 1)
     while VERSION:
-        pass
+        len("x" * 50000)
 """
 _EXTRA: Final = """
 def late(db, key):
