@@ -1,4 +1,4 @@
-"""Print what setup.cfg requires, one requirement a line: `python tools/requirements.py [extra ...]`.
+"""Print what setup.cfg requires, one a line: `python tools/requirements.py [extra ...]`.
 
 pip installs a package only together with what it requires; this names the latter alone, without
 spaces, so that a shell may take it for arguments.
