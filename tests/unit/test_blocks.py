@@ -71,11 +71,9 @@ def test_a_table_comes_back() -> None:
 @pytest.mark.parametrize(("start", "end"), [(0, 9), (3, 7), (0, 0), (9, 9), (4, 9)])
 def test_a_part_of_a_table_is_what_its_rows_would_be(start: int, end: int) -> None:
     counts = np.array([0, 2, 1, 0, 3, 0, 0, 1, 2])
-    table = Table(
-        {"a": np.arange(9)},
-        {"t": Ragged.of([b"x" * i for i in range(9)])},
-        {"c": (counts, Table({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])}))},
-    )
+    texts = Ragged.of([b"x" * i for i in range(9)])
+    child = Table({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])})
+    table = Table({"a": np.arange(9)}, {"t": texts}, {"c": (counts, child)})
     part, rows = table.part(start, end), table.take(np.arange(start, end))
     assert pack(part.flatten()) == pack(rows.flatten())
     assert part.texts["t"].tolist() == rows.texts["t"].tolist()
