@@ -4,10 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The Python that .venv is made with; how many tests run at a time: one a core, and where they start
-# Spark or Kafka, which wait a quarter of their time, three (2 GB of memory each).
+# Spark or Kafka, which wait a quarter of their time, three at least (2 GB of memory each).
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-SERVICE_WORKERS ?= 3
+SERVICE_WORKERS ?= $(shell echo $$(( $(WORKERS) > 3 ? $(WORKERS) : 3 )))
 
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
 BASE_IMAGE ?= python:3.11-slim-bookworm

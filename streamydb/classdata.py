@@ -61,7 +61,8 @@ def java_options(
     """The options with which a JVM maps its archive; none if it was not made."""
     environ = os.environ if environ is None else environ
     if folder := environ.get(_TRAINING):
-        return [f"-XX:ArchiveClassesAtExit={Path(folder) / configuration}.jsa", _QUIET]
+        made = f"-XX:ArchiveClassesAtExit={Path(folder) / configuration}.jsa"
+        return [made, _QUIET, "-XX:TieredStopAtLevel=1"]
     file = archive(configuration, jars)
     return [f"-XX:SharedArchiveFile={file}", _QUIET] if file.is_file() else []
 

@@ -130,7 +130,8 @@ def test_each_wrong_setting_is_named_with_its_fix(
 ) -> None:
     create(client, database)
     full = f"{database}.{topic}"
-    alter(client, full, name, wrong)
+    alter(client, full, name, wrong)  # the broker learns of it a moment after the controller
+    wait_for(lambda: check(client, database) != [], "the setting to be seen")
     problems = check(client, database)
     (problem,) = problems
     assert problem.topic == full
@@ -141,7 +142,7 @@ def test_each_wrong_setting_is_named_with_its_fix(
         f"--entity-type topics --entity-name {full} --add-config {name}={right}"
     )
     assert mend(client, problems) == []
-    assert check(client, database) == []
+    wait_for(lambda: check(client, database) == [], "the mended setting to be seen")
 
 
 def test_shards_and_feedback_partitions_must_agree(client: Client, database: str) -> None:
