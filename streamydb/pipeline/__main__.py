@@ -35,6 +35,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
+    add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"), default="planner")
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
@@ -60,7 +61,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     optional = {
         "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
-        "digest_interval": given.digest_interval,
+        "digest_interval": given.digest_interval, "partitions": given.partitions,
     }
     settings = Settings(
         database=given.database, bootstrap=given.bootstrap, shards=given.shards,
