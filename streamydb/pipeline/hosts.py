@@ -296,7 +296,10 @@ class Explode:
 def arrow_records(records: Records, database: str) -> pa.RecordBatch:
     """Records as rows for Spark's Kafka sink."""
     names = TopicNames(database)
-    topics = (names.results, names.changes, names.feedback, names.deadletters)
+    topics = (
+        names.results, names.changes, names.feedback, names.deadletters, names.streams,
+        names.transactions,
+    )
     n = len(records.values)
     partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
     columns = [

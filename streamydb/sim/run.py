@@ -7,6 +7,7 @@ import random
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Divergence, Outcome, judge
+from streamydb.sim.flows import FlowCalls
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
@@ -35,6 +36,8 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     )
     chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
+    chance = random.Random(f"workflows {seed}")  # noqa: S311 - as above
+    workload.flows = FlowCalls(chance, keys, chance.choice([0.0, 0.0, 0.05, 0.2]))
     log = SimulatedLog(rng, config.partitions)
     cluster = Cluster(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
     outcome.grouping = config.grouping
@@ -67,11 +70,13 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
-    if len(log.partitions) > 1:
-        log.round()
-        log.round()
+    fresh = True
     for _ in range(_SETTLING_BATCHES_MAX):
-        if not cluster.behind():
+        if not (fresh or cluster.behind()):
             return
+        if fresh or cluster.news():
+            for _ in range(2 * (len(log.partitions) > 1)):
+                log.round()
+        fresh = False
         cluster.batch(all_of_it=True)
     raise Divergence("the pipeline does not come to rest")

@@ -53,6 +53,15 @@ class TopicNames:
         """Records that could not be decoded or executed."""
         return f"{self.database}.deadletters"
 
+    @property
+    def streams(self) -> str:
+        """What procedures emit, by stream; made when it is missing."""
+        return f"{self.database}.streams"
+
     def all(self) -> tuple[str, ...]:
         """Return all names, the log first."""
+        return (*self.required(), self.streams)
+
+    def required(self) -> tuple[str, ...]:
+        """Those without which nothing works; older databases have no more, at first."""
         return (self.transactions, self.results, self.changes, self.feedback, self.deadletters)

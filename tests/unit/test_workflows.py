@@ -1,0 +1,317 @@
+"""Workflows: graphs, follow-ups, windows, nested transactions, on the serial oracle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamydb import records as r
+from streamydb.oracle import Oracle, OutputRecord
+from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module
+
+HEAD = "from streamydb.procedures import Abort, Workflow, procedure\n"
+VOTER = HEAD + """
+flow = Workflow(
+    emits={"vote": ["votes"], "count": ["counted"]},
+    triggers={"votes": ["count"], "counted": ["board", "trend"]},
+    windows={"last": {"owner": "trend", "size": 4, "slide": 2}},
+)
+
+@procedure(keys=lambda args: [f"phone/{args['phone']}"])
+def vote(db, phone, who):
+    if db.add(f"phone/{phone}", 1) > 3:
+        raise Abort("three votes a phone")
+    db.emit("votes", {"who": who})
+    return db.batch
+
+@procedure(keys=lambda args: [f"votes/{vote['who']}" for vote in args["batch"]])
+def count(db, batch):
+    for vote in batch:
+        total = db.add(f"votes/{vote['who']}", 1)
+        db.emit("counted", {"who": vote["who"], "total": total})
+    return db.batch
+
+@procedure(keys=lambda args: ["board"])
+def board(db, batch):
+    seen = db.get("board", {})
+    for each in batch:
+        seen[each["who"]] = each["total"]
+    db.put("board", seen)
+
+@procedure(keys=lambda args: ["trending"])
+def trend(db, batch):
+    last = db.window("last")
+    for each in batch:
+        last.insert(each["who"])
+    if last.slid():
+        db.put("trending", last.items())
+"""
+
+
+class Log:
+    """A log with one partition: what is appended, and the follow-ups that come of it."""
+
+    def __init__(self, text: str, name: str = "voter") -> None:
+        self.modules = MemoryModules()
+        digest = self.modules.put(text.encode())
+        module = compile_module(name, text.encode())
+        self.oracle = Oracle("db", modules=self.modules)
+        self.records: list[bytes] = []
+        self.outputs: list[OutputRecord] = []
+        self.waiting: list[bytes] = []
+        procedures = {each: list(args) for each, args in module.procedures.items()}
+        deploy = {"module": name, "hash": digest, "procedures": procedures}
+        self.append(json.dumps({"id": "deploy", "deploy": deploy}).encode())
+
+    def append(self, raw: bytes, ts_ms: int | None = None) -> dict[str, Any]:
+        """Execute one record; its result. Follow-ups wait."""
+        at = len(self.records)
+        self.records.append(raw)
+        found = self.oracle.apply(raw, 0, at, ts_ms or 1000 + at)
+        self.outputs += found
+        self.waiting += [out.value or b"" for out in found if out.topic == "transactions"]
+        result: dict[str, Any] = json.loads(found[0].value or b"")
+        return result
+
+    def call(self, procedure: str, keys: list[str], **args: Any) -> dict[str, Any]:
+        call = {"procedure": procedure, "args": args, "keys": keys}
+        return self.append(json.dumps({"id": f"t{len(self.records)}", "call": call}).encode())
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Execute follow-ups until there are no more; their results."""
+        found = []
+        while self.waiting:
+            found.append(self.append(self.waiting.pop(0)))
+        return found
+
+    def value(self, key: str) -> Any:
+        return json.loads(self.oracle.state[key][0]) if key in self.oracle.state else None
+
+    def streams(self) -> list[tuple[str, Any]]:
+        values = [json.loads(out.value or b"") for out in self.outputs if out.topic == "streams"]
+        return [(value["stream"], value["record"]) for value in values]
+
+
+FLOW = "$flows/voter"
+
+
+def vote(log: Log, who: str, phone: int = 1) -> dict[str, Any]:
+    return log.call("voter.vote", [f"phone/{phone}", FLOW], phone=phone, who=who)
+
+
+def test_a_batch_goes_through_the_graph() -> None:
+    log = Log(VOTER)
+    assert vote(log, "ann")["status"] == "committed"
+    assert log.value(FLOW) == {"done": 0, "made": 1}
+    results = log.settle()
+    assert [found["status"] for found in results] == ["committed"] * 3
+    assert results[0]["id"] == "$flow/2/1" and results[0]["returned"] == 2
+    assert log.value("votes/ann") == 1 and log.value("board") == {"ann": 1}
+    assert log.value(FLOW) == {"done": 3, "made": 3}
+    assert log.streams() == [
+        ("voter.votes", {"who": "ann"}), ("voter.counted", {"total": 1, "who": "ann"}),
+    ]
+
+
+def test_a_window_shows_whole_slides_only() -> None:
+    log = Log(VOTER)
+    seen = []
+    for at, who in enumerate("abcdefg"):
+        vote(log, who, at)
+        log.settle()
+        seen.append(log.value("trending"))
+    assert seen == [None, ["a", "b"], ["a", "b"], [*"abcd"], [*"abcd"], [*"cdef"], [*"cdef"]]
+    assert log.value("$windows/voter.last") == {"active": [*"cdef"], "staged": ["g"]}
+
+
+def test_copies_of_follow_ups_do_nothing_after_any_time() -> None:
+    log = Log(VOTER)
+    log.oracle.id_window = 1
+    vote(log, "ann")
+    first = log.waiting[0]
+    log.settle()
+    again = log.append(first)
+    assert (again["status"], again["code"]) == ("aborted", "batch-repeated")
+    assert log.value("votes/ann") == 1 and not log.waiting
+
+
+def test_a_follow_up_that_overtakes_is_executed_when_it_comes_again() -> None:
+    log = Log(VOTER)
+    vote(log, "ann")
+    vote(log, "bob")
+    first, second = log.waiting
+    log.waiting = []
+    assert log.append(second)["code"] == "batch-early"
+    assert [log.append(raw)["status"] for raw in (first, second)] == ["committed"] * 2
+    assert [record["who"] for name, record in log.streams() if name == "voter.counted"] == [
+        "ann", "bob",
+    ]
+
+
+def test_an_aborted_follow_up_counts_and_the_next_one_runs() -> None:
+    log = Log(VOTER.replace('    seen = db.get("board", {})', '    raise Abort("no board")'))
+    vote(log, "ann")
+    codes = [found["code"] for found in log.settle()]
+    assert codes == [None, "procedure-aborted", None]
+    assert log.value(FLOW) == {"done": 3, "made": 3} and log.value("board") is None
+
+
+def test_an_aborted_call_emits_nothing() -> None:
+    log = Log(VOTER)
+    for _ in range(4):
+        last = vote(log, "ann")
+    assert last["reason"] == "three votes a phone"
+    assert len(log.waiting) == 3 == len(log.streams())
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "reason"),
+    [
+        (["phone/1"], "undeclared-key", FLOW),
+        ([FLOW], "undeclared-key", "phone/1"),
+    ],
+)
+def test_emitting_takes_the_flow_key(keys: list[str], code: str, reason: str) -> None:
+    result = Log(VOTER).call("voter.vote", keys, phone=1, who="ann")
+    assert (result["code"], result["reason"]) == (code, reason)
+
+
+OTHER = HEAD + """
+flow = Workflow(emits={"send": ["out"]}, triggers={"out": ["take"]},
+                windows={"w": {"owner": "take", "size": 2, "slide": 1}})
+
+@procedure(keys=lambda args: args["touch"])
+def send(db, touch, what="out", how="emit"):
+    if how == "emit":
+        db.emit(what, {"touch": touch})
+    elif how == "window":
+        db.window("w").insert(1)
+    elif how == "call":
+        db.call("take", batch=[])
+    elif how == "many":
+        for n in range(1001):
+            db.emit(what, n)
+    elif how == "large":
+        for n in range(3):
+            db.emit(what, "x" * 200_000)
+    elif how == "deep":
+        value = []
+        for n in range(62):
+            value = [value]
+        db.emit(what, value)
+    elif how == "read":
+        db.get("$windows/voter.w")
+    else:
+        db.put("$flows/voter", 1)
+
+@procedure(keys=lambda args: args["batch"][0]["touch"])
+def take(db, batch):
+    return len(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "reason"),
+    [
+        ({"what": "nowhere"}, "unknown-stream", "nowhere"),
+        ({"how": "window"}, "not-the-owner", "w"),
+        ({"how": "call"}, "unknown-procedure", "take"),
+        ({"how": "many"}, "budget-exceeded", "emits"),
+        ({"how": "large"}, "budget-exceeded", "emits"),
+        ({"how": "deep"}, "follow-up-refused", "take: its key function fails"),
+        ({"how": "read"}, "reserved-key", "$windows/voter.w"),
+        ({"how": "write"}, "reserved-key", "$flows/voter"),
+        ({"touch": [""]}, "follow-up-refused", "take: invalid-key"),
+        ({"touch": ["$procedures/x"]}, "follow-up-refused", "take: reserved-key"),
+        ({"touch": [1]}, "follow-up-refused", "take: its key function fails"),
+    ],
+)
+def test_what_a_procedure_must_not_do(args: dict[str, Any], code: str, reason: str) -> None:
+    log = Log(OTHER)
+    result = log.call("voter.send", [FLOW], **{"touch": [], **args})
+    assert (result["status"], result["code"], result["reason"]) == ("aborted", code, reason)
+    assert not log.waiting and not log.streams() and log.value(FLOW) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": "$flow/1/1", "updates": []},
+        {"id": "$flow/x"},
+        {"id": "free", "call": {"procedure": "m.p", "keys": ["$flows/m"], "batch": {
+            "id": 1, "stream": "s", "number": 1, "depth": 1}}},
+        {"id": "$flow/1/1", "call": {"procedure": "m.p", "batch": {
+            "id": 1, "stream": "s", "number": 1, "depth": 1}}},
+        {"id": "$flow/1/1", "reads": ["k"], "call": {
+            "procedure": "m.p", "keys": ["$flows/m"],
+            "batch": {"id": 1, "stream": "s", "number": 1, "depth": 1}}},
+        {"id": "$flow/01/1", "call": {"procedure": "m.p", "keys": ["$flows/m"], "batch": {
+            "id": 1, "stream": "s", "number": 1, "depth": 1}}},
+    ],
+)  # fmt: skip
+def test_ids_of_follow_ups_are_reserved(record: dict[str, Any]) -> None:
+    found = r.decode(json.dumps(record).encode())
+    assert isinstance(found, r.Rejection) and found.code == "reserved-id"
+
+
+@pytest.mark.parametrize(
+    ("keys", "fits"),
+    [
+        (["$flows/m", "$windows/m.w"], True),
+        (["$flows/n"], False),
+        (["$windows/m"], False),
+        (["$windows/m.w.x"], False),
+        (["$procedures/m"], False),
+    ],
+)
+def test_reserved_keys_are_lent_to_calls_of_their_module(keys: list[str], fits: bool) -> None:
+    found = r.decode(json.dumps({"id": "a", "call": {"procedure": "m.p", "keys": keys}}).encode())
+    assert isinstance(found, r.Transaction) is fits
+    if isinstance(found, r.Rejection):
+        assert found.code == "reserved-key"
+
+
+BODY = """
+@procedure(keys=lambda args: [])
+def a(db, batch):
+    pass
+
+@procedure(keys=lambda args: [])
+def b(db, batch):
+    pass
+
+@procedure(keys=lambda args: [])
+def c(db, batch):
+    pass
+
+def plain(db, batch):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ('emits={"a": ["s"]}, triggers={"s": ["a"]}', "a cycle of streams through a"),
+        ('emits={"a": ["s"], "b": ["t"]}, triggers={"s": ["b"], "t": ["a"]}', "a cycle"),
+        (
+            'emits={"a": ["s", "u"], "b": ["t"]}, triggers={"s": ["b"], "t": ["c"], "u": ["c"]}',
+            "c is reached over paths of different lengths",
+        ),
+        ('emits={"x": ["s"]}', "x: no such procedure"),
+        ('triggers={"s": ["plain"]}', "plain is triggered, so it needs @procedure(keys=...)"),
+        ('windows={"w": {"owner": "a", "size": 2, "slide": 3}}', "1 <= slide <= size"),
+        ('windows={"w": {"owner": "a", "size": 2, "slide_ms": 3}}', "window w: owner, and"),
+        ('nested={"a": ["b"], "b": ["c"]}', "b: nested in another"),
+        ('emits=["a"]', "emits is a dict of lists"),
+        ("emits=dict()", "Workflow takes named literals"),
+        ("speed=1", "Workflow takes emits"),
+        ('emits={"a": ["s"]})\nother = Workflow(emits={}', "a module has one Workflow"),
+    ],
+)
+def test_a_graph_is_checked_when_it_is_registered(told: str, why: str) -> None:
+    with pytest.raises(ModuleRefused) as refused:
+        compile_module("m", f"{HEAD}flow = Workflow({told}){BODY}".encode())
+    assert why in str(refused.value) and "m.py:" in str(refused.value)
