@@ -24,7 +24,7 @@ from streamydb.pipeline.query import build_query
 from streamydb.pipeline.session import session
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
-from streamydb.topics import check, describe
+from streamydb.topics import check, describe, ensure_streams
 from streamydb.topics.names import TopicNames
 
 __all__ = ["default_local", "run"]
@@ -79,6 +79,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     problems = [problem for problem in found if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
+    ensure_streams(client, settings.database)
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
     partitions = topics[names.transactions].partitions

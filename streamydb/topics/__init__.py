@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from streamydb.topics.admin import TopicDescription, TopicsError
 from streamydb.topics.checks import Problem, check, mend
-from streamydb.topics.creation import RECORD_BYTES_MAX, create, delete, describe, grow
+from streamydb.topics.creation import (
+    RECORD_BYTES_MAX,
+    create,
+    delete,
+    describe,
+    ensure_streams,
+    grow,
+)
 from streamydb.topics.names import TopicNames
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
     "create",
     "delete",
     "describe",
+    "ensure_streams",
     "grow",
     "mend",
 ]

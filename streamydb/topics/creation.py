@@ -24,7 +24,7 @@ from streamydb.topics.admin import (
 )
 from streamydb.topics.names import TopicNames
 
-__all__ = ["RECORD_BYTES_MAX", "create", "delete", "describe", "grow"]
+__all__ = ["RECORD_BYTES_MAX", "create", "delete", "describe", "ensure_streams", "grow"]
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
@@ -77,6 +77,27 @@ def create(
     _await_metadata(admin, plans)
     _refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
     return names
+
+
+def ensure_streams(client_config: Mapping[str, str], database: str) -> None:
+    """Create the topic of the streams, which older databases lack; like that of the changes.
+
+    Raises:
+        TopicsError: the changes are missing, or the cluster refuses or does not answer.
+    """
+    admin = connect(client_config)
+    names = TopicNames(database)
+    found = describe_topics(admin, (names.changes, names.streams))
+    if names.streams in found:
+        return
+    if names.changes not in found:
+        raise TopicsError(_missing(names.changes, database))
+    like = found[names.changes]
+    min_insync = int(like.settings.get("min.insync.replicas", 1))
+    plans = _plans(names, 1, 1, like.replication, min_insync, like.partitions)
+    missing = [plan for plan in plans if plan.name == names.streams]
+    _create_missing(admin, missing)
+    _await_metadata(admin, missing)
 
 
 def delete(client_config: Mapping[str, str], database: str) -> list[str]:
@@ -147,6 +168,7 @@ def _plans(
         names.changes: (changes_partitions, -1),
         names.feedback: (shards, _DAY_MS),
         names.deadletters: (1, -1),
+        names.streams: (changes_partitions, -1),
     }
     return [
         _Plan(name, count, replication, common | {"retention.ms": str(retention)})

@@ -52,7 +52,7 @@ def test_created_topics_are_as_the_contract_says(client: Client, database: str) 
     names = create(client, database, partitions=3, shards=2)
     topics = describe(client, database)
     assert list(topics) == list(names.all())
-    assert [topic.partitions for topic in topics.values()] == [3, 2, 4, 2, 1]
+    assert [topic.partitions for topic in topics.values()] == [3, 2, 4, 2, 1, 4]
     log = topics[names.transactions]
     assert log.settings["message.timestamp.type"] == "LogAppendTime"
     assert log.settings["cleanup.policy"] == "delete"
