@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw
 
@@ -32,13 +32,11 @@ from streamydb.records import (
     Failed,
     Marker,
     NextId,
-    Put,
     Rejection,
     Result,
     Source,
     Transaction,
     Update,
-    canonical,
     dead_letter,
     dead_letter_key,
     decode,
@@ -177,7 +175,8 @@ class Oracle:
         turn = turn_of(call, self._look)
         if turn is None or turn.code is not None:
             code = None if turn is None else turn.code
-            result, writes = place.result(txn.id, "aborted", code=code), {}
+            result = place.result(txn.id, "aborted", code=code)
+            writes: dict[str, bytes | None] = {}
         else:
             result, writes = self._execute(txn, place)
             if result.status != "committed":

@@ -92,7 +92,7 @@ class Flow:
             return self._inside(machine, view, name, args)
         except (RecursionError, MemoryError):
             raise
-        except (Exception, Abort) as error:  # noqa: BLE001 - it ends the whole transaction
+        except (Exception, Abort) as error:
             if isinstance(error, errors.StreamyError):
                 raise
             aborted = isinstance(error, Abort)
@@ -137,6 +137,9 @@ class Flow:
                 raise ValueError(name)
             return found
 
+        for emission in self.emissions:
+            targets = len(self.graph.triggers.get(emission.stream, ()))
+            machine.charge((targets + 1) * (len(emission.value) // 32 + 1))
         try:
             found = outputs_of(self.module, self.emissions, place, self.batch, counts, told)
         except Refused as refused:

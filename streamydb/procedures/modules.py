@@ -49,7 +49,8 @@ class Module(NamedTuple):
     """A compiled module.
 
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
-    code finds in its namespace, in each call anew: as it is, of the machine, built-in. ``graph``: its workflow.
+    code finds in its namespace, in each call anew: as it is, of the machine, built-in.
+    ``graph``: its workflow.
     """
 
     name: str

@@ -15,8 +15,8 @@ from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.procedures.chance import Random
-from streamydb.procedures.machine import Machine
 from streamydb.procedures.flow import Flow
+from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
@@ -245,7 +245,8 @@ def _call(machine: Machine, view: View, name: str, **args: Any) -> Any:
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
-    "emit": _emit, "window": _window, "call": _call, "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
+    "emit": _emit, "window": _window, "call": _call,
+    "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
 }  # fmt: skip
 METHODS[View] = _METHODS
 ATTRIBUTES[View] = frozenset({"batch", "id", "now", "random", "seq"})

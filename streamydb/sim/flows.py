@@ -1,7 +1,8 @@
 """The workflow of a simulation, and what must be true of every workflow at the end.
 
 The oracle and the engine share the code that makes follow-ups. So order and exactly-once are judged
-from the outputs alone: what was emitted, which follow-ups are in the log, and what their results are.
+from the outputs alone: what was emitted, which follow-ups are in the log, and what became
+of them.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def check_flows(
                     raise Divergence(f"a follow-up that nobody made: {record.value!r}")
     done: dict[str, int] = {}
     for (topic, seq, _), output in sorted(first.items()):
-        if topic != "results" or output.key is None or not output.key.decode() in made:
+        if topic != "results" or output.key is None or output.key.decode() not in made:
             continue
         if msgspec.json.decode(output.value or b"")["code"] in (BATCH_EARLY, BATCH_REPEATED):
             continue

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.flows import FlowCalls
+from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
 
-__all__ = ["Divergence", "Outcome", "run_seed"]
+__all__ = ["Divergence", "Outcome", "run_seed", "settle"]
 
-_SETTLING_BATCHES_MAX = 400
+_SETTLING_BATCHES_MAX = 2_000
 _SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
 _PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
 
@@ -70,13 +71,25 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
+    settle([cluster])
+
+
+def settle(clusters: Sequence[Cluster]) -> None:
+    """Let everything that is in the log, and everything that comes of it, be executed.
+
+    Raises:
+        Divergence: there is no end.
+
+    """
+    log = clusters[0].log
     fresh = True
     for _ in range(_SETTLING_BATCHES_MAX):
-        if not (fresh or cluster.behind()):
+        if not fresh and not any(cluster.behind() for cluster in clusters):
             return
-        if fresh or cluster.news():
+        if fresh or any(cluster.news() for cluster in clusters):
             for _ in range(2 * (len(log.partitions) > 1)):
                 log.round()
         fresh = False
-        cluster.batch(all_of_it=True)
+        for cluster in clusters:
+            cluster.batch(all_of_it=True)
     raise Divergence("the pipeline does not come to rest")

@@ -35,8 +35,8 @@ class Finished:
     """What a transaction did: its records, and what each shard gets back.
 
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
-    always among them, with nothing to release when the record was rejected. ``workflow``: what goes to
-    streams and to the log.
+    always among them, with nothing to release when the record was rejected. ``workflow``: what
+    goes to streams and to the log.
     """
 
     seq: int

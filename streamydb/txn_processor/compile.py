@@ -267,8 +267,8 @@ def _tell_copies_apart(records: Table, home: Table) -> None:
     So an early one can come again, and one that comes after any time is still known.
     """
     ids = home.texts["id"]
-    rows = np.flatnonzero(records.cols["kind"] == p.GENERIC)
-    rows = [row for row in rows.tolist() if ids[row].startswith(_FOLLOW_UP)]
+    generic = np.flatnonzero(records.cols["kind"] == p.GENERIC).tolist()
+    rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
     if rows:
         places = [
             b"%d/%d" % (records.cols["part"][row], records.cols["off"][row]) for row in rows

@@ -38,6 +38,7 @@ __all__ = [
     "execute",
     "failed",
     "failed_entry",
+    "turn_of",
 ]
 
 Value = tuple[bytes | None, int]
@@ -63,7 +64,8 @@ class Verdict:
     """What became of a transaction. ``code`` is None when it committed.
 
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
-    ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it aborts, too.
+    ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
+    aborts, too.
     """
 
     code: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from streamydb.check import Report
 from streamydb.procedures.folder import publish
 from streamydb.reading import TopicReader
+from streamydb.streams import follow
 from streamydb.testing import Database, wait_for
 from tests.workflows import VOTER
 
@@ -42,9 +44,10 @@ def records(database: Database, topic: str) -> list[Any]:
     """What a topic holds, copies included."""
     with TopicReader(database.settings.client_config(), f"{database.name}.{topic}") as reader:
         spans = reader.spans()
-        reader.assign({number: 0 for number in spans})
+        reader.assign(dict.fromkeys(spans, 0))
         ends = {number: span.high for number, span in spans.items()}
-        return [json.loads(m.value()) for batch in reader.until(ends) for m in batch if m.value()]
+        values = [message.value() for batch in reader.until(ends) for message in batch]
+        return [json.loads(value) for value in values if value]
 
 
 def executed(database: Database) -> int:
@@ -58,6 +61,13 @@ def assert_whole(database: Database, count: int) -> Report:
     wait_for(lambda: executed(database) >= 3 * count, f"{3 * count} follow-ups", 300)
     report = database.assert_serial()
     assert report.follow_ups.matched == report.follow_ups.expected == 3 * count
+    settings = database.settings.client_config()
+    emitted = list(follow(settings, database.name, "voter.counted", end=True))
+    places = [(found.seq, found.index) for found in emitted]
+    assert places == sorted(set(places))
+    assert [found.record["total"] for found in emitted if found.record["who"] == "c0"] == [
+        *range(1, len(range(0, count, 7)) + 1)
+    ]
     assert report.streams.matched == report.streams.expected == 2 * count
     values = [change.get("after") for change in records(database, "changes")]
     assert {"done": 3 * count, "made": 3 * count} in values
@@ -76,6 +86,10 @@ def test_votes_go_through_the_graph(tmp_path: Path, grouping: str) -> None:
         assert report.transactions == 1 + count + 3 * count
 
 
+def _more(database: Database, before: int) -> bool:
+    return executed(database) > before
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_kill_in_the_middle_loses_and_repeats_nothing(tmp_path: Path, shards: int) -> None:
@@ -86,8 +100,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(tmp_path: Path, shards: 
         for _ in range(3):
             database.load(votes(count, 300))
             count += 300
-            before = executed(database)
-            wait_for(lambda seen=before: executed(database) > seen, "some follow-ups", 120)
+            wait_for(partial(_more, database, executed(database)), "some follow-ups", 120)
             database.kill_pipeline()
             database.start_pipeline()
         assert_whole(database, count)
