@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -112,6 +113,22 @@ class Database:
         """End everything."""
         self.kill_pipeline()
         self.broker.kill()
+
+    @contextmanager
+    def beside(self, name: str, options: Sequence[str] = ("--standby",)) -> Iterator[Database]:
+        """Run a second pipeline over the same log while the body runs; it may be killed, too."""
+        other = Database(
+            self.folder, shards=self.shards, partitions=self.partitions,
+            options=[*self.options, "--name", name, *options], master=self.master,
+        )
+        other.broker = self.broker
+        other.place = Place(self.folder / name, self.name)
+        other.log_file = self.folder / f"{name}.log"
+        other.start_pipeline()
+        try:
+            yield other
+        finally:
+            other.kill_pipeline()
 
     @property
     def settings(self) -> Settings:

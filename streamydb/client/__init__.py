@@ -60,6 +60,9 @@ from streamydb.client.problems import (
     OverloadedError,
     ProcedureAbortedError,
     ProcedureFailedError,
+    QueriesOffError,
+    QueryCostlyError,
+    QueryInvalidError,
     ReadModelBehindError,
     ResultTooLargeError,
     SlowReaderError,
@@ -78,6 +81,7 @@ from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
+from streamydb.sql.table import Table
 
 __all__ = [
     "AbortedError",
@@ -127,6 +131,9 @@ __all__ = [
     "Prepared",
     "ProcedureAbortedError",
     "ProcedureFailedError",
+    "QueriesOffError",
+    "QueryCostlyError",
+    "QueryInvalidError",
     "ReadModelBehindError",
     "RequestError",
     "ResultTooLargeError",
@@ -134,6 +141,7 @@ __all__ = [
     "SlowReaderError",
     "Snapshot",
     "SnapshotGoneError",
+    "Table",
     "TooLargeError",
     "TooManyRequestsError",
     "TransactionUnknownError",

@@ -272,6 +272,18 @@ def _stream() -> Schema:
     )
 
 
+def _digest() -> Schema:
+    return _object(
+        {
+            "seq": _SEQ,
+            "shard": {"type": "integer", "minimum": 0, "maximum": limits.SHARDS_MAX - 1},
+            "interval": _SEQ,
+            "state": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "outcomes": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+        }
+    )
+
+
 _TITLES: Final = {
     "transaction": (_transaction, "A transaction: the value of a record in <db>.transactions"),
     "marker": (_marker, "An epoch marker: the value of a record in <db>.transactions"),
@@ -280,6 +292,7 @@ _TITLES: Final = {
     "resolved": (_resolved, "Progress of the changes: the value of a record in <db>.changes"),
     "stream": (_stream, "What a procedure emitted: the value of a record in <db>.streams"),
     "deadletter": (_deadletter, "A bad record: the value of a record in <db>.deadletters"),
+    "digest": (_digest, "A digest of a shard's state: the value of a record in <db>.digests"),
 }
 
 

@@ -75,7 +75,7 @@ def check(
     brokers = len(cluster(admin).brokers)
     problems = [
         Problem(name, "the topic is missing", f"streamydb create --database {database}")
-        for name in names.required()
+        for name in names.all()
         if name not in found
     ]
     for topic in found.values():

@@ -27,6 +27,7 @@ from streamydb.txn_processor.result import as_duplicate
 __all__ = [
     "CHANGES",
     "DEAD_LETTERS",
+    "DIGESTS",
     "FEEDBACK",
     "FOLLOW_UPS",
     "RESULTS",
@@ -43,8 +44,9 @@ RESULTS: Final = 0
 CHANGES: Final = 1
 FEEDBACK: Final = 2
 DEAD_LETTERS: Final = 3
-STREAMS: Final = 4
-FOLLOW_UPS: Final = 5
+DIGESTS: Final = 4
+STREAMS: Final = 5
+FOLLOW_UPS: Final = 6
 
 _FOLLOW_UP_PARTITION: Final = 0
 """Of the log: follow-ups are in order along one partition."""

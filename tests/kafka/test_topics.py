@@ -16,9 +16,11 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.broker import EmbeddedBroker
+from streamydb.testing import wait_for
 from streamydb.topics import (
     TopicNames,
     TopicsError,
+    add_shared,
     check,
     create,
     delete,
@@ -26,6 +28,7 @@ from streamydb.topics import (
     grow,
     mend,
 )
+from streamydb.topics.creation import existing
 
 Client = dict[str, str]
 
@@ -52,7 +55,7 @@ def test_created_topics_are_as_the_contract_says(client: Client, database: str) 
     names = create(client, database, partitions=3, shards=2)
     topics = describe(client, database)
     assert list(topics) == list(names.all())
-    assert [topic.partitions for topic in topics.values()] == [3, 2, 4, 2, 1, 4]
+    assert [topic.partitions for topic in topics.values()] == [3, 2, 4, 2, 1]
     log = topics[names.transactions]
     assert log.settings["message.timestamp.type"] == "LogAppendTime"
     assert log.settings["cleanup.policy"] == "delete"
@@ -168,9 +171,25 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    assert delete(client, database) == list(names.all())
+    assert delete(client, database) == [*names.all(), names.streams, *names.shared()]
     assert delete(client, database) == []
     assert describe(client, database) == {}
+
+
+def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, database: str) -> None:
+    """A database of an earlier release has neither; a pipeline with a name wants its feedback."""
+    names = create(client, database, shards=2)
+    for future in administration(client).delete_topics(list(names.shared())).values():
+        future.result(30)
+    wait_for(lambda: existing(client, names.shared()) == [], "the topics to be gone")
+    assert add_shared(client, database, "b") == [
+        names.feedback_of("b"), names.control, names.digests,
+    ]  # fmt: skip
+    assert add_shared(client, database, "b") == add_shared(client, database) == []
+    wanted = [*names.all(), names.streams, *names.shared(), names.feedback_of("b")]
+    assert delete(client, database) == wanted
+    with pytest.raises(TopicsError, match="streamydb create"):
+        add_shared(client, database)
 
 
 def test_auto_creation_of_topics_is_warned_of(

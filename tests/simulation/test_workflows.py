@@ -13,6 +13,7 @@ from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.run import settle
 from streamydb.sim.workload import Workload
+from streamydb.txn_processor import outputs
 
 KEYS = ["k0", "k1", "k2"]
 
@@ -44,6 +45,6 @@ def test_two_pipelines_at_once_and_a_third_from_the_log(grouping: str, seed: int
     for each in (*both, third):
         outcome = Outcome(seed)
         judge(each, log, outcome)
-    made = sum(record.topic == 5 for record in third.written)
+    made = sum(record.topic == outputs.FOLLOW_UPS for record in third.written)
     assert made > 10
     assert outcome.transactions > 2 * made

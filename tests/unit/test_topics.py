@@ -15,7 +15,6 @@ def test_names() -> None:
         "bank-2.changes",
         "bank-2.feedback",
         "bank-2.deadletters",
-        "bank-2.streams",
     )
 
 
