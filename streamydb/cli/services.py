@@ -24,7 +24,7 @@ def pipeline(
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Tells pipelines over one log apart [default: standby]."),
+        typer.Option("--name", help="Tells pipelines over one log apart (default: standby)."),
     ] = None,
     procedures: Procedures = None,
     option: Annotated[
