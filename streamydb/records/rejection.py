@@ -195,10 +195,10 @@ def _id_fits(record: dict[str, Any]) -> bool:
     )
 
 
-def lent_to(module: str, key: str) -> bool:
+def lent_to(module: str, key: Any) -> bool:
     """Whether a reserved key may be among the keys of a call of ``module``."""
-    if key == FLOWS_PREFIX + module:
-        return True
+    if not isinstance(key, str) or key == FLOWS_PREFIX + module:
+        return isinstance(key, str)
     prefix = f"{WINDOWS_PREFIX}{module}."
     return key.startswith(prefix) and re.fullmatch(NAME, key[len(prefix) :]) is not None
 
