@@ -134,7 +134,10 @@ def _table(report: Report) -> Table:
         ("results", report.results),
         ("changes", report.changes),
         ("dead letters", report.deadletters),
+        ("streams", report.streams),
+        ("follow-ups", report.follow_ups),
     )
+    rows = rows[:3] if not (rows[3][1].expected or rows[4][1].extra) else rows
     for title, counts in rows:
         cells = (f"{getattr(counts, name):,}" for name in (*names, "expired"))
         table.add_row(title, *cells)

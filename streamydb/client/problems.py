@@ -300,6 +300,30 @@ class UndeclaredKeyError(AbortedError):
     """The procedure touched a key that its call does not name; `reason` does."""
 
 
+class PrivateKeyError(AbortedError):
+    """The procedure touched a key that only workflows and windows use."""
+
+
+class UnknownStreamError(AbortedError):
+    """The procedure emitted to a stream that its workflow does not give it."""
+
+
+class NotTheOwnerError(AbortedError):
+    """The procedure asked for a window that is not its own."""
+
+
+class FollowUpRefusedError(AbortedError):
+    """A follow-up could not be made; `reason` names its procedure and why."""
+
+
+class BatchRepeatedError(AbortedError):
+    """A copy of a follow-up that was executed before."""
+
+
+class BatchEarlyError(AbortedError):
+    """A follow-up that came before an earlier one; it comes again."""
+
+
 class BudgetExceededError(AbortedError):
     """The procedure used up a bound on its work; `reason` names the bound."""
 
@@ -321,6 +345,12 @@ ABORTS: Final[dict[str, type[AbortedError]]] = {
     errors.PROCEDURE_ERROR: ProcedureFailedError,
     errors.UNDECLARED_KEY: UndeclaredKeyError,
     errors.BUDGET_EXCEEDED: BudgetExceededError,
+    errors.RESERVED_KEY: PrivateKeyError,
+    errors.UNKNOWN_STREAM: UnknownStreamError,
+    errors.NOT_THE_OWNER: NotTheOwnerError,
+    errors.FOLLOW_UP_REFUSED: FollowUpRefusedError,
+    errors.BATCH_REPEATED: BatchRepeatedError,
+    errors.BATCH_EARLY: BatchEarlyError,
     errors.INTERNAL: ExecutionFailedError,
 }
 """Reason code of an abort -> its class."""

@@ -329,12 +329,13 @@ class MemoryDatabase:
 
     def execute(self) -> None:
         """Execute what has been appended; the results are seen."""
-        for offset in range(self._executed, len(self.log.records)):
+        while self._executed < len(self.log.records):
+            offset = self._executed
             for record in self._oracle.apply(
                 self.log.records[offset], 0, offset, _EPOCH_MS + offset
             ):
                 self._take(record)
-        self._executed = len(self.log.records)
+            self._executed += 1
 
     def resolve(self) -> None:
         """Let the read model and the feed show what has been executed."""
@@ -353,6 +354,8 @@ class MemoryDatabase:
             result = decode_result(record.value)
             self.log.index.add(result, record.value)
             self.log.results.append(result)
+        elif record.topic == "transactions" and record.value is not None:
+            self.log.records.append(record.value)
         elif record.topic == "changes" and record.value is not None:
             change = decode_change(record.value)
             if isinstance(change, Change):

@@ -21,6 +21,7 @@ from streamydb.facade.body import invalid_json
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Check, NextId, Rejection, Transaction, decode
 from streamydb.records.marker import Marker
+from streamydb.records.rejection import FOLLOW_UP_PREFIX
 
 __all__ = [
     "authorise",
@@ -101,6 +102,8 @@ def parse(payload: bytes) -> Transaction:
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
         raise refuse_code(decoded.code)
+    if isinstance(decoded, Transaction) and decoded.id.startswith(FOLLOW_UP_PREFIX):
+        raise refuse_code(errors.RESERVED_ID)
     if isinstance(decoded, Marker):
         raise refuse_code(errors.INVALID_TRANSACTION)
     return decoded

@@ -28,6 +28,7 @@ from streamydb.records.result import Duplicate, Failed, Result, Source, decode_r
 from streamydb.records.transaction import (
     Add,
     Append,
+    Batch,
     Call,
     Check,
     Delete,
@@ -47,6 +48,7 @@ from streamydb.records.values import canonical, canonical_number, decode_value, 
 __all__ = [
     "Add",
     "Append",
+    "Batch",
     "Call",
     "Change",
     "ChangeSource",

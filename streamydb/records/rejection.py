@@ -35,7 +35,8 @@ class Rejection(msgspec.Struct, gc=False, frozen=True):
 
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy"}
-_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads"}
+_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
+_BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
 
 RESERVED: Final = "$"
@@ -44,11 +45,23 @@ RESERVED: Final = "$"
 MODULES_PREFIX: Final = "$procedures/"
 """Begins the keys under which the deployed versions of modules lie."""
 
+FLOWS_PREFIX: Final = "$flows/"
+"""Begins the keys under which workflows count their follow-ups, by module."""
+
+WINDOWS_PREFIX: Final = "$windows/"
+"""Begins the keys of windows: module, dot, name."""
+
+FOLLOW_UP_PREFIX: Final = "$flow/"
+"""Begins the ids of follow-ups, and of nothing else."""
+
 NAME: Final = rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.PROCEDURE_NAME_CHARACTERS_MAX - 1}}}"
 """Pattern of the name of a module or of a procedure in it."""
 
 HASH: Final = "sha256:[0-9a-f]{64}"
 """Pattern of the hash of a module's file."""
+
+FOLLOW_UP_ID: Final = r"\$flow/[1-9][0-9]{0,18}/[1-9][0-9]{0,18}"
+"""Pattern of the id of a follow-up: the seq of who emitted, and a number."""
 
 _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
@@ -112,9 +125,12 @@ def _check(record: Any) -> None:
     named = [*asserts, *(check["key"] for check in checks), *reads]
     named += [update["key"] for update in updates]
     written = [update["key"] for update in updates]
+    _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
         named += [*call.get("keys", []), *call.get("reads", [])]
-        written = [*written, *call.get("keys", [])]
+        owner = call["procedure"].partition(".")[0]
+        given = [key for key in call.get("keys", []) if not lent_to(owner, key)]
+        written = [*written, *given]
     _require(all(map(valid_key, named)), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
@@ -154,7 +170,37 @@ def _call_fits(call: Any) -> bool:
         and isinstance(call.get("args", {}), dict)
         and isinstance(call.get("keys", []), list)
         and isinstance(call.get("reads", []), list)
+        and ("batch" not in call or _batch_fits(call["batch"]))
     )
+
+
+def _batch_fits(batch: Any) -> bool:
+    if not isinstance(batch, dict) or batch.keys() != _BATCH_FIELDS:
+        return False
+    numbers = [batch[name] for name in ("id", "number", "depth")]
+    return _matches(NAME, batch["stream"]) and all(
+        type(number) is int and 1 <= number <= limits.INTEGER_MAX for number in numbers
+    )
+
+
+def _id_fits(record: dict[str, Any]) -> bool:
+    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    if record.get("call", {}).get("batch") is None:
+        return not record["id"].startswith(FOLLOW_UP_PREFIX)
+    owner = record["call"]["procedure"].partition(".")[0]
+    return (
+        re.fullmatch(FOLLOW_UP_ID, record["id"]) is not None
+        and not any(record.get(name) for name in ("asserts", "checks", "reads", "updates"))
+        and FLOWS_PREFIX + owner in record["call"].get("keys", [])
+    )
+
+
+def lent_to(module: str, key: Any) -> bool:
+    """Whether a reserved key may be among the keys of a call of ``module``."""
+    if not isinstance(key, str) or key == FLOWS_PREFIX + module:
+        return isinstance(key, str)
+    prefix = f"{WINDOWS_PREFIX}{module}."
+    return key.startswith(prefix) and re.fullmatch(NAME, key[len(prefix) :]) is not None
 
 
 def _deploy_fits(deploy: Any) -> bool:

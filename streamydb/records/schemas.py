@@ -114,9 +114,24 @@ _FAILED: Final = _object(
     },
     {"truncated": {"const": True}},
 )
+_NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
+_BATCH: Final[Schema] = {
+    "description": "In follow-ups, which only the database appends.",
+    **_object({"id": _SEQ, "stream": _NAMED, "number": _SEQ, "depth": _SEQ}),
+}
+_CALL_KEY: Final[Schema] = {
+    **_KEY,
+    "description": "As other written keys, or a reserved one of the call's own module.",
+    "pattern": rf"^([^$]|\$(flows/{NAME}|windows/{NAME}\.{NAME})$)",
+}
 _CALL: Final = _object(
     {"procedure": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"}},
-    {"args": {"type": "object"}, "keys": _array(_WRITTEN_KEY), "reads": _array(_KEY)},
+    {
+        "args": {"type": "object"},
+        "keys": _array(_CALL_KEY),
+        "reads": _array(_KEY),
+        "batch": _BATCH,
+    },
 )
 _DEPLOY: Final = _object(
     {
@@ -243,6 +258,20 @@ def _deadletter() -> Schema:
     )
 
 
+def _stream() -> Schema:
+    return _object(
+        {
+            "stream": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"},
+            "seq": _SEQ,
+            "index": _SEQ,
+            "ts_ms": _TIME,
+            "id": _ID,
+            "batch": _SEQ,
+            "record": _ANY,
+        }
+    )
+
+
 def _digest() -> Schema:
     return _object(
         {
@@ -261,6 +290,7 @@ _TITLES: Final = {
     "result": (_result, "A verdict: the value of a record in <db>.results"),
     "change": (_change, "A write: the value of a record in <db>.changes"),
     "resolved": (_resolved, "Progress of the changes: the value of a record in <db>.changes"),
+    "stream": (_stream, "What a procedure emitted: the value of a record in <db>.streams"),
     "deadletter": (_deadletter, "A bad record: the value of a record in <db>.deadletters"),
     "digest": (_digest, "A digest of a shard's state: the value of a record in <db>.digests"),
 }

@@ -8,6 +8,7 @@ Python which reason code it gets. Values inside a ``Transaction`` are canonical 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
@@ -27,12 +28,16 @@ from streamydb.limits import (
 from streamydb.records.marker import Marker
 from streamydb.records.nesting import deeper_than
 from streamydb.records.rejection import (
+    FLOWS_PREFIX,
+    FOLLOW_UP_ID,
+    FOLLOW_UP_PREFIX,
     HASH,
     MODULES_PREFIX,
     NAME,
     RESERVED,
     Rejection,
     explain,
+    lent_to,
 )
 from streamydb.records.values import canonical, canonical_number
 
@@ -51,6 +56,7 @@ Version: TypeAlias = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Number: TypeAlias = Integer | float
 ProcedureName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
 ModuleName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+Counting: TypeAlias = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 ModuleHash: TypeAlias = Annotated[str, Meta(pattern=rf"^{HASH}\Z")]
 
 
@@ -120,16 +126,31 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ge: Number | str | UnsetType = UNSET
 
 
+class Batch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What makes a call a follow-up: the batch that it takes.
+
+    ``id``: the seq of the transaction with which the batch entered the workflow. ``stream``: where
+    it was emitted. ``number``: its place among all follow-ups of the module. ``depth``: how many
+    follow-ups led to it, itself included.
+    """
+
+    id: Counting
+    stream: ModuleName
+    number: Counting
+    depth: Counting
+
+
 class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call of a stored procedure, ``module.name``, with ``args`` (canonical bytes of an object).
 
-    It may read and write ``keys``, and read ``reads``.
+    It may read and write ``keys``, and read ``reads``. ``batch`` is there in a follow-up.
     """
 
     procedure: ProcedureName
     args: CanonicalObject = cast("CanonicalObject", {})
     keys: tuple[Key, ...] = ()
     reads: tuple[Key, ...] = ()
+    batch: Batch | UnsetType = UNSET
 
     @property
     def module(self) -> str:
@@ -198,6 +219,8 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
             canonicalised = True
             _canonicalise_procedures(txn)
     except ValueRejected:
+        return explain(raw)
+    if txn.id[0] == RESERVED and not _id_fits(txn):
         return explain(raw)
     if canonicalised and deeper_than(raw, DEPTH_MAX):
         return explain(raw)
@@ -279,11 +302,23 @@ def _canonicalise_procedures(txn: Transaction) -> None:
         raise _Unfit
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
-        if any(key[0] == RESERVED for key in txn.call.keys):
+        if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
+            raise _Unfit
+        if txn.call.batch is not UNSET and txn.id[0] != RESERVED:
             raise _Unfit
     if txn.deploy is not UNSET:
         value = {"hash": txn.deploy.hash, "procedures": txn.deploy.procedures}
         txn.updates = (Put(module_key(txn.deploy.module), _canonical_value(value)),)
+
+
+def _id_fits(txn: Transaction) -> bool:
+    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    call = txn.call
+    if call is UNSET or call.batch is UNSET:
+        return not txn.id.startswith(FOLLOW_UP_PREFIX)
+    others = txn.asserts or txn.checks or txn.reads or txn.updates
+    fits = re.fullmatch(FOLLOW_UP_ID, txn.id) is not None and not others
+    return fits and FLOWS_PREFIX + call.module in call.keys
 
 
 def _canonicalise_check(check: Check) -> None:

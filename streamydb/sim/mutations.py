@@ -16,7 +16,7 @@ from streamydb.pipeline import role, shard
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import core
+from streamydb.txn_processor import core, outputs
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -166,6 +166,48 @@ def _unlocked_deploys() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
+def _copies_count() -> Any:
+    """Workflows: a copy of a follow-up is executed again."""
+    original = core.turn_of
+
+    def turn(call: Any, look: Any) -> Any:
+        found = original(call, look)
+        return None if found is None else found._replace(code=None)
+
+    return mock.patch.object(core, "turn_of", turn)
+
+
+def _follow_ups_backwards() -> Any:
+    """Workflows: the follow-ups of a batch are appended in another order."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[::-1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _follow_ups_lost() -> Any:
+    """Workflows: only the first follow-up of a batch is appended."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[:1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _unlocked_flows() -> Any:
+    """Workflows: those who emit do not lock the count of their module."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        return {key: write and not key.startswith("$flows/") for key, write in found.items()}
+
+    return mock.patch.object(records, "keys", keys)
+
+
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
     release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
@@ -212,6 +254,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
+    "workflows-copies": Mutation(_copies_count, _BOTH),
+    "workflows-order": Mutation(_follow_ups_backwards, _BOTH),
+    "workflows-lost": Mutation(_follow_ups_lost, _BOTH),
+    "workflows-lock": Mutation(_unlocked_flows, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),

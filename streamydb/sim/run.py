@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
+from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
 
-__all__ = ["Divergence", "Outcome", "run_seed"]
+__all__ = ["Divergence", "Outcome", "run_seed", "settle"]
 
-_SETTLING_BATCHES_MAX = 400
+_SETTLING_BATCHES_MAX = 2_000
 _SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
@@ -43,6 +45,8 @@ def run_seed(
     )
     chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
+    chance = random.Random(f"workflows {seed}")  # noqa: S311 - as above
+    workload.flows = FlowCalls(chance, keys, chance.choice([0.0, 0.0, 0.05, 0.2]))
     log = SimulatedLog(rng, config.partitions)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
@@ -77,11 +81,25 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
-    if len(log.partitions) > 1:
-        log.round()
-        log.round()
+    settle([cluster])
+
+
+def settle(clusters: Sequence[Cluster | Pair]) -> None:
+    """Let everything that is in the log, and everything that comes of it, be executed.
+
+    Raises:
+        Divergence: there is no end.
+
+    """
+    log = clusters[0].log
+    fresh = True
     for _ in range(_SETTLING_BATCHES_MAX):
-        if not cluster.behind():
+        if not fresh and not any(cluster.behind() for cluster in clusters):
             return
-        cluster.batch(all_of_it=True)
+        if fresh or any(cluster.news() for cluster in clusters):
+            for _ in range(2 * (len(log.partitions) > 1)):
+                log.round()
+        fresh = False
+        for cluster in clusters:
+            cluster.batch(all_of_it=True)
     raise Divergence("the pipeline does not come to rest")

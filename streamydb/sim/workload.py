@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streamydb.sim.flows import FlowCalls
 from streamydb.sim.procedures import Calls
 
 __all__ = ["Workload"]
@@ -44,7 +45,7 @@ _VALUES: Final[tuple[Any, ...]] = (
 class Workload:
     """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
 
-    ``calls``: draws deploys and calls of stored procedures.
+    ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
     """
 
     random: random.Random
@@ -53,6 +54,7 @@ class Workload:
     hostile: float
     simple: float
     calls: Calls | None = None
+    flows: FlowCalls | None = None
     count: int = 0
     last: bytes | None = None
 
@@ -71,6 +73,8 @@ class Workload:
         self.count += 1
         number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
         found: dict[str, Any] = {"id": f"t{number}"}
+        if self.flows is not None and self.flows.wanted():
+            return found | self.flows.parts()
         if self.calls is not None and self.calls.wanted():
             return found | self.calls.parts()
         if rng.random() < self.simple:

@@ -13,6 +13,7 @@ from msgspec import Raw
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.change import CONNECTOR
@@ -34,7 +35,8 @@ class Finished:
     """What a transaction did: its records, and what each shard gets back.
 
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
-    always among them, with nothing to release when the record was rejected.
+    always among them, with nothing to release when the record was rejected. ``workflow``: what
+    goes to streams and to the log.
     """
 
     seq: int
@@ -43,6 +45,7 @@ class Finished:
     changes: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     letter: tuple[bytes, bytes] | None = None
     releases: dict[int, list[Released]] = field(default_factory=dict)
+    workflow: Outputs = NO_OUTPUTS
 
 
 def execute_gathered(
@@ -96,12 +99,14 @@ def _executed(
 
     letter = None
     calls = core.Calls(modules, Place(payload.seq, payload.ts, payload.id.decode()))
+    txn = None
     try:
-        verdict = core.execute(_transaction_of(payload), look, size, calls)
+        txn = _transaction_of(payload)
+        verdict = core.execute(txn, look, size, calls)
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        verdict = core.Verdict(errors.INTERNAL)
+        verdict = core.failed(txn, look)
         name = reported(error, f"transaction {payload.seq}")
         letter = _letter(payload, payload.raw, name, errors.INTERNAL)
     result = encode_verdict(payload.id, position, verdict)
@@ -110,6 +115,7 @@ def _executed(
     finished = _finished(payload, result, verdict, home, remembered)
     finished.changes = _changes(payload, verdict.writes, database)
     finished.letter = letter
+    finished.workflow = verdict.outputs
     return finished
 
 

@@ -24,6 +24,7 @@ from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
 from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.jit import kernel
+from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.program import REJECT_CODES
@@ -33,6 +34,7 @@ __all__ = ["compile_records", "parse_ints"]
 
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
+_FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 _REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
 
 
@@ -252,9 +254,27 @@ def compile_records(
     home.cols["payload"] = hash_ragged(texts, PAYLOAD_SEED)
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
     records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
+    if not scanned.plain.all():
+        _tell_copies_apart(records, home)
     records.cols["size"] = texts.lengths().astype(np.int32)
     records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
     return records
+
+
+def _tell_copies_apart(records: Table, home: Table) -> None:
+    """Follow-ups are known by their number, not by their id: each copy counts as an id of its own.
+
+    So an early one can come again, and one that comes after any time is still known.
+    """
+    ids = home.texts["id"]
+    generic = np.flatnonzero(records.cols["kind"] == p.GENERIC).tolist()
+    rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
+    if rows:
+        places = [
+            b"%d/%d" % (records.cols["part"][row], records.cols["off"][row]) for row in rows
+        ]
+        records.cols["id0"][rows] = hash_ragged(Ragged.of(places), ID_SEED)
+        records.cols["id1"][rows] = hash_ragged(Ragged.of(places), PAYLOAD_SEED)
 
 
 def _compile_with_care(values: Sequence[bytes | None]) -> Table:

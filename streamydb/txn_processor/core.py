@@ -24,6 +24,7 @@ from streamydb.limits import (
     VALUE_BYTES_MAX,
 )
 from streamydb.procedures.core import run, version_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Place, UpdateFailed
 
@@ -35,7 +36,9 @@ __all__ = [
     "apply_update",
     "current_module",
     "execute",
+    "failed",
     "failed_entry",
+    "turn_of",
 ]
 
 Value = tuple[bytes | None, int]
@@ -61,6 +64,8 @@ class Verdict:
     """What became of a transaction. ``code`` is None when it committed.
 
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
+    ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
+    aborts, too.
     """
 
     code: str | None = None
@@ -69,6 +74,7 @@ class Verdict:
     reads: dict[str, bytes | None] = field(default_factory=dict)
     returned: bytes | None = None
     reason: str | None = None
+    outputs: Outputs = NO_OUTPUTS
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,12 +151,40 @@ def _call(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
     size: Callable[[Verdict], int], calls: Calls,
 ) -> Verdict:
+    """Call a procedure; a follow-up when it is its turn, and then it counts whatever comes of it.
+    """
+    turn = turn_of(call, look)
+    if turn is not None and turn.code is not None:
+        return Verdict(turn.code)
+    return _counted(_called(txn, call, look, size, calls), turn, look)
+
+
+def _counted(verdict: Verdict, turn: Turn | None, look: Callable[[str], Value]) -> Verdict:
+    if turn is not None and verdict.code is not None:
+        verdict.writes = [Write(turn.key, look(turn.key)[0], turn.done)]
+    return verdict
+
+
+def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
+    """The verdict of a transaction that a fault of ours has ended."""
+    call = msgspec.UNSET if txn is None else txn.call
+    turn = None if call is msgspec.UNSET else turn_of(call, look)
+    if turn is not None and turn.code is not None:
+        turn = None
+    return _counted(Verdict(errors.INTERNAL), turn, look)
+
+
+def _called(
+    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls,
+) -> Verdict:
     """Run the procedure with the code that is current at this place in the order."""
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
     host = _Declared(call, look)
-    called = run(module, call.name, call.args, host, calls.place)
+    batch = None if call.batch is msgspec.UNSET else call.batch
+    called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:
         return Verdict(called.code, reason=called.reason)
     after = called.writes
@@ -161,7 +195,8 @@ def _call(
         if befores[key] is not None or value is not None
     ]
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    return _fitting(Verdict(None, [], writes, reads, called.returned), size)
+    verdict = Verdict(None, [], writes, reads, called.returned, outputs=called.outputs)
+    return _fitting(verdict, size)
 
 
 def current_module(

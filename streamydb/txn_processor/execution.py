@@ -23,6 +23,7 @@ from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
@@ -53,7 +54,7 @@ class Outcome:
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
-    where it is not a plain commit.
+    where it is not a plain commit. ``workflow``: what goes to streams and to the log.
     """
 
     txns: Table
@@ -66,6 +67,7 @@ class Outcome:
     reads: npt.NDArray[Any]
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, str] = field(default_factory=dict)
+    workflow: Outputs = NO_OUTPUTS
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class _Run:
     extra: list[bytes] = field(default_factory=list)
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, str] = field(default_factory=dict)
+    workflow: list[Outputs] = field(default_factory=list)
 
     def text(self, ref: int) -> bytes:
         """A text of the pool, or one that Python made in this run."""
@@ -151,6 +154,7 @@ def execute_grants(
     return Outcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
+        joined(run.workflow),
     )
 
 
@@ -234,6 +238,7 @@ def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
 
     cols = run.txns.cols
     place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
+    txn = None
     try:
         txn = _transaction_of(run, i)
         verdict = core.execute(txn, look, size, core.Calls(modules, place))
@@ -241,7 +246,8 @@ def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
-        verdict = core.Verdict(errors.INTERNAL)
+        verdict = core.failed(txn, look)
+    run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     run.special[i] = verdict_bytes(run.txns, i, verdict)
     for write in verdict.writes:
