@@ -35,6 +35,9 @@ PROCEDURE_ABORTED: Final = "procedure-aborted"
 PROCEDURE_ERROR: Final = "procedure-error"
 UNDECLARED_KEY: Final = "undeclared-key"
 BUDGET_EXCEEDED: Final = "budget-exceeded"
+CONSTRAINT_VIOLATED: Final = "constraint-violated"
+CONSTRAINT_REFUSED: Final = "constraint-refused"
+CONSTRAINTS_OFF: Final = "constraints-off"
 INTERNAL: Final = "internal"
 
 REJECTED_CODES: Final[dict[str, str]] = {
@@ -50,7 +53,8 @@ REJECTED_CODES: Final[dict[str, str]] = {
     VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
     DUPLICATE_UPDATE: "Two updates name the same key.",
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
-    CALL_NOT_ALONE: "A call or a deploy stands beside updates, or beside the other.",
+    CALL_NOT_ALONE: "A call, deploy or constrain stands beside updates, or beside another.",
+    CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
 }
 """Codes of results with status ``rejected``: the record never was a transaction."""
@@ -66,8 +70,10 @@ ABORTED_CODES: Final[dict[str, str]] = {
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",
-    UNDECLARED_KEY: "The procedure touched a key that its call does not name; `reason` does.",
+    UNDECLARED_KEY: "A key was touched that the transaction does not name; `reason` does.",
     BUDGET_EXCEEDED: "The procedure used up a bound on its work; `reason` names the bound.",
+    CONSTRAINT_VIOLATED: "A constraint does not allow what would be written; see `failed`.",
+    CONSTRAINT_REFUSED: "The constraint cannot be declared or dropped; `reason` says why.",
     INTERNAL: "A fault in streamy-db itself; a dead letter was written. Please report it.",
 }
 """Codes of results with status ``aborted``: executed, and nothing was written."""

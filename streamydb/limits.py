@@ -33,6 +33,11 @@ PROCEDURE_STEPS_MAX: Final = 200_000
 PROCEDURE_DEPTH_MAX: Final = 64
 PROCEDURE_INTEGER_BITS_MAX: Final = 4_096
 REASON_BYTES_MAX: Final = 1_024
+CONSTRAINTS_MAX: Final = 256
+CONSTRAINT_NAME_CHARACTERS_MAX: Final = 64
+CONSTRAINT_STEPS_MAX: Final = 200_000
+SCHEMA_NODES_MAX: Final = 1_000
+SCHEMA_DEPTH_MAX: Final = 32
 
 INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
@@ -65,6 +70,11 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "PROCEDURE_DEPTH_MAX": "calls within calls, and nesting of the data, in a stored procedure",
     "PROCEDURE_INTEGER_BITS_MAX": "bits of an integer that a stored procedure computes with",
     "REASON_BYTES_MAX": "bytes of the reason in a result, cut there",
+    "CONSTRAINTS_MAX": "integrity constraints of a database",
+    "CONSTRAINT_NAME_CHARACTERS_MAX": "characters of a constraint's name",
+    "CONSTRAINT_STEPS_MAX": "steps of judging one value by one JSON Schema",
+    "SCHEMA_NODES_MAX": "schemas within one JSON Schema, itself included",
+    "SCHEMA_DEPTH_MAX": "schemas nested in one JSON Schema",
     "INTEGER_MIN": "smallest integer",
     "INTEGER_MAX": "largest integer",
     "INTEGRAL_FLOAT_MAX": "largest magnitude of a float that is stored as an integer",

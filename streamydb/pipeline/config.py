@@ -51,7 +51,7 @@ def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> Sh
     path = checkpoint / _RECORD
     given = ShardConfig(
         settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
-        settings.grouping,
+        settings.grouping, constraints=settings.constraints,
     )
     if not path.exists():
         if (checkpoint / "query").exists():
@@ -75,7 +75,7 @@ def _refuse_drift(path: Path, recorded: ShardConfig, given: ShardConfig) -> None
     if recorded.format != FORMAT:
         what = f"{path} was written with format {recorded.format}, this release has {FORMAT}"
         raise ConfigurationError(f"{what}; run the matching release, or rebuild from the log")
-    for name in ("database", "shards", "id_window", "grouping"):
+    for name in ("database", "shards", "id_window", "grouping", "constraints"):
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
             fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"

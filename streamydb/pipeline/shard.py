@@ -46,6 +46,7 @@ class ShardConfig(msgspec.Struct, frozen=True):
     id_window: int
     grouping: str = "planner"
     format: int = FORMAT
+    constraints: bool = False
 
 
 class OpenPlan(msgspec.Struct):

@@ -178,6 +178,7 @@ class Cluster:
                     [r.value for r in records],
                     self.config.shards,
                     whole=self.single,
+                    constraints=self.config.constraints,
                 )
         for s, (start, end) in batch.feedback.items():
             yield from parse_feedback(self.feedback[s][start:end], self.config)

@@ -59,7 +59,7 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
     outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults, modules=MODULES,
+        id_window=config.id_window, faults=faults, modules=MODULES, constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     first = _first_writes(cluster.written, outcome)

@@ -16,7 +16,8 @@ from streamydb.pipeline import shard
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import core
+from streamydb.txn_processor import core, execution
+from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -166,6 +167,60 @@ def _unlocked_deploys() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
+def _judge_the_value_before() -> Any:
+    """Constraints: values are judged as they were before the transaction."""
+    original = core.enforce
+
+    def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
+        return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
+
+    return mock.patch.object(core, "enforce", enforce)
+
+
+def _unlocked_constraints() -> Any:
+    """Constraints: a declaration does not lock their key, so writes are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.constrain is not UNSET:
+            found[records.CONSTRAINTS_KEY] = False
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _constraints_of_the_plan() -> Any:
+    """Constraints: those at the beginning of a plan hold for all of it."""
+    original = execution._Rules.send  # noqa: SLF001 - breaking what is private is the point
+
+    def send(self: Any, route: Any, start: int) -> None:
+        if start == 0:
+            original(self, route, start)
+
+    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+
+
+def _unlocked_index() -> Any:
+    """Uniqueness: index keys are not locked, only looked at."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        return original(txn) | dict.fromkeys(txn.locks, False)
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _keep_the_index() -> Any:
+    """Uniqueness: a value that goes away keeps its place in the index."""
+    original = enforcing._index_keys  # noqa: SLF001 - breaking what is private is the point
+
+    def index_keys(rules: Any, writes: Any) -> Any:
+        return [], original(rules, writes)[1]
+
+    return mock.patch.object(enforcing, "_index_keys", index_keys)
+
+
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), and in which groupings."""
 
@@ -188,6 +243,11 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
+    "constraints-before": Mutation(_judge_the_value_before, _BOTH),
+    "constraints-order": Mutation(_unlocked_constraints, _BOTH),
+    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),
+    "unique-locks": Mutation(_unlocked_index, _BOTH),
+    "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
 }
 """Mutations by name."""

@@ -6,6 +6,7 @@ import random
 
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
+from streamydb.sim.constraints import Declarations
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import Calls
@@ -25,22 +26,27 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
+    chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
+    constraints = chance.random() < 0.4
     config = ShardConfig(
         "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
+        constraints=constraints,
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
-    chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
-    workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
+    dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
+    workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
+    if constraints:
+        workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     cluster = Cluster(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
     outcome.grouping = config.grouping
     outcome.config = (
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} "
+        f"window={config.id_window} constraints={config.constraints} "
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={cluster.crashes}"
     )
     try:

@@ -89,8 +89,10 @@ ABORT_CODES: Final = (
     errors.PROCEDURE_ERROR,
     errors.UNDECLARED_KEY,
     errors.BUDGET_EXCEEDED,
+    errors.CONSTRAINT_VIOLATED,
+    errors.CONSTRAINT_REFUSED,
 )
-_LATE_CODES: Final = (errors.CALL_NOT_ALONE,)
+_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.CONSTRAINTS_OFF)
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,
