@@ -36,6 +36,7 @@ REASON_BYTES_MAX: Final = 1_024
 CONSTRAINTS_MAX: Final = 256
 CONSTRAINT_NAME_CHARACTERS_MAX: Final = 64
 CONSTRAINT_STEPS_MAX: Final = 200_000
+LOCK_ATTEMPTS_MAX: Final = 8
 SCHEMA_NODES_MAX: Final = 1_000
 SCHEMA_DEPTH_MAX: Final = 32
 
@@ -73,6 +74,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "CONSTRAINTS_MAX": "integrity constraints of a database",
     "CONSTRAINT_NAME_CHARACTERS_MAX": "characters of a constraint's name",
     "CONSTRAINT_STEPS_MAX": "steps of judging one value by one JSON Schema",
+    "LOCK_ATTEMPTS_MAX": "attempts to learn the locks of a transaction before it is given up",
     "SCHEMA_NODES_MAX": "schemas within one JSON Schema, itself included",
     "SCHEMA_DEPTH_MAX": "schemas nested in one JSON Schema",
     "INTEGER_MIN": "smallest integer",

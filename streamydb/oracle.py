@@ -160,9 +160,8 @@ class Oracle:
         payload_hash = hashlib.sha256(raw or b"").digest()
         if isinstance(record, DeadLetter):
             return self._fail(record, raw, payload_hash, place)
-        if isinstance(record, Transaction) and record.constrain is not UNSET:
-            if not self.constraints:
-                record = Rejection(errors.CONSTRAINTS_OFF, record.id)
+        if isinstance(record, Transaction) and not self._may_be(record):
+            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return _refuse(record, raw, place)
         seen = self._seen.get(record.id)
@@ -173,6 +172,10 @@ class Oracle:
         self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
         outputs = [OutputRecord("results", record.id.encode(), encoded)]
         return outputs + self._write(record.id, writes, place)
+
+    def _may_be(self, txn: Transaction) -> bool:
+        """Constraints are declared only in databases that were created with them."""
+        return self.constraints or txn.constrain is UNSET
 
     def _fail(
         self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place

@@ -10,6 +10,7 @@ import typer
 from streamydb.cli.about import limits, version
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
+from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
@@ -31,7 +32,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, sequencer, serve, read_model, txn, procedures, watch,
+    up, down, status, create, pipeline, sequencer, serve, read_model, txn, procedures, constraints,
+    watch,
     doctor, check, limits, version,
 )
 for _command in _COMMANDS:

@@ -37,6 +37,14 @@ MinInsync = Annotated[
     typer.Option("--min-insync", help="Copies that acknowledge a write [default: 1]."),
 ]
 
+Constraints = Annotated[
+    bool | None,
+    typer.Option(
+        "--constraints/--no-constraints",
+        help="Allow constraints to be declared; fixed for good [default: no].",
+    ),
+]
+
 
 def create(
     database: Database = None,
@@ -46,6 +54,7 @@ def create(
     partitions: Partitions = None,
     replication: Replication = None,
     min_insync: MinInsync = None,
+    constraints: Constraints = None,
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
@@ -57,6 +66,7 @@ def create(
         partitions=partitions,
         replication=replication,
         min_insync=min_insync,
+        constraints=constraints,
     )
     names = create_database(target)
     if json:
@@ -71,7 +81,7 @@ def create_database(target: Target) -> TopicNames:
     """Create the topics and keep how the database was created.
 
     Raises:
-        Failure: the database exists with another number of shards or another grouping.
+        Failure: the database exists with other shards, another grouping, or constraints otherwise.
         TopicsError: a topic exists with other settings, or Kafka does not answer.
     """
     from streamydb import topics
@@ -98,7 +108,7 @@ def refuse_changes(target: Target) -> None:
     record = target.place.record()
     if record is None:
         return
-    for name in ("shards", "grouping"):
+    for name in ("shards", "grouping", "constraints"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
             fail(
@@ -135,6 +145,7 @@ def _keep(target: Target) -> None:
             shards=settings.shards,
             partitions=settings.partitions,
             grouping=settings.grouping,
+            constraints=settings.constraints,
             bootstrap=settings.bootstrap,
         )
     )

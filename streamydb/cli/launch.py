@@ -47,6 +47,7 @@ def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> 
         str(place.status_file),
         "--procedures",
         str(target.procedures),
+        *(["--constraints"] if settings.constraints else []),
         *extra,
     ]
 

@@ -228,6 +228,6 @@ def _check_length(length: Any) -> None:
     _require(fits, 'length is {"min": n, "max": n} or one of them')
 
 
-def _require(holds: bool, reason: str) -> None:
+def _require(holds: object, reason: str) -> None:
     if not holds:
         raise Refused(reason)

@@ -218,6 +218,7 @@ def _bound(rule: str) -> Callable[..., str | None]:
 
 
 def _count(rule: str) -> Callable[..., str | None]:
+    kind: Any
     kind, least = _COUNTS[rule], rule.startswith("min")
 
     def judge(bound: Any, value: Any, at: str, _meter: _Meter, _: Any) -> str | None:

@@ -88,6 +88,8 @@ _TABLE: Final = (
             "The header Host names another host than those the facade answers for."),
     Problem("invalid-transaction", 422, "The transaction cannot be executed",
             "`code` has the reason code of the verdict that it would get; nothing was appended."),
+    Problem("constraint-violated", 422, "A constraint does not allow this",
+            "`constraint` names it, `violated` says what it demands; nothing was written."),
     Problem("id-reused", 422, "The id was used for another payload",
             "Idempotency-Key or id was used shortly before with other content."),
     Problem("too-many-requests", 429, "This client has too much under way",

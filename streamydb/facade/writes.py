@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from streamydb.facade.auth import Client
 from streamydb.facade.bounds import Limiter
@@ -78,8 +79,10 @@ def verdict_body(result: Result, client: Client) -> bytes:
     for key in result.reads:
         client.must_read(key)
     for failed in result.failed:
-        if not client.may_read(failed.key):
+        if failed.check != "lock" and not client.may_read(failed.key):
             failed.value, failed.truncated = NULL, True
+            if failed.violated is not UNSET:
+                failed.violated = failed.violated.partition(" ")[0]
     return encode_result(result)
 
 

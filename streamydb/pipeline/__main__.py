@@ -36,6 +36,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
     add("--grouping", choices=("planner", "single"), default="planner")
+    add("--constraints", action="store_true", help="constraints may be declared, fixed for good")
     add("--id-window", type=int, default=ID_WINDOW_DEFAULT, help="seqs an id is remembered for")
     add("--max-offsets", type=int, help="most transactions read per micro-batch")
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
@@ -60,7 +61,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     }
     settings = Settings(
         database=given.database, bootstrap=given.bootstrap, shards=given.shards,
-        grouping=given.grouping, id_window=given.id_window,
+        grouping=given.grouping, id_window=given.id_window, constraints=given.constraints,
         **{name: value for name, value in optional.items() if value is not None},
     )
     local = given.local or default_local(settings.home)

@@ -1,8 +1,8 @@
 """Why a record is not a transaction: one stable reason code, found in a fixed order.
 
 The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
-updates, reserved keys, a call, deploy or constrain that is not alone. Only what the typed decoder of
-``records.transaction`` refuses comes here, so this is plain rather than fast, and it asks no
+updates, reserved keys, a call, deploy or constrain that is not alone. Only what the typed decoder
+of ``records.transaction`` refuses comes here, so this is plain rather than fast, and it asks no
 library for its opinion beyond "is this JSON".
 """
 

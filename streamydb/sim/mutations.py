@@ -169,7 +169,7 @@ def _unlocked_deploys() -> Any:
 
 def _judge_the_value_before() -> Any:
     """Constraints: values are judged as they were before the transaction."""
-    original = core.enforce
+    original = enforcing.enforce
 
     def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
         return original(rules, [w._replace(after=w.before) for w in writes], locks, look)

@@ -247,7 +247,7 @@ def compile_records(
     records = _plain(scanned)
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
-        other = _compile_with_care([values[row] for row in rest.tolist()], constraints)
+        other = _compile_with_care([values[row] for row in rest.tolist()], constraints=constraints)
         order = np.empty(len(texts), np.int64)
         order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
         order[rest] = len(records) + np.arange(len(rest))
@@ -263,17 +263,17 @@ def compile_records(
     return records
 
 
-def _compile_with_care(values: Sequence[bytes | None], constraints: bool) -> Table:
+def _compile_with_care(values: Sequence[bytes | None], *, constraints: bool) -> Table:
     """Whatever is not plain, record by record."""
     try:
-        return _compile_each(values, constraints)
+        return _compile_each(values, constraints=constraints)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         if len(values) == 1:
             return _poison(values[0] or b"", error)
-        return Table.concat([_compile_with_care([raw], constraints) for raw in values])
+        return Table.concat([_compile_with_care([raw], constraints=constraints) for raw in values])
 
 
-def _compile_each(values: Sequence[bytes | None], constraints: bool) -> Table:
+def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Table:
     builder = _Builder()
     for row, raw in enumerate(values):
         item = r.decode(raw)

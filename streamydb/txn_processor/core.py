@@ -15,6 +15,7 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.constraints import Refused, amended, parse
 from streamydb.limits import (
     FAILED_ENTRIES_MAX,
     FAILED_VALUE_BYTES_MAX,
@@ -23,7 +24,6 @@ from streamydb.limits import (
     RESULT_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
-from streamydb.constraints import Refused, amended, parse
 from streamydb.procedures.core import run, version_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
@@ -131,7 +131,7 @@ def _concluded(
             found = enforce(rules, _judged(after, look), txn.locks, look)
             if found.code is not None:
                 return Verdict(found.code, found.failed, reason=found.reason)
-            after = after | found.index
+            after = after | found.indexed
     writes = []
     for key, value in after.items():
         before = look(key)[0]
@@ -144,10 +144,10 @@ def _concluded(
 def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:
     """The effective writes, as constraints judge them."""
     judged = []
-    for index, (key, value) in enumerate(after.items()):
+    for place, (key, value) in enumerate(after.items()):
         before, version = look(key)
         if before is not None or value is not None:
-            judged.append(Judged(index, key, before, value, version))
+            judged.append(Judged(place, key, before, value, version))
     return judged
 
 

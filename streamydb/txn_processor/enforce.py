@@ -21,9 +21,9 @@ __all__ = ["Enforced", "Judged", "enforce"]
 
 
 class Judged(NamedTuple):
-    """A key that a transaction leaves with another value; ``index``: its place among the writes."""
+    """A key that a transaction leaves with another value; ``place``: among the writes."""
 
-    index: int
+    place: int
     key: str
     before: bytes | None
     after: bytes | None
@@ -36,7 +36,7 @@ class Enforced(NamedTuple):
     code: str | None
     failed: list[dict[str, Any]]
     reason: str | None
-    index: dict[str, bytes | None]
+    indexed: dict[str, bytes | None]
 
 
 def enforce(
@@ -123,5 +123,5 @@ def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str
     too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
     shown = None if value is None or too_long else msgspec.Raw(value)
     version = write.version if check == "constraint" else 0
-    entry = {"check": check, "index": write.index, "key": key, "value": shown, "version": version}
+    entry = {"check": check, "index": write.place, "key": key, "value": shown, "version": version}
     return entry | {"truncated": True} if too_long else entry

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
-from streamydb.constraints import parse
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
