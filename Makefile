@@ -63,7 +63,7 @@ test-docker: venv ## Run the tests that need a Docker daemon
 	$(PYTEST) -m docker
 
 .PHONY: test-browser
-test-browser: venv ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
+test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
 	$(PYTEST) -m browser
 
 .PHONY: soak

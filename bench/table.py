@@ -1,4 +1,4 @@
-"""Make the README's table of measured figures: `python bench/table.py [--write]`.
+"""Make the tables of measured figures in README and docs: `python bench/table.py [--write]`.
 
 The figures come from the answers of `streamydb bench ... --output`, kept in `bench/results`.
 """
@@ -13,7 +13,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+REST_BEGIN, REST_END = "<!-- rest -->", "<!-- /rest -->"
+SERVERS = ("streamydb", "postgresql", "constant")
+ASKED = {
+    "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
+    "scan": "scan of 100", "write": "write, verdict awaited",
+}  # fmt: skip
 
 
 def load(name: str) -> dict[str, Any]:
@@ -62,15 +69,79 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def cell(row: dict[str, Any] | None) -> str:
+    """Rate, latency and processor time of a case on a server."""
+    if row is None:
+        return "-"
+    times = (row["p50"], row["p99"])
+    late = " / ".join(f"{ms:,.1f}" if ms < 100 else f"{ms:,.0f}" for ms in times)
+    return f"{row['per_s']:,.0f}/s; {late} ms"
+
+
+def cpu(rows: list[dict[str, Any] | None]) -> str:
+    """Processor time for an answer, of each server: the process that serves + the store's own."""
+    shown = []
+    for row in rows:
+        store = row["store_cpu_us"] if row else 0
+        more = f"+{store:,.0f}" if store else ""
+        shown.append(f"{row['server_cpu_us']:,.0f}{more}" if row else "-")
+    return " / ".join(shown)
+
+
+def rest_table() -> str:
+    """The section of docs/performance.md, between its marks."""
+    answer = load("rest")
+    found = {(row["case"], row["clients"], row["server"]): row for row in answer["cases"]}
+    machine = answer["machine"]
+    told = (
+        f"{answer['keys']:,} keys of {answer['value_bytes']} bytes, {machine['cores']} cores, "
+        f"load {machine['load']} at the end. Answers a second; p50 / p99."
+    )
+    lines = [
+        REST_BEGIN,
+        told,
+        "",
+        "| | clients | streamy-db | PostgreSQL | a constant | processor µs an answer |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case, clients in dict.fromkeys((case, clients) for case, clients, _ in found):
+        rows = [found.get((case, clients, server)) for server in SERVERS]
+        cells = " | ".join(map(cell, rows))
+        lines.append(f"| {ASKED[case]} | {clients} | {cells} | {cpu(rows)} |")
+    return "\n".join([*lines, "", *mixed(answer), REST_END])
+
+
+def mixed(answer: dict[str, Any]) -> list[str]:
+    """The table of the mixed run."""
+    rate = f"{answer['mixed_rate']:,.0f}"
+    lines = [
+        f"| reads of 16 keys, {rate} a second | alone | beside {rate} writes a second | ratio |",
+        "|---|---|---|---|",
+    ]
+    for row in answer["mixed"]:
+        alone, beside = (
+            f"{row[part]['p50']:,.1f} / {row[part]['p99']:,.1f} ms"
+            for part in ("alone", "with_writes")
+        )
+        ratio = f"{row['p50_ratio']:.2f} / {row['p99_ratio']:.2f}"
+        lines.append(f"| {row['server']} | {alone} | {beside} | {ratio} |")
+    return lines
+
+
+def write(page: Path, marks: tuple[str, str], section: str) -> None:
+    """Put a section into a page, in place of what is between its marks."""
+    text = page.read_text("utf-8")
+    begin, end = text.index(marks[0]), text.index(marks[1]) + len(marks[1])
+    page.write_text(text[:begin] + section + text[end:], "utf-8")
+
+
 def main() -> int:
-    """Print the section, or put it into the README."""
+    """Print the sections, or put them into README and docs."""
     if "--write" not in sys.argv[1:]:
-        sys.stdout.write(table() + "\n")
+        sys.stdout.write(f"{table()}\n\n{rest_table()}\n")
         return 0
-    text = README.read_text("utf-8")
-    begin, end = text.index(BEGIN), text.find(END)
-    rest = text[end + len(END) :] if end >= 0 else text[begin + len(BEGIN) :]
-    README.write_text(text[:begin] + table() + rest, "utf-8")
+    write(README, (BEGIN, END), table())
+    write(PERFORMANCE, (REST_BEGIN, REST_END), rest_table())
     return 0
 
 

@@ -214,7 +214,7 @@ def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, st
     return found
 
 
-def pack(arrays: Mapping[str, Array], /, **header: int | str | bytes | None) -> bytes:
+def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
     """Encode named one-dimensional arrays and a small header as one block."""
     return pack_narrowed([narrowed(arrays)], **header)
 
@@ -237,7 +237,7 @@ def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
     return found
 
 
-def pack_narrowed(parts: Sequence[Narrowed], /, **header: int | str | bytes | None) -> bytes:
+def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> bytes:
     """One block of several parts; see `pack`."""
     names = [name for part in parts for name in part.names]
     head = msgspec.msgpack.encode((header, names))

@@ -11,9 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import Bytes, Ragged
-from streamydb.jit import kernel
+from streamydb.jit import inlined, kernel
 
-__all__ = ["ID_SEED", "KEY_SEED", "PAYLOAD_SEED", "hash_bytes", "hash_ragged", "shard_of"]
+__all__ = [
+    "ID_SEED",
+    "KEY_SEED",
+    "PAYLOAD_SEED",
+    "hash_bytes",
+    "hash_ragged",
+    "hash_span",
+    "mix",
+    "shard_of",
+]
 
 KEY_SEED = 0
 ID_SEED = 0x9E3779B97F4A7C15
@@ -21,7 +30,8 @@ PAYLOAD_SEED = 0xC2B2AE3D27D4EB4F
 
 
 @kernel
-def _mix(h: np.uint64) -> np.uint64:
+def mix(h: np.uint64) -> np.uint64:
+    """For kernels: a bijection of 64 bits in which every bit depends on every other."""
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
@@ -37,6 +47,20 @@ def _word(data: Bytes, at: int) -> np.uint64:
     return low | high << np.uint64(32)
 
 
+@inlined
+def hash_span(data: Bytes, start: int, end: int, seed: np.uint64) -> np.uint64:
+    """For kernels: the hash of ``data[start:end]``."""
+    h = seed ^ (np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15))
+    at = start
+    while at + 8 <= end:
+        h = mix(h ^ _word(data, at)) * np.uint64(0xD6E8FEB86659FD93)
+        at += 8
+    word = np.uint64(0)
+    for j in range(at, end):
+        word |= np.uint64(data[j]) << np.uint64(8 * (j - at))
+    return mix(h ^ word ^ (np.uint64(end - at) << np.uint64(60)))
+
+
 @kernel
 def _hash_all(
     data: Bytes, offsets: npt.NDArray[np.int64], seed: np.uint64
@@ -44,16 +68,7 @@ def _hash_all(
     n = len(offsets) - 1
     out = np.empty(n, np.uint64)
     for i in range(n):
-        start, end = offsets[i], offsets[i + 1]
-        h = seed ^ (np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15))
-        at = start
-        while at + 8 <= end:
-            h = _mix(h ^ _word(data, at)) * np.uint64(0xD6E8FEB86659FD93)
-            at += 8
-        word = np.uint64(0)
-        for j in range(at, end):
-            word |= np.uint64(data[j]) << np.uint64(8 * (j - at))
-        out[i] = _mix(h ^ word ^ (np.uint64(end - at) << np.uint64(60)))
+        out[i] = hash_span(data, offsets[i], offsets[i + 1], seed)
     return out
 
 

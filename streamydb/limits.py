@@ -26,6 +26,8 @@ IN_FLIGHT_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024
 SHARDS_MAX: Final = 64
 FEEDBACK_BLOCK_BYTES_MAX: Final = 800_000
+DIGEST_INTERVAL_DEFAULT: Final = 10_000
+DIGEST_INTERVAL_MIN: Final = 100
 DATABASE_NAME_CHARACTERS_MAX: Final = 48
 MODULE_BYTES_MAX: Final = 262_144
 PROCEDURE_NAME_CHARACTERS_MAX: Final = 64
@@ -64,6 +66,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "PARTITIONS_MAX": "partitions of the transactions topic",
     "SHARDS_MAX": "shards of a database",
     "FEEDBACK_BLOCK_BYTES_MAX": "bytes of one feedback block",
+    "DIGEST_INTERVAL_DEFAULT": "transactions from one digest of the state to the next",
+    "DIGEST_INTERVAL_MIN": "fewest transactions from one digest to the next",
     "DATABASE_NAME_CHARACTERS_MAX": "characters of a database's name",
     "MODULE_BYTES_MAX": "bytes of a module of stored procedures",
     "PROCEDURE_NAME_CHARACTERS_MAX": "characters of a module's and of a procedure's name, each",

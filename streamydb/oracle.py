@@ -8,7 +8,6 @@ is written to be read: one record after the other, in the total order, on a dict
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -26,29 +25,21 @@ from streamydb.procedures.view import Declared, UpdateFailed
 from streamydb.procedures.view import Place as CallPlace
 from streamydb.records import (
     CONSTRAINTS_KEY,
-    Add,
-    Append,
     Call,
     Change,
     ChangeSource,
     ChangeTransaction,
     Check,
     DeadLetter,
-    Delete,
     Duplicate,
     Failed,
     Marker,
-    Max,
-    Min,
     NextId,
-    Put,
     Rejection,
     Result,
     Source,
     Transaction,
     Update,
-    canonical,
-    canonical_number,
     dead_letter,
     dead_letter_key,
     decode,
@@ -62,6 +53,7 @@ from streamydb.records import (
 )
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
+from streamydb.serial_updates import updated
 from streamydb.total_order import LogRecord, Ordered, order, released
 
 __all__ = [
@@ -208,7 +200,7 @@ class Oracle:
         writes: dict[str, bytes | None] = {}
         for index, update in enumerate(txn.updates):
             try:
-                after = _updated(update, self._value(update.key))
+                after = updated(update, self._value(update.key))
             except _Abort as abort:
                 failed = [self._failed("update", index, update.key)]
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
@@ -316,7 +308,7 @@ class _CallHost(Declared):
         return self.state.get(key, (None, 0))
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
-        return _updated(update, before)
+        return updated(update, before)
 
 
 class _Place(NamedTuple):
@@ -452,65 +444,6 @@ def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> boo
     ):
         return False
     return (actual > operand) - (actual < operand) in wanted
-
-
-def _updated(update: Update, before: bytes | None) -> bytes | None:
-    """The value after an update of a value (None = absent).
-
-    Raises:
-        _Abort: with the reason code, when the update cannot be made.
-    """
-    if isinstance(update, Put):
-        return update.value
-    if isinstance(update, Delete):
-        return None
-    if isinstance(update, Append):
-        return _appended(update, before)
-    if before is None and isinstance(update, Max | Min):
-        return canonical(update.value)
-    number = 0 if before is None else decode_value(before)
-    if not is_number(number):
-        raise _Abort(errors.NOT_A_NUMBER)
-    if isinstance(update, Add):
-        return _added(update, number)
-    if isinstance(update, Max):
-        return canonical(max(number, update.value))
-    if isinstance(update, Min):
-        return canonical(min(number, update.value))
-    if not isinstance(number, int):
-        raise _Abort(errors.NOT_A_NUMBER)
-    return canonical(_in_range(number + 1))
-
-
-def _added(update: Add, number: float) -> bytes:
-    """The sum within 64 bits and within the bounds of the update."""
-    total = _in_range(number + update.by)
-    if update.min is not UNSET and total < update.min:
-        raise _Abort(errors.BOUND_VIOLATED)
-    if update.max is not UNSET and total > update.max:
-        raise _Abort(errors.BOUND_VIOLATED)
-    return canonical(total)
-
-
-def _in_range(number: float) -> float:
-    """The number in canonical form, unless it is an integer beyond 64 bits or not finite."""
-    if isinstance(number, int):
-        if not limits.INTEGER_MIN <= number <= limits.INTEGER_MAX:
-            raise _Abort(errors.OVERFLOW)
-    elif not math.isfinite(number):
-        raise _Abort(errors.OVERFLOW)
-    return canonical_number(number)
-
-
-def _appended(update: Append, before: bytes | None) -> bytes:
-    """The list with the value at its end."""
-    items = [] if before is None else decode_value(before)
-    if not isinstance(items, list):
-        raise _Abort(errors.NOT_A_LIST)
-    after = canonical([*items, decode_value(update.value)])
-    if len(after) > limits.VALUE_BYTES_MAX:
-        raise _Abort(errors.VALUE_TOO_LARGE)
-    return after
 
 
 def _raw(value: bytes | None) -> Raw:

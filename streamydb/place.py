@@ -1,9 +1,10 @@
 """Where the files of one database lie on this machine, and what is known of its pipeline there.
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
-status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), read-model/
-(what the facade reads), procedures/ (modules of stored procedures), facade.txt (where it serves),
-run/ and logs/ (background processes, see `streamydb.processes`).
+status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/
+(the same of pipelines with a name: standbys), read-model/ (what the facade reads), procedures/
+(modules of stored procedures), facade.txt (where it serves), run/ and logs/ (background processes,
+see `streamydb.processes`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Records of the log that have not been read yet."""
     updated_ms: int | None = None
     error: str | None = None
+    name: str | None = None
+    """The pipeline's name, if it has one."""
+    role: str | None = None
+    """leading or following (starting, claiming in between)."""
+    epoch: int | None = None
+    ready: bool | None = None
+    """Of one that follows: it could take over at once."""
+    lag_ms: int | None = None
+    """Of one that follows: how long ago what it does not have yet was written, in ms."""
+    alarm: str | None = None
+    """A divergence from another pipeline."""
 
 
 class Place:
@@ -80,6 +92,19 @@ class Place:
         self.procedures = self.folder / "procedures"
         self._facade_file = self.folder / "facade.txt"
         self._record_file = self.folder / "database.json"
+        self._others = self.folder / "pipelines"
+
+    def checkpoint_of(self, name: str) -> Path:
+        """The checkpoint of a pipeline with a name; without one: the database's own."""
+        return self._others / name / "checkpoint" if name else self.checkpoint
+
+    def status_file_of(self, name: str) -> Path:
+        """Where a pipeline with a name tells its state; without one: the database's own."""
+        return self._others / name / "status.json" if name else self.status_file
+
+    def others(self) -> list[str]:
+        """Names of the pipelines with a name that were started from this home."""
+        return sorted(path.parent.name for path in self._others.glob("*/status.json"))
 
     def record(self) -> DatabaseRecord | None:
         """How the database was created, if that was done from this home."""
@@ -112,25 +137,28 @@ class Place:
         """Keep where the facade serves."""
         self._facade_file.write_text(f"{url}\n", "utf-8")
 
-    def status(self) -> PipelineStatus:
+    def status(self, name: str = "") -> PipelineStatus:
         """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced.
+
+        ``name``: of another pipeline over the same log.
         """
         try:
-            status = msgspec.json.decode(self.status_file.read_bytes(), type=PipelineStatus)
+            data = self.status_file_of(name).read_bytes()
+            status = msgspec.json.decode(data, type=PipelineStatus)
         except (FileNotFoundError, msgspec.MsgspecError):
             status = PipelineStatus()
-            if self.pipeline() is not None:
+            if not name and self.pipeline() is not None:
                 status.state = "starting"
-        if status.state in {"starting", "running"} and not self._alive(status):
+        if status.state in {"starting", "running"} and not self._alive(status, name):
             status.state = "failed"
             status.error = status.error or "the process ended without saying why"
         return status
 
-    def _alive(self, status: PipelineStatus) -> bool:
+    def _alive(self, status: PipelineStatus, name: str) -> bool:
         """Whether the process that wrote the status (or the one started here) still runs."""
         import psutil
 
-        if self.pipeline() is not None:
+        if not name and self.pipeline() is not None:
             return True
         if status.pid is None:
             return False

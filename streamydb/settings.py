@@ -16,15 +16,37 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from streamydb.limits import ID_WINDOW_DEFAULT, PARTITIONS_MAX, SHARDS_MAX
+from streamydb.limits import (
+    DIGEST_INTERVAL_DEFAULT,
+    DIGEST_INTERVAL_MIN,
+    ID_WINDOW_DEFAULT,
+    PARTITIONS_MAX,
+    SHARDS_MAX,
+)
 
-__all__ = ["BOOTSTRAP_DEFAULT", "DATABASE_NAME", "ClientConfig", "Settings"]
+__all__ = [
+    "BOOTSTRAP_DEFAULT",
+    "DATABASE_NAME",
+    "PIPELINE_NAME",
+    "PIPELINE_NAME_RULE",
+    "STANDBY",
+    "ClientConfig",
+    "Settings",
+]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 """Where a broker is looked for when none is named and the embedded one does not run."""
 
 DATABASE_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}")
 """What a database may be called; the whole name must match."""
+
+PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+"""What a pipeline may be called; the whole name must match."""
+
+PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no hyphen first"
+
+STANDBY = "standby"
+"""What a standby is called when nobody says otherwise."""
 
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -109,6 +131,12 @@ class Settings(BaseSettings):
         ge=1,
         le=2**31,
         description="For how many seqs an id is remembered.",
+    )
+    digest_interval: int = Field(
+        default=DIGEST_INTERVAL_DEFAULT,
+        ge=DIGEST_INTERVAL_MIN,
+        le=2**31,
+        description="Transactions from one digest of the state to the next; fixed for good.",
     )
     max_offsets_per_trigger: int | None = Field(
         default=None,

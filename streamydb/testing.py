@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -113,12 +114,29 @@ class Database:
         self.kill_pipeline()
         self.broker.kill()
 
+    @contextmanager
+    def beside(self, name: str, options: Sequence[str] = ("--standby",)) -> Iterator[Database]:
+        """Run a second pipeline over the same log while the body runs; it may be killed, too."""
+        other = Database(
+            self.folder, shards=self.shards, partitions=self.partitions,
+            options=[*self.options, "--name", name, *options], master=self.master,
+        )
+        other.broker = self.broker
+        other.place = Place(self.folder / name, self.name)
+        other.log_file = self.folder / f"{name}.log"
+        other.start_pipeline()
+        try:
+            yield other
+        finally:
+            other.kill_pipeline()
+
     @property
     def settings(self) -> Settings:
         """Settings of clients of this database."""
         return Settings(
             database=self.name, bootstrap=self.broker.bootstrap, home=self.folder / "home",
             shards=self.shards, partitions=self.partitions,
+            constraints="--constraints" in self.options,
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
@@ -221,6 +239,7 @@ class Database:
                 connection={"bootstrap.servers": self.broker.bootstrap}, database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),
+                constraints="--constraints" in self.options,
             )
         )
         if not report.ok:

@@ -15,6 +15,8 @@ import numpy as np
 
 from streamydb.facade.payloads import new_id
 
+_AT_ONCE = 10
+
 
 @dataclass(slots=True)
 class Tally:
@@ -23,7 +25,9 @@ class Tally:
     Attributes:
         statuses: how many answers of each status; "none": the connection broke, "late": no
             connection was free when it was time.
-        seconds: of answered writes that were accepted, from when it was time to send them.
+        seconds: of answered writes that were accepted, from when they were sent.
+        due: the same from when it was time to send them: with the connecting, which the kernel
+            does, and with what this side took.
         accepted: the ids of these.
         refused: ids of writes that were refused: they must not be in the log.
         faults: refusals that do not say what they should.
@@ -31,6 +35,7 @@ class Tally:
 
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    due: list[float] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -38,6 +43,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         self.statuses += other.statuses
         self.seconds += other.seconds
+        self.due += other.due
         self.accepted += other.accepted
         self.refused += other.refused
         self.faults += other.faults
@@ -48,7 +54,8 @@ class Tally:
     def text(self) -> str:
         statuses = ", ".join(f"{n} x {status}" for status, n in sorted(self.statuses.items()))
         times = ", ".join(f"p{p:g} {self.quantile(p / 100):.3f} s" for p in (50, 99, 100))
-        return f"{statuses}; accepted writes: {times}"
+        due = f"{np.quantile(self.due, 0.99):.3f} s" if self.due else "-"
+        return f"{statuses}; accepted writes: {times}; p99 with connecting {due}"
 
 
 class _Connection(asyncio.Protocol):
@@ -104,7 +111,16 @@ class Load:
         self.tally = Tally()
 
     async def run(self, rate: float, seconds: float, leave: float = 0.0) -> Tally:
-        """Send `rate` requests a second; a part of them leaves before the answer."""
+        """Send `rate` requests a second; a part of them leaves before the answer.
+
+        Connections are opened beforehand, some at a time: a burst of thousands of new ones would
+        measure how the kernel hands them over.
+        """
+        while len(self._idle) < min(self._most, rate):
+            opened = await asyncio.gather(*(self._connection(fresh=True) for _ in range(_AT_ONCE)))
+            self._idle += [connection for connection in opened if connection is not None]
+            if None in opened:
+                break
         began = time.perf_counter()
         tasks: set[asyncio.Task[None]] = set()
         sent = 0
@@ -130,15 +146,17 @@ class Load:
         if leaves:
             await self._leave(connection, txn_id)
             return
+        sent = time.perf_counter()
         answer = await connection.ask(_write(txn_id, self._rng.randrange(1000)))
         if connection.transport is None or connection.transport.is_closing():
             self._open -= 1
         else:
             self._idle.append(connection)
-        self._note(txn_id, answer, time.perf_counter() - due)
+        now = time.perf_counter()
+        self._note(txn_id, answer, now - sent, now - due)
 
-    async def _connection(self) -> _Connection | None:
-        while self._idle:
+    async def _connection(self, *, fresh: bool = False) -> _Connection | None:
+        while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.transport is not None and not connection.transport.is_closing():
                 return connection
@@ -168,7 +186,7 @@ class Load:
         await asyncio.sleep(0)
 
     def _note(
-        self, txn_id: str, answer: tuple[int, bytes, bytes] | None, seconds: float
+        self, txn_id: str, answer: tuple[int, bytes, bytes] | None, seconds: float, due: float
     ) -> None:
         tally = self.tally
         if answer is None:
@@ -178,6 +196,7 @@ class Load:
         tally.statuses[str(status)] += 1
         if status == 200:
             tally.seconds.append(seconds)
+            tally.due.append(due)
             tally.accepted.append(txn_id)
             if json.loads(body)["status"] != "committed":
                 tally.faults.append(body.decode())

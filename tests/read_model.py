@@ -78,3 +78,19 @@ def entries_in(model: ReadModel, table: str = "versions") -> int:
     """Rows of a sub-database."""
     with model.store.environment.reading() as txn:
         return txn.stat(getattr(model.store.tables, table))["entries"]
+
+
+def drained(follower: Follower, seq: int) -> None:
+    """Let a follower of a real topic run until its read model has a seq; close it."""
+    from streamydb.testing import wait_for
+
+    model = follower._model
+
+    def there() -> bool:
+        follower.step(0.1)
+        return model.latest().seq >= seq
+
+    try:
+        wait_for(there, f"the read model at seq {seq}")
+    finally:
+        follower.close()

@@ -15,11 +15,15 @@ from streamydb.bench import bank as bank_runs
 from streamydb.bench import others
 from streamydb.bench.ending import ending_in_order
 from streamydb.bench.report import show
+from streamydb.bench.rest.cases import KEYS_MIN
+from streamydb.bench.rest.report import show as show_rest
+from streamydb.bench.rest.run import RestOptions
+from streamydb.bench.rest.run import rest as run_rest
 from streamydb.bench.workload import DISTRIBUTIONS
 from streamydb.cli.phases import Phases
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "distributions", "latency", "soak", "ycsb"]
+__all__ = ["app", "bank", "distributions", "latency", "rest", "soak", "ycsb"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,7 +60,7 @@ Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zi
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
 Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where to put the run's folder [default: temporary]")
+    Path | None, typer.Option("--folder", help="Where to put the run's folder (default: temporary)")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")
@@ -235,6 +239,43 @@ def soak(
     _run(lambda phases: bank_runs.sustained(options, seconds, load, phases), output, json=json)
 
 
+@app.command()
+def rest(
+    *,
+    keys: Annotated[
+        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys [default: 100000].")
+    ] = None,
+    value_bytes: Annotated[
+        int, typer.Option("--value-bytes", min=10, max=100_000, help="Size of a value.")
+    ] = 100,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads [default: 8].")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", min=1, help="Reads/s, and writes/s, of the mixed run.")
+    ] = 200.0,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in two minutes.")] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Compare with PostgreSQL and a constant.")
+    ] = True,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Reads and writes through HTTP, beside PostgreSQL and a constant behind the same server."""
+    _run(
+        lambda phases: run_rest(
+            RestOptions.sized(
+                quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
+                peers=peers, seed=seed, parent=folder,
+            ),
+            phases,
+        ),
+        output, json=json,
+    )  # fmt: skip
+
+
 def _run(
     measure: Callable[[Phases], dict[str, Any]],
     output: Path | None,
@@ -252,4 +293,5 @@ def _run(
         sys.stdout.write(raw.decode() + "\n")
         sys.stdout.flush()
     else:
-        show(answer, Console(highlight=False))
+        shown = show_rest if answer["benchmark"] == "rest" else show
+        shown(answer, Console(highlight=False))

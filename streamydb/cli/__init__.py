@@ -13,10 +13,12 @@ from streamydb.cli.common import Commands
 from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
+from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
+from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import down, up
@@ -32,9 +34,8 @@ app = typer.Typer(
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, pipeline, sequencer, serve, read_model, txn, procedures, constraints,
-    watch,
-    doctor, check, limits, version,
+    up, down, status, create, pipeline, handover, sequencer, serve, read_model, txn, procedures,
+    constraints, watch, doctor, check, snapshot, limits, version,
 )
 for _command in _COMMANDS:
     app.command()(_command)

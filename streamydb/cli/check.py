@@ -126,7 +126,7 @@ def _table(report: Report) -> Table:
     """The counts, one row a topic."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     names = ("expected", "matched", "duplicates", "missing", "extra", "differing", "later")
     table.add_column("")
     for name in (*names, "expired"):

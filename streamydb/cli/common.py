@@ -26,7 +26,7 @@ EXIT_NO = 3
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", "-d", help="The database's name [env: STREAMYDB_DATABASE; default: bank]."
+        "--database", "-d", help="The database's name (env: STREAMYDB_DATABASE; default: bank)."
     ),
 ]
 Home = Annotated[
@@ -34,7 +34,7 @@ Home = Annotated[
     typer.Option(
         "--home",
         help="Folder of the embedded broker, checkpoints and logs "
-        "[env: STREAMYDB_HOME; default: ~/.local/share/streamydb].",
+        "(env: STREAMYDB_HOME; default: ~/.local/share/streamydb).",
     ),
 ]
 Bootstrap = Annotated[
@@ -43,7 +43,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         "-b",
         help="Kafka's address, host:port[,host:port] "
-        "[env: STREAMYDB_BOOTSTRAP; default: where `up` put the database].",
+        "(env: STREAMYDB_BOOTSTRAP; default: where `up` put the database).",
     ),
 ]
 Procedures = Annotated[
@@ -51,7 +51,7 @@ Procedures = Annotated[
     typer.Option(
         "--procedures",
         help="Folder with the modules of stored procedures "
-        "[env: STREAMYDB_PROCEDURES; default: in the database's folder].",
+        "(env: STREAMYDB_PROCEDURES; default: in the database's folder).",
     ),
 ]
 Json = Annotated[

@@ -45,7 +45,7 @@ def constraints(
     what: Annotated[str | None, typer.Argument(help="As the action has it.")] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="For verify: the facade [default: the one that `up` started]."),
+        typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)

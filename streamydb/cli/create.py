@@ -20,28 +20,29 @@ from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from streamydb.place import DatabaseRecord
+    from streamydb.snapshots import Restored
     from streamydb.topics import TopicNames
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good [default: 1].")
+    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
 ]
 Partitions = Annotated[
     int | None,
-    typer.Option("--partitions", help="Partitions of the transactions topic [default: 1]."),
+    typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
 ]
 Replication = Annotated[
-    int | None, typer.Option("--replication", help="Copies of each topic [default: 1].")
+    int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
 ]
 MinInsync = Annotated[
     int | None,
-    typer.Option("--min-insync", help="Copies that acknowledge a write [default: 1]."),
+    typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
 ]
 
 Constraints = Annotated[
     bool | None,
     typer.Option(
         "--constraints/--no-constraints",
-        help="Allow constraints to be declared; fixed for good [default: no].",
+        help="Allow constraints to be declared; fixed for good (default: no).",
     ),
 ]
 
@@ -55,6 +56,12 @@ def create(
     replication: Replication = None,
     min_insync: MinInsync = None,
     constraints: Constraints = None,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--from-snapshot", help="Put the values of this Parquet snapshot into the new database."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
@@ -69,12 +76,35 @@ def create(
         constraints=constraints,
     )
     names = create_database(target)
+    restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
-        print_json({"database": target.database, "topics": list(names.all()), "record": record})
+        told = {"database": target.database, "topics": list(names.all()), "record": record}
+        print_json(told if restored is None else {**told, "restored": restored._asdict()})
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
     say(f"Next: `streamydb up --database {target.database}` starts its pipeline.")
+
+
+def load_snapshot(target: Target, folder: str) -> Restored:
+    """Append the values of a snapshot; go on where an earlier call was interrupted.
+
+    Raises:
+        SnapshotError: there is no such snapshot, or the log has other records.
+    """
+    from streamydb.cli.phases import Phases, bar
+    from streamydb.snapshots import restore
+
+    with Phases().phase(f"Loading {folder}") as phase:
+        restored = restore(
+            folder, target.connection, target.database,
+            lambda done, total: phase.note(f"{bar(done, total)} {done:,} of {total:,} keys"),
+        )  # fmt: skip
+        phase.outcome = (
+            f"{restored.rows:,} keys in {restored.transactions:,} transactions, "
+            f"{restored.appended:,} of them new; their versions are those of these transactions"
+        )
+    return restored
 
 
 def create_database(target: Target) -> TopicNames:

@@ -131,15 +131,16 @@ def _topics(target: Target) -> Iterator[Finding]:
 def _clock(target: Target) -> Finding:
     """The broker's clock against ours, by the append time of the youngest transaction."""
     from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import OffsetSpec
 
     from streamydb.topics import TopicNames, describe
+    from streamydb.topics.admin import connect
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions
     newest_record = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
-    admin = AdminClient(dict(target.connection))
+    admin = connect(target.connection)
     futures = admin.list_offsets(asked)
     newest = max(future.result(10).timestamp for future in futures.values())
     ahead = newest - time.time_ns() // 1_000_000

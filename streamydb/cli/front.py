@@ -31,7 +31,7 @@ GRACE_S = 15.0
 def start_front(target: Target, port: int | None, phases: Phases) -> str:
     """Start read model and facade unless they run; the facade's address once it is ready."""
     from streamydb import processes
-    from streamydb.place import FACADE, READ_MODEL
+    from streamydb.place import READ_MODEL
 
     folder = target.place.folder
     environment = {"STREAMYDB_HOME": str(target.settings.home)}
@@ -39,14 +39,8 @@ def start_front(target: Target, port: int | None, phases: Phases) -> str:
         phase.note("starting the read model and the facade")
         if processes.find(folder, READ_MODEL) is None:
             processes.start(folder, READ_MODEL, _command(target, "read-model"), environment)
-        url = target.place.facade_url()
-        if url is None:
-            chosen = _free_port(port)
-            command = _command(target, "serve", "--port", str(chosen))
-            url = f"http://127.0.0.1:{chosen}"
-            processes.start(folder, FACADE, command, environment)
-            target.place.note_facade(url)
-        _wait_until_ready(target, url)
+        while (url := _served(target, port, environment)) is None:
+            phase.note("another program took the port meanwhile")
         phase.outcome = url
     return url
 
@@ -72,6 +66,33 @@ def _command(target: Target, *words: str) -> list[str]:
     return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
 
 
+def _served(target: Target, port: int | None, environment: dict[str, str]) -> str | None:
+    """Start the facade unless it runs; its address once it is ready.
+
+    None if somebody else took the port before it could, and no port is wished for: try again.
+
+    Raises:
+        Failure: a process ended (with the end of its log), or the time is up.
+    """
+    from streamydb import processes
+    from streamydb.broker.ports import is_free
+    from streamydb.place import FACADE
+
+    url = target.place.facade_url()
+    if url is None:
+        chosen = _free_port(port)
+        command = _command(target, "serve", "--port", str(chosen))
+        url = f"http://127.0.0.1:{chosen}"
+        processes.start(target.place.folder, FACADE, command, environment)
+        target.place.note_facade(url)
+    if _comes_up(target, url):
+        return url
+    if port is not None or is_free(_port_of(url)):
+        log = log_tail(processes.log_path(target.place.folder, FACADE))
+        fail(f"the {FACADE} ended.\n{log}")
+    return None
+
+
 def _free_port(wanted: int | None) -> int:
     """The wanted port; without a wish the usual one, or any other if it is taken."""
     from streamydb.broker.ports import free_port, is_free
@@ -81,11 +102,11 @@ def _free_port(wanted: int | None) -> int:
     return HTTP_PORT if is_free(HTTP_PORT) else free_port()
 
 
-def _wait_until_ready(target: Target, url: str) -> None:
-    """Wait for /health/ready.
+def _comes_up(target: Target, url: str) -> bool:
+    """Wait until the facade is ready; False if it has ended.
 
     Raises:
-        Failure: a process ended (with the end of its log), or the time is up.
+        Failure: the read model ended (with the end of its log), or the time is up.
     """
     from streamydb import processes
     from streamydb.place import FACADE, READ_MODEL
@@ -93,14 +114,36 @@ def _wait_until_ready(target: Target, url: str) -> None:
     folder = target.place.folder
     deadline = time.monotonic() + READY_S_MAX
     ticks = threading.Event()
-    while not _is_ready(url):
-        for role in (READ_MODEL, FACADE):
-            if processes.find(folder, role) is None:
-                fail(f"the {role} ended.\n{log_tail(processes.log_path(folder, role))}")
+    while True:
+        facade = processes.find(folder, FACADE)
+        if facade is None:
+            return False
+        if _listens(facade.pid, _port_of(url)) and _is_ready(url):
+            return True
+        if processes.find(folder, READ_MODEL) is None:
+            log = log_tail(processes.log_path(folder, READ_MODEL))
+            fail(f"the {READ_MODEL} ended.\n{log}")
         if time.monotonic() > deadline:
             log = log_tail(processes.log_path(folder, FACADE))
             fail(f"the facade is not ready after {READY_S_MAX:.0f} s.\n{log}")
         ticks.wait(POLL_S)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether this process serves the port: at the same time another database may have taken it."""
+    import psutil
+
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return False
+    return any(
+        each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections
+    )
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _is_ready(url: str) -> bool:

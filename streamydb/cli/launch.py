@@ -24,8 +24,13 @@ POLL_S = 0.1
 LOG_LINES_SHOWN = 15
 
 
-def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> list[str]:
-    """The command line that runs the pipeline of this database in the foreground."""
+def pipeline_command(
+    target: Target, master: str, extra: Sequence[str] = (), name: str = ""
+) -> list[str]:
+    """The command line that runs the pipeline of this database in the foreground.
+
+    ``name``: of one of several pipelines over the log; each has a checkpoint of its own.
+    """
     settings, place = target.settings, target.place
     return [
         sys.executable,
@@ -36,7 +41,7 @@ def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> 
         "--bootstrap",
         target.bootstrap,
         "--checkpoint",
-        str(place.checkpoint),
+        str(place.checkpoint_of(name)),
         "--master",
         master,
         "--shards",
@@ -44,10 +49,11 @@ def pipeline_command(target: Target, master: str, extra: Sequence[str] = ()) -> 
         "--grouping",
         settings.grouping,
         "--status-file",
-        str(place.status_file),
+        str(place.status_file_of(name)),
         "--procedures",
         str(target.procedures),
         *(["--constraints"] if settings.constraints else []),
+        *(["--name", name] if name else []),
         *extra,
     ]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Procedures, say
+from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, Procedures, fail, say
 from streamydb.cli.target import find_target
 
 
@@ -18,6 +18,14 @@ def pipeline(
     master: Annotated[
         str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
     ] = "local[*]",
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Follow silently; take over when the active one stops."),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Tells pipelines over one log apart (default: standby)."),
+    ] = None,
     procedures: Procedures = None,
     option: Annotated[
         list[str] | None,
@@ -29,9 +37,14 @@ def pipeline(
 ) -> None:
     """Run the pipeline of a database in the foreground, until Ctrl-C."""
     from streamydb.cli.launch import pipeline_command
+    from streamydb.settings import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
 
     target = find_target(database, home, bootstrap, procedures=procedures)
-    command = pipeline_command(target, master, option or ())
+    called = name if name is not None else STANDBY if standby else ""
+    extra = ["--standby", *(option or ())] if standby else option or ()
+    if called and not PIPELINE_NAME.fullmatch(called):
+        fail(f"--name {called!r}: {PIPELINE_NAME_RULE}", EXIT_USAGE)
+    command = pipeline_command(target, master, extra, called)
     os.environ["STREAMYDB_HOME"] = str(target.settings.home)
     os.execv(command[0], command)  # noqa: S606 - our own interpreter and module
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, fail, say
+from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, fail, say
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ POLL_S = 0.2
 
 ReadModelFolder = Annotated[
     Path | None,
-    typer.Option("--folder", help="The read model's folder [default: in the database's folder]."),
+    typer.Option("--folder", help="The read model's folder (default: in the database's folder)."),
 ]
 
 
@@ -29,10 +29,10 @@ def serve(
     home: Home = None,
     bootstrap: Bootstrap = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on [default: 127.0.0.1].")
+        str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="Port to listen on [default: 8080].")
+        int | None, typer.Option("--port", help="Port to listen on (default: 8080).")
     ] = None,
     folder: ReadModelFolder = None,
     tokens_file: Annotated[
@@ -80,6 +80,10 @@ def read_model(
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
     ] = None,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option("--from-snapshot", help="Begin with this Parquet snapshot (a folder)."),
+    ] = None,
     retention_s: Annotated[
         float | None,
         typer.Option("--retention-s", help="Keep snapshots for so many seconds of commit time."),
@@ -88,13 +92,26 @@ def read_model(
         float | None,
         typer.Option("--retention-seqs", help="Keep snapshots for so many transactions."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Instead, compare it with one made anew from the topic, then end."
+        ),
+    ] = False,
 ) -> None:
-    """Follow the changes into a read model in the foreground, until Ctrl-C."""
+    """Follow the changes into a read model in the foreground, until Ctrl-C.
+
+    With --verify the exit code is 3 if the file does not have what the topic says.
+    """
     from streamydb.read_model.__main__ import main
 
     target = find_target(database, home, bootstrap)
+    if verify:
+        _verify(target, folder or target.place.read_model)
+        return
     optional = {
-        "--copy-from": copy_from, "--retention-s": retention_s, "--retention-seqs": retention_seqs,
+        "--copy-from": copy_from, "--from-snapshot": from_snapshot,
+        "--retention-s": retention_s, "--retention-seqs": retention_seqs,
     }  # fmt: skip
     more = [f"{name}={value}" for name, value in optional.items() if value is not None]
     code = main(
@@ -105,6 +122,38 @@ def read_model(
     )
     if code:
         raise typer.Exit(code)
+
+
+def _verify(target: Target, folder: Path) -> None:
+    """Compare a read model with the topic, in a scratch folder beside it."""
+    import shutil
+
+    from streamydb.cli.phases import Phases, bar
+    from streamydb.errors import StreamyError
+    from streamydb.read_model import verify
+
+    scratch = folder.with_name(f"{folder.name}.verify")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with Phases().phase(f"Reading the changes of {target.database}") as phase:
+            found = verify(
+                folder, target.settings, scratch,
+                note=lambda done, total: phase.note(f"{bar(done, total)} seq {done:,}"),
+            )  # fmt: skip
+            phase.outcome = f"{found.entries:,} keys at seq {found.seq:,}"
+    except StreamyError as error:
+        fail(str(error))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if not found.differing:
+        say(f"{folder} has what the topic says.")
+        return
+    names = ", ".join(map(repr, found.differing))
+    fail(
+        f"{folder} is damaged; the first keys that differ: {names}. Stop its facades and its "
+        "follower, delete the folder, and start them again: it is loaded from the topic.",
+        EXIT_NO,
+    )
 
 
 def _opened(target: Target, folder: Path, timeout_s: float) -> ReadModel:

@@ -24,6 +24,8 @@ class Overview(msgspec.Struct):
     running: bool
     """The pipeline runs and the broker answers."""
     pipeline: PipelineStatus
+    others: dict[str, PipelineStatus]
+    """Pipelines with a name (standbys) that were started from this home."""
     age_s: float | None
     """Seconds since the pipeline last wrote its state."""
     broker: str
@@ -63,6 +65,7 @@ def describe(target: Target) -> Overview:
         folder=str(target.place.folder),
         running=said.state == "running" and broker == "answers",
         pipeline=said,
+        others={name: target.place.status(name) for name in target.place.others()},
         age_s=age_s(said.updated_ms),
         broker=broker,
         log_records=records,
@@ -101,6 +104,8 @@ def _table(overview: Overview) -> Table:
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),
         ("pipeline", _state(said)),
+        *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
+        ("alarm", said.alarm),
         ("facade", overview.http),
         ("log records", overview.log_records),
         ("last seq", said.seq),
@@ -119,6 +124,11 @@ def _table(overview: Overview) -> Table:
 
 
 def _state(said: PipelineStatus) -> str:
-    """The pipeline's state, with its process and its error."""
+    """The pipeline's state, with its process, its part among others, and its error."""
     text = said.state if said.pid is None else f"{said.state}, process {said.pid}"
+    if said.state == "running" and said.role is not None:
+        text += f", {said.role} (epoch {said.epoch})"
+    if said.state == "running" and said.role == "following":
+        behind = f"{(said.lag_ms or 0) / 1000:.0f} s behind"
+        text += f", {'ready' if said.ready else 'not ready'}, {behind}, resolved {said.resolved}"
     return f"{text}: {said.error}" if said.error else text

@@ -32,7 +32,7 @@ Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
 ]
 Grouping = Annotated[
-    str | None, typer.Option("--grouping", help="planner or single; fixed [default: planner].")
+    str | None, typer.Option("--grouping", help="planner or single; fixed (default: planner).")
 ]
 
 
@@ -47,11 +47,11 @@ def up(
     master: Master = "local[*]",
     procedures: Procedures = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="Port of the embedded broker [default: free].")
+        int | None, typer.Option("--port", help="Port of the embedded broker (default: free).")
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", help="Port of the REST facade [default: 8080, else free]."),
+        typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
     ] = None,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
@@ -235,6 +235,7 @@ def _tell_next(target: Target) -> None:
     url = target.place.facade_url()
     if url is not None:
         say(f"  curl {url}/v1/kv/{HELLO_KEY}")
+        say(f"  {url} in a browser: live figures, keys and their past, transactions, changes")
     say(f"  {streamydb} watch changes{option} --from-start --follow")
     say(f"  {streamydb} check{option}        proves the database against a serial replay")
     say(f"  {streamydb} status{option}  |  {streamydb} doctor{option}  |  {streamydb} down{option}")

@@ -54,8 +54,9 @@ def watch(
 ) -> None:
     """Print records as they come; `--json`: one JSON object a line with its place and its value.
 
-    After a restart of the pipeline a record may come twice, with the same seq and index. Ctrl-C
-    ends. Without `--follow` it ends at the end that the topic had at the start.
+    It goes on until Ctrl-C; with --no-follow, to the end that the topic had at the start.
+
+    After a restart of the pipeline a record may come twice, with the same seq and index.
     """
     target = find_target(database, home, bootstrap)
     shown = 0

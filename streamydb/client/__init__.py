@@ -62,6 +62,9 @@ from streamydb.client.problems import (
     OverloadedError,
     ProcedureAbortedError,
     ProcedureFailedError,
+    QueriesOffError,
+    QueryCostlyError,
+    QueryInvalidError,
     ReadModelBehindError,
     ResultTooLargeError,
     SlowReaderError,
@@ -80,6 +83,7 @@ from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
+from streamydb.sql.table import Table
 
 __all__ = [
     "AbortedError",
@@ -131,6 +135,9 @@ __all__ = [
     "Prepared",
     "ProcedureAbortedError",
     "ProcedureFailedError",
+    "QueriesOffError",
+    "QueryCostlyError",
+    "QueryInvalidError",
     "ReadModelBehindError",
     "RequestError",
     "ResultTooLargeError",
@@ -138,6 +145,7 @@ __all__ = [
     "SlowReaderError",
     "Snapshot",
     "SnapshotGoneError",
+    "Table",
     "TooLargeError",
     "TooManyRequestsError",
     "TransactionUnknownError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Builder, Committed, Prepared, prepare
 from streamydb.client.transports import AsyncStream, AsyncTransport
 from streamydb.client.watching import Watching
+from streamydb.sql.table import Table
 
 __all__ = ["AsyncAtomic", "AsyncClient", "AsyncView", "AsyncWatch"]
 
@@ -162,6 +163,36 @@ class AsyncClient:
             for stored in page:
                 yield stored.entry()
 
+    async def query(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        prefix: str = "",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Run one SELECT over `kv(key, value, version, ts)` at one snapshot; see docs/queries.md.
+
+        Args:
+            sql: DuckDB's SQL; `?` or `$1` stand for parameters.
+            params: their values: text, numbers, booleans, None.
+            prefix: the table has only keys that begin with it.
+            at: as for `get`.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+
+        Raises:
+            QueryInvalidError: it cannot be run.
+            QueryCostlyError: it takes too much.
+            AnswerTooLargeError: it has too many rows.
+            QueriesOffError: queries are not served.
+        """
+        freshness = self.session.freshness(consistency, at)
+        flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
+        return await self._run(flow)
+
     async def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
         return await self.atomic().put(key, value).commit(timeout_s=timeout_s)
@@ -170,9 +201,13 @@ class AsyncClient:
         """Remove a key, if it is there; raises as `transaction`."""
         return await self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(self) -> AsyncAtomic:
-        """Begin a transaction that is put together call by call, then committed."""
-        return AsyncAtomic(self, self.session.new_id())
+    def atomic(self, txn_id: str | None = None) -> AsyncAtomic:
+        """Begin a transaction that is put together call by call, then committed.
+
+        Args:
+            txn_id: its id, to send it again later or from elsewhere; by default a new one.
+        """
+        return AsyncAtomic(self, self.session.new_id() if txn_id is None else txn_id)
 
     async def transaction(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Builder, Committed, Prepared, prepare
 from streamydb.client.transports import Stream, Transport
 from streamydb.client.watching import Watching
+from streamydb.sql.table import Table
 
 __all__ = ["Atomic", "Client", "View", "Watch"]
 
@@ -157,6 +158,36 @@ class Client:
         while page := self._run(core.scan_page(wanted, timeout_s)):
             yield from (stored.entry() for stored in page)
 
+    def query(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        prefix: str = "",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Run one SELECT over `kv(key, value, version, ts)` at one snapshot; see docs/queries.md.
+
+        Args:
+            sql: DuckDB's SQL; `?` or `$1` stand for parameters.
+            params: their values: text, numbers, booleans, None.
+            prefix: the table has only keys that begin with it.
+            at: as for `get`.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+
+        Raises:
+            QueryInvalidError: it cannot be run.
+            QueryCostlyError: it takes too much.
+            AnswerTooLargeError: it has too many rows.
+            QueriesOffError: queries are not served.
+        """
+        freshness = self.session.freshness(consistency, at)
+        flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
+        return self._run(flow)
+
     def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
         return self.atomic().put(key, value).commit(timeout_s=timeout_s)
@@ -165,9 +196,13 @@ class Client:
         """Remove a key, if it is there; raises as `transaction`."""
         return self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(self) -> Atomic:
-        """Begin a transaction that is put together call by call, then committed."""
-        return Atomic(self, self.session.new_id())
+    def atomic(self, txn_id: str | None = None) -> Atomic:
+        """Begin a transaction that is put together call by call, then committed.
+
+        Args:
+            txn_id: its id, to send it again later or from elsewhere; by default a new one.
+        """
+        return Atomic(self, self.session.new_id() if txn_id is None else txn_id)
 
     def transaction(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
@@ -25,6 +25,7 @@ from streamydb.client.requests import (
     Ask,
     Flow,
     Freshness,
+    Query,
     Read,
     Reading,
     Request,
@@ -38,8 +39,9 @@ from streamydb.client.transactions import Committed, Prepared, committed
 from streamydb.constraints.locks import relocked
 from streamydb.limits import KEY_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
+from streamydb.sql.table import Table
 
-__all__ = ["Range", "ask", "check_key", "current_seq", "execute", "read", "scan_page"]
+__all__ = ["Range", "ask", "check_key", "current_seq", "execute", "query", "read", "scan_page"]
 
 _R = TypeVar("_R")
 
@@ -64,6 +66,27 @@ def read(
         entries |= more.entries
     session.saw(first.seq)
     return Reading(first.seq, entries)
+
+
+def query(
+    session: Session,
+    sql: str,
+    params: Sequence[Any],
+    prefix: str,
+    freshness: Freshness,
+    timeout_s: float | None = None,
+) -> Flow[Table]:
+    """Run a query.
+
+    Raises:
+        InvalidParameterError: the prefix is longer than any key.
+        ClientError: it was refused, took too much, or its answer would be too large.
+    """
+    _check_bound(prefix)
+    make = partial(Query, sql, tuple(params), prefix, freshness)
+    found = yield from _tried(session.retry(timeout_s), make)
+    session.saw(found.seq)
+    return found
 
 
 def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
+from streamydb.client.http import table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
     Alive,
@@ -25,6 +26,7 @@ from streamydb.client.requests import (
     Page,
     Pending,
     Progress,
+    Query,
     Read,
     Reading,
     Request,
@@ -34,7 +36,7 @@ from streamydb.client.requests import (
 )
 from streamydb.client.watching import decode_event
 from streamydb.errors import StreamyError
-from streamydb.facade.auth import Tokens
+from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.headers import Preference
 from streamydb.facade.ports import (
     Batch,
@@ -47,9 +49,11 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.querying import Query as Asked
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.writes import Pending as PendingWrite
+from streamydb.sql.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
 
@@ -91,6 +95,8 @@ class DirectTransport:
                 return await self._read(request)
             if isinstance(request, Scan):
                 return await self._scan(request)
+            if isinstance(request, Query):
+                return await self._query(request)
             if isinstance(request, Send):
                 return await self._send(request)
             if isinstance(request, Ask):
@@ -109,6 +115,7 @@ class DirectTransport:
 
     async def close(self) -> None:
         """End; what was appended is in the log before."""
+        await self._services.queries.stop()
         if self._started:
             self._started = False
             await self._services.changes.stop()
@@ -149,6 +156,14 @@ class DirectTransport:
             entries = [_stored(entry) for entry in found[: request.limit]]
             cursor = entries[-1].key if len(found) > request.limit else None
             return Page(snapshot.seq, entries, cursor)
+
+    async def _query(self, request: Query) -> Table:
+        wanted = request.freshness
+        query = Asked(
+            request.sql, request.params, request.prefix,
+            wanted.at, wanted.consistency, wanted.min_version,
+        )  # fmt: skip
+        return table(await self._services.queries.run(query, ANYBODY))
 
     async def _send(self, request: Send) -> Outcome:
         writer = self._services.writer
@@ -195,7 +210,7 @@ _ENDED: Final = "The stream of changes has ended."
 
 def _is_local(request: Request[Any]) -> bool:
     """Whether a request needs the read model only: it works while Kafka does not."""
-    return isinstance(request, Read | Scan) and request.freshness.consistency != "strong"
+    return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
 
 
 def _stored(entry: Entry) -> Stored:

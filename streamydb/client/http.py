@@ -15,6 +15,7 @@ from streamydb.client.requests import (
     Open,
     Page,
     Pending,
+    Query,
     Read,
     Reading,
     Request,
@@ -25,8 +26,17 @@ from streamydb.client.requests import (
 from streamydb.client.sse import problem_of
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
+from streamydb.sql.table import Table
 
-__all__ = ["HttpAnswer", "HttpRequest", "decode", "encode", "encode_open", "raise_for_status"]
+__all__ = [
+    "HttpAnswer",
+    "HttpRequest",
+    "decode",
+    "encode",
+    "encode_open",
+    "raise_for_status",
+    "table",
+]
 
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"
@@ -78,6 +88,17 @@ class _Page(msgspec.Struct):
     cursor: str | None = None
 
 
+class _Column(msgspec.Struct):
+    name: str
+
+
+class _Table(msgspec.Struct):
+    seq: int
+    columns: list[_Column]
+    rows: list[tuple[Any, ...]]
+
+
+_decode_table = msgspec.json.Decoder(_Table).decode
 _decode_reading = msgspec.json.Decoder(_Reading).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
 
@@ -89,6 +110,8 @@ def encode(request: Request[Any]) -> HttpRequest:
         return _made("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
     if isinstance(request, Scan):
         return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
+    if isinstance(request, Query):
+        return _made("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
     if isinstance(request, Send):
         headers = {**_JSON, **_prefer(request.timeout_s)}
         path, body = "/v1/transactions", request.payload
@@ -121,9 +144,22 @@ def decode(request: Request[Any], answer: HttpAnswer) -> Any:
         if isinstance(request, Scan):
             page = _decode_page(answer.body)
             return Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
+        if isinstance(request, Query):
+            return table(answer.body)
         return _outcome(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
+
+
+def table(body: bytes) -> Table:
+    """Return the table in the answer of a query.
+
+    Raises:
+        msgspec.DecodeError: there is none.
+    """
+    found = _decode_table(body)
+    names = tuple(column.name for column in found.columns)
+    return Table(found.seq, names, tuple(found.rows))
 
 
 def raise_for_status(answer: HttpAnswer) -> None:
@@ -191,6 +227,11 @@ def _range(request: Scan) -> dict[str, str]:
     bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
     given = {**bounds, **_freshness(request.freshness), "limit": request.limit}
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _query(request: Query) -> bytes:
+    given = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
+    return msgspec.json.encode({**given, **_freshness(request.freshness)})
 
 
 def _prefer(timeout_s: float) -> dict[str, str]:

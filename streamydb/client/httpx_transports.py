@@ -224,8 +224,21 @@ def _fault(error: httpx.RequestError) -> ClientError:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    detail = f"No connection to the facade: {error or type(error).__name__}"
-    return NotConnectedError(detail, retriable=cause is None)
+    if cause is None:
+        return NotConnectedError(f"No connection to the facade: {error or type(error).__name__}")
+    return NotConnectedError(_insecure(cause), retriable=False)
+
+
+def _insecure(fault: ssl.SSLError) -> str:
+    """What is wrong with the facade's side of TLS, and what to do."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        why = getattr(fault, "verify_message", None) or fault  # set by OpenSSL, not by the class
+        return (
+            f"The facade's certificate is not trusted: {why}. If that should not "
+            "be so, name the file of the authority that signed it: connect(..., verify=file)."
+        )
+    reason = fault.reason or fault
+    return f"TLS with the facade failed ({reason}): does it serve https at this port?"
 
 
 def _lost(error: Exception) -> ClientError:

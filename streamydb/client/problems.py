@@ -61,6 +61,16 @@ class InvalidKeyError(RequestError):
     slug, status = "invalid-key", 400
 
 
+class QueryInvalidError(RequestError):
+    """It is not one SELECT, not SQL, or it failed; `members["error"]` has what DuckDB says."""
+
+    slug, status = "query-invalid", 400
+
+    def __str__(self) -> str:
+        """Show DuckDB's message as well."""
+        return f"{super().__str__()} {self.members.get('error', '')}".rstrip()
+
+
 class UnauthorizedError(RequestError):
     """No token was given, or one that the facade does not know."""
 
@@ -186,6 +196,18 @@ class InvalidTransactionError(RequestError):
     """The transaction cannot be executed; `code` says why. It is not in the log."""
 
     slug, status = "invalid-transaction", 422
+
+
+class QueryCostlyError(RequestError):
+    """The query took too long or too much memory, and was ended."""
+
+    slug, status = "query-costly", 422
+
+
+class QueriesOffError(RequestError):
+    """There is no DuckDB where the query should run, or queries are turned off there."""
+
+    slug, status = "queries-off", 501
 
 
 class IdReusedError(RequestError):

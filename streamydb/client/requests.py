@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from streamydb.records import Result, decode_value
+from streamydb.sql.table import Table
 
 __all__ = [
     "Alive",
@@ -29,6 +30,7 @@ __all__ = [
     "Pause",
     "Pending",
     "Progress",
+    "Query",
     "Read",
     "Reading",
     "Receive",
@@ -141,6 +143,17 @@ class Scan(Request[Page]):
     end: str | None
     limit: int
     cursor: str | None
+    freshness: Freshness
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Request[Table]):
+    """Run one SELECT over the keys with a prefix at one snapshot."""
+
+    sql: str
+    params: tuple[Any, ...]
+    prefix: str
     freshness: Freshness
     timeout_s: float
 

@@ -31,7 +31,7 @@ from streamydb.client.session import Options, Session
 from streamydb.client.transports import AsyncStream, AsyncTransport, Stream, Transport
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
-from streamydb.facade.memory import MemoryDatabase
+from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.testing import EventStream, InProcess
 
@@ -211,7 +211,7 @@ class MemoryHost:
             create_app(database.model, database.log, database.changes, self._settings, tokens)
         )
         self._direct = DirectTransport(
-            database.model, database.log, database.changes, self._settings
+            database.model, database.log, MemoryChanges(database.changes), self._settings
         )
 
     def __enter__(self) -> Self:
@@ -226,6 +226,7 @@ class MemoryHost:
         traceback: TracebackType | None,
     ) -> None:
         """End."""
+        self.portal.call(self._direct.close())
         self.portal.call(self._facade.__aexit__(kind, error, traceback))
         self.portal.close()
 
@@ -250,7 +251,7 @@ class MemoryHost:
         token: str | None = None,
         session: Session | None = None,
     ) -> Client:
-        """Return a client for threads; all clients of a host watch through the same `kind`."""
+        """Return a client for threads."""
         transport: Transport
         if kind == "http":
             options_http = HttpOptions("http://127.0.0.1:8080", token)

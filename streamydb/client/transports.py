@@ -20,7 +20,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Performs `Read`, `Scan`, `Send` and `Ask`, and opens streams. Thread-safe."""
+    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams. Thread-safe."""
 
     def send(self, request: Request[Any]) -> Any:
         """Perform a request; every failure is a `ClientError`."""

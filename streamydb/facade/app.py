@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from litestar import Litestar, Request, Response, Router
 from litestar.connection import ASGIConnection
@@ -31,6 +31,7 @@ from streamydb.facade.operations import (
 )
 from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, problem_response
+from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.transactions import get_transaction, post_transaction
@@ -38,11 +39,13 @@ from streamydb.place import PipelineStatus
 
 __all__ = ["create_app"]
 
+_Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
+
 _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
     get_constraints,
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
-    get_transaction, get_changes, get_limits, get_metrics,
+    get_transaction, get_changes, get_limits, get_metrics, post_query,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {
@@ -80,8 +83,9 @@ def create_app(
     tokens = load_tokens(settings) if tokens is None else tokens
     services = make_services(model, log, changes, settings, tokens)
     console = Console(services, pipeline)
-    known = [_authenticate(services), _known_query]
-    guarded = Router("/", route_handlers=[*_GUARDED, *console.guarded], guards=known)
+    guarded = Router(
+        "/", route_handlers=[*_GUARDED, *console.guarded], guards=[_authenticate(services)]
+    )
     opened = Router("/", route_handlers=[*_OPEN, *console.opened], guards=[_known_query])
     inner = Litestar(
         route_handlers=[guarded, opened],
@@ -105,23 +109,29 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
         try:
             yield
         finally:
+            await services.queries.stop()
             await services.changes.stop()
             await services.log.stop()
 
     return run
 
 
-def _authenticate(services: Services) -> Callable[..., None]:
-    """The guard that finds out who sends a request."""
+def _authenticate(services: Services) -> Callable[..., Coroutine[Any, Any, None]]:
+    """The guard that finds out who sends a request, and then looks at its query.
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    Guards are coroutines, since Litestar calls plain functions in a thread, which would cost more
+    than the rest of a read; and one does both, since Litestar copies the handler for each of them.
+    """
+
+    async def guard(connection: _Connection, handler: BaseRouteHandler) -> None:
         header = connection.headers.get("authorization")
         context_of(connection.scope).client = services.tokens.identify(header)
+        await _known_query(connection, handler)
 
     return guard
 
 
-def _known_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> None:
     """Refuse query parameters that the endpoint does not know, or that are given twice."""
     given = [name for name, _ in connection.query_params.multi_items()]
     known = set(handler.parsed_fn_signature.parameters) - {"request"}

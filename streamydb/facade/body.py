@@ -62,7 +62,7 @@ def decode_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise invalid_json("Send one JSON value in UTF-8.") from None
+        raise invalid_json("Send one JSON value in UTF-8; a text needs quotes.") from None
 
 
 def decode_value_body(body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,24 +20,40 @@ from streamydb.facade.metrics import Metrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["protocol_of"]
+__all__ = ["Bounded", "Plain", "protocol_of"]
 
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
-class _Connection(H11Protocol):
-    """A connection of a facade; the subclass of each facade knows its bounds."""
+if TYPE_CHECKING:
+    _Protocol = H11Protocol  # or the one for httptools, which has the same attributes
+else:
+    _Protocol = object
+
+
+class Bounded(_Protocol):
+    """What bounds a connection, before one of uvicorn's protocols in the order of bases.
+
+    The subclass of each facade knows its bounds.
+
+    Attributes:
+        over: it takes no more bytes: it was refused, or another protocol has taken over.
+    """
 
     settings: FacadeSettings
     limiter: Limiter
     metrics: Metrics
 
+    def begins(self) -> bool:
+        """Tell whether a request is awaited, or its head is not whole."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, or say why it cannot be served."""
         super().connection_made(transport)
         self._place = ExitStack()
-        self._refused = False
+        self.over = False
         self._timer: asyncio.TimerHandle | None = None
         address = self.client[0] if self.client else "unknown"
         try:
@@ -49,19 +65,20 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
+        self.leave()
+        super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Give the place back."""
         self._place.close()
         self._end_timer()
-        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; a request's head must be whole in time."""
-        if self._refused:
+        if self.over:
             return
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self._expect_head()
-        else:
-            self._end_timer()
+        self._watch()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
         """Answer what is no HTTP as everything else is answered."""
@@ -73,7 +90,7 @@ class _Connection(H11Protocol):
 
     def _refuse(self, error: ProblemError) -> None:
         """Answer without having read a request, let the client read it, and close."""
-        self._refused = True
+        self.over = True
         self.metrics.problem(error.problem.slug)
         self.transport.write(_answer(error))
         if self.transport.can_write_eof():
@@ -82,6 +99,15 @@ class _Connection(H11Protocol):
             self._timer = self.loop.call_later(_LINGER_S, self.transport.abort)
         else:
             self.transport.close()
+
+    def _watch(self) -> None:
+        """Await a head that is not whole yet; a request that is under way may take its time."""
+        if self.over:
+            return
+        if self.begins() and not self.transport.is_closing():
+            self._expect_head()
+        else:
+            self._end_timer()
 
     def _expect_head(self) -> None:
         """Have the connection closed unless a request begins in time."""
@@ -94,12 +120,34 @@ class _Connection(H11Protocol):
             self._timer = None
 
 
+class Plain(Bounded, H11Protocol):
+    """A connection whose requests h11 parses."""
+
+    def begins(self) -> bool:
+        """Tell whether a request is awaited, or its head is not whole."""
+        return self.conn.their_state is h11.IDLE
+
+
 def protocol_of(settings: FacadeSettings, metrics: Metrics) -> type[asyncio.Protocol]:
     """Return the protocol of a facade's connections, for uvicorn."""
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
-    bounds: dict[str, Any] = {"settings": settings, "limiter": limiter, "metrics": metrics}
-    return type("Connection", (_Connection,), bounds)
+    bounds: dict[str, Any] = {
+        "settings": settings, "limiter": limiter, "metrics": metrics,
+        "incomplete_bytes_max": settings.incomplete_bytes_max,
+    }  # fmt: skip
+    plain = type("PlainConnection", (Plain,), bounds)
+    fast = _fast()
+    return plain if fast is None else type("FastConnection", (fast,), {**bounds, "plain": plain})
+
+
+def _fast() -> type[Bounded] | None:
+    """The connection whose requests httptools parses, if it is installed (the extra `fast`)."""
+    try:
+        from streamydb.facade.protocol import Fast
+    except ImportError:
+        return None
+    return Fast
 
 
 def _answer(error: ProblemError) -> bytes:

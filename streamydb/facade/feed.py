@@ -153,8 +153,8 @@ class Feed:
         if position < self._floor:
             async with aclosing(self._old(position, pause_s)) as old:
                 async for batch in old:
+                    yield None if batch is None else _after(batch, position)
                     position = position if batch is None else batch.resolved
-                    yield batch
         number = self._number_after(position)
         while True:
             if number < self._dropped:

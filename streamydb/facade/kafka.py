@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from streamydb.errors import RecordError
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
@@ -52,6 +52,7 @@ class KafkaLog:
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None
         self._tail: Tail[_Seen] | None = None
+        self._partitions: set[int] = set()
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -88,10 +89,11 @@ class KafkaLog:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
-        try:
-            await run_in(self._executor, self._producer.append_async, payload, delivered)
-        except AppendError as error:
-            raise LogUnavailableError(str(error)) from error
+        if not self._producer.append_at_once(payload, delivered):
+            try:
+                await run_in(self._executor, self._producer.append_async, payload, delivered)
+            except AppendError as error:
+                raise LogUnavailableError(str(error)) from error
         return await future
 
     async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
@@ -102,7 +104,7 @@ class KafkaLog:
         """Return a result that was seen lately; see `TransactionLog`."""
         return self._index.of(txn_id) if position is None else self._index.at(position)
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
@@ -126,24 +128,37 @@ class KafkaLog:
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
     def _look(self) -> dict[int, int]:
-        """The ends of all partitions there are now, asked for in one request."""
+        """The ends of all partitions there are now.
+
+        The partitions that are known are asked for their ends while the broker is asked whether
+        there are more, and those then, too; so it takes the time of one request and not of two.
+        """
         if self._admin is None:
             raise LogUnavailableError("not started")
         topic = self._names.transactions
         try:
-            found = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
-            asked = {TopicPartition(topic, number): LATEST for number in found.partitions}
-            listed = self._admin.list_offsets(
-                asked,
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=REQUEST_S,
-            )
-            ends = {p.partition: f.result(REQUEST_S).offset for p, f in listed.items()}
+            asked = self._ask(self._partitions)
+            found = set(self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions)
+            asked |= self._ask(found - self._partitions)
+            self._partitions = found
+            ends = {number: asked[number].result(REQUEST_S).offset for number in found}
         except (KafkaException, TimeoutError) as error:
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
         if not ends or not all(map(is_told, ends.values())):
             raise LogUnavailableError(f"{topic}: its ends were not told")
         return ends
+
+    def _ask(self, partitions: set[int]) -> dict[int, Any]:
+        """Ask for the ends of partitions; their futures."""
+        if self._admin is None or not partitions:
+            return {}
+        topic = self._names.transactions
+        listed = self._admin.list_offsets(
+            {TopicPartition(topic, number): LATEST for number in partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_S,
+        )
+        return {place.partition: future for place, future in listed.items()}
 
     def _take(self, seen: _Seen) -> None:
         for result, value in seen:

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
-from streamydb.facade.kafka_tail import connect, offsets_at, run_in, spans
+from streamydb.facade.kafka_tail import connect, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import Batch, ReadModel
 from streamydb.facade.settings import FacadeSettings
 from streamydb.settings import Settings
@@ -67,7 +67,7 @@ class ChangeReader:
             if self._closed:
                 return []
             batches = []
-            for message in self._consumer.consume(_BATCH, timeout=_POLL_S):
+            for message in receive(self._consumer, _BATCH, _POLL_S):
                 if message.error() is None and not self._begins_late(message):
                     number = message.partition()
                     batch = self._merger.take(number, message.key(), message.value())

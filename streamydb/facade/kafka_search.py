@@ -1,16 +1,21 @@
-"""Finding an old result in the results topic, from the time its transaction was appended."""
+"""Finding an old result in the results topic.
+
+Results are read on from the time their transaction was appended, if that is known. Otherwise the
+newest are read first, back to the beginning of the topic or until the time is up.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import connect, offsets_at, spans
+from streamydb.facade.kafka_tail import connect, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogUnavailableError, Position
+from streamydb.facade.ports import LogUnavailableError, Missing, Position
 from streamydb.facade.results import position_of
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
@@ -23,15 +28,19 @@ SEARCH_S: Final = 8.0
 
 _SKEW_MS: Final = 120_000
 _BATCH: Final = 5_000
+_STRETCH: Final = 50_000
+"""Records of a partition that are read at a time on the way back."""
+
 _POLL_S: Final = 0.25
 _RECORD_S: Final = 3.0
+_Span = tuple[int, int]
 
 
-def search_result(settings: Settings, txn_id: str, position: Position | None) -> Result | None:
+def search_result(settings: Settings, txn_id: str, position: Position | None) -> Result | Missing:
     """Search the results from when the transaction was appended; waits for Kafka.
 
-    That time is the record's if its position is known, else what a UUID of version 7 says. Without
-    either there is no search.
+    That time is the record's if its position is known, else what a UUID of version 7 says; that is
+    the word of whoever made the id, so that without a find there all other results follow.
 
     Raises:
         LogUnavailableError: Kafka does not answer.
@@ -42,9 +51,8 @@ def search_result(settings: Settings, txn_id: str, position: Position | None) ->
         since_ms = _appended_ms(consumer, names.transactions, position)
         if since_ms is None:
             since_ms = time_of_id(txn_id)
-        if since_ms is None:
-            return None
-        return _scan(consumer, names.results, since_ms - _SKEW_MS, txn_id, position)
+        search = _Search(consumer, names.results, txn_id, position)
+        return search.run(None if since_ms is None else since_ms - _SKEW_MS)
     except KafkaException as error:
         raise LogUnavailableError(error.args[0].str()) from error
     finally:
@@ -66,33 +74,74 @@ def _appended_ms(consumer: Any, topic: str, position: Position | None) -> int | 
     return stamp
 
 
-def _scan(
-    consumer: Any, topic: str, since_ms: int, txn_id: str, position: Position | None
-) -> Result | None:
-    """Read on to the ends as they are now, or until it is found or the time is up."""
-    starts = offsets_at(consumer, topic, since_ms)
-    ends = {number: high for number, (_, high) in spans(consumer, topic).items()}
-    left = {number for number, start in starts.items() if start < ends[number]}
-    consumer.assign([TopicPartition(topic, number, starts[number]) for number in left])
-    deadline = time.monotonic() + SEARCH_S
-    refused: Result | None = None
-    key = txn_id.encode()
-    while left and time.monotonic() < deadline:
-        for message in consumer.consume(_BATCH, timeout=_POLL_S):
-            if message.error() is not None:
-                continue
-            if message.offset() + 1 >= ends[message.partition()]:
-                left.discard(message.partition())
-            result = _wanted(message, key, position)
-            if result is not None and (position is not None or result.code != ID_REUSED):
-                return result
-            refused = refused or result
-    return refused
+class _Search:
+    """One search: what is looked for, and how far it has come."""
+
+    def __init__(
+        self, consumer: Any, topic: str, txn_id: str, position: Position | None
+    ) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._key = txn_id.encode()
+        self._position = position
+        self._deadline = time.monotonic() + SEARCH_S
+        self._refused: Result | None = None
+        self._oldest_ms: int | None = None
+
+    def run(self, since_ms: int | None) -> Result | Missing:
+        """Read on from a time to the ends as they are now, then back from there."""
+        kept = spans(self._consumer, self._topic)
+        places = {number: high for number, (_, high) in kept.items()}
+        if since_ms is not None:
+            places = offsets_at(self._consumer, self._topic, since_ms)
+            found = self._read({n: (places[n], high) for n, (_, high) in kept.items()})
+            if found is not None:
+                return found
+        while self._has_time() and any(places[n] > low for n, (low, _) in kept.items()):
+            starts = {n: max(low, places[n] - _STRETCH) for n, (low, _) in kept.items()}
+            found = self._read({n: (start, places[n]) for n, start in starts.items()})
+            if found is not None:
+                return found
+            places = starts
+        return self._refused or Missing(self._has_time(), self._oldest_ms)
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._deadline
+
+    def _read(self, wanted: Mapping[int, _Span]) -> Result | None:
+        """Read the records between offsets, until it is found or the time is up."""
+        left = {number: end for number, (start, end) in wanted.items() if start < end}
+        self._consumer.assign(
+            [TopicPartition(self._topic, number, wanted[number][0]) for number in left]
+        )
+        while left and self._has_time():
+            for message in receive(self._consumer, _BATCH, _POLL_S):
+                number = message.partition()
+                if message.error() is not None or number not in left:
+                    continue
+                result = self._looked_at(message) if message.offset() < left[number] else None
+                if message.offset() + 1 >= left[number]:
+                    del left[number]
+                if result is not None:
+                    return result
+        return None
+
+    def _looked_at(self, message: Any) -> Result | None:
+        """The result in a record, if it ends the search."""
+        if message.key() != self._key:
+            if self._oldest_ms is None or message.timestamp()[1] < self._oldest_ms:
+                self._oldest_ms = message.timestamp()[1]
+            return None
+        result = _wanted(message, self._position)
+        if result is not None and self._position is None and result.code == ID_REUSED:
+            self._refused = self._refused or result
+            return None
+        return result
 
 
-def _wanted(message: Any, key: bytes, position: Position | None) -> Result | None:
-    """The result in a record, if it is of this id and position."""
-    if message.key() != key or message.value() is None:
+def _wanted(message: Any, position: Position | None) -> Result | None:
+    """The result in a record, if it is of this position."""
+    if message.value() is None:
         return None
     try:
         result = decode_result(message.value())

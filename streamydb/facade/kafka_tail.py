@@ -15,7 +15,7 @@ from streamydb.facade.ports import LogUnavailableError
 from streamydb.sequencer.clients import consumer_config
 from streamydb.settings import Settings
 
-__all__ = ["Tail", "connect", "offsets_at", "run_in", "spans"]
+__all__ = ["Tail", "connect", "offsets_at", "receive", "run_in", "spans"]
 
 REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
@@ -70,6 +70,15 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
 
 
+def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
+    """Return the messages that are there; wait for the first one if there is none.
+
+    A plain `consume(count_max, timeout_s)` waits until it has all `count_max`, or out the time.
+    """
+    first = consumer.poll(timeout_s)
+    return [] if first is None else [first, *consumer.consume(count_max - 1, 0)]
+
+
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
     """Run a function that waits for Kafka in a thread."""
     return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
@@ -115,7 +124,7 @@ class Tail(Generic[_Rows]):
     def _run(self) -> None:
         """Read until closed; a fault that is not Kafka's ends the reading and stays visible."""
         while not self._stop.is_set():
-            messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
+            messages = receive(self._consumer, _BATCH, _POLL_S)
             if self.fault is not None:
                 self._probe()
             records = [message for message in messages if message.error() is None]

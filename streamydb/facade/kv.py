@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 from litestar import Response, delete, get, post, put
@@ -43,6 +44,12 @@ SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
 
 _LIMIT_DEFAULT: Final = 100
 _CHUNK_ENTRIES: Final = 16
+_KEYS_AT_ONCE: Final = 16
+"""Keys that are read in the event loop, as a single one is: less work than a change of threads."""
+_ENTRIES_AT_ONCE: Final = 128
+"""The same for a list, whose entries lie side by side."""
+
+_T = TypeVar("_T")
 _READ_PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
     "log-unavailable", "read-model-behind", "not-ready",
@@ -56,6 +63,15 @@ _WRITE_PROBLEMS: Final = (
     "too-many-requests",
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
+
+
+class _Shown(msgspec.Struct, gc=False):
+    """An entry in an answer."""
+
+    key: str
+    value: msgspec.Raw
+    version: int
+    ts_ms: int
 
 
 class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,7 +148,9 @@ async def list_values(
     with opened as snapshot:
         most = min(limit, services.settings.page_entries_max)
         bytes_max = services.settings.answer_bytes_max
-        entries, more = await in_thread(_page, snapshot, place, most, bytes_max)
+        entries, more = await _reading(
+            _page, snapshot, place, most, bytes_max, at_once=most <= _ENTRIES_AT_ONCE
+        )
         following = None
         if more:
             last = entries[-1].key
@@ -160,10 +178,16 @@ async def read_values(request: AnyRequest) -> Response[bytes]:
     )
     with opened as snapshot:
         bytes_max = services.settings.answer_bytes_max
-        reads = await in_thread(_many, snapshot, body.keys, bytes_max)
+        at_once = len(body.keys) <= _KEYS_AT_ONCE
+        reads = await _reading(_many, snapshot, body.keys, bytes_max, at_once=at_once)
         seq = snapshot.seq
     answer = msgspec.json.encode({"seq": seq, "entries": reads})
     return json_response(answer, headers={SNAPSHOT_HEADER: str(seq)})
+
+
+async def _reading(function: Callable[..., _T], *args: Any, at_once: bool) -> _T:
+    """Run a function that reads, in a thread if that may take long."""
+    return function(*args) if at_once else await in_thread(function, *args)
 
 
 def _key(request: AnyRequest) -> str:
@@ -222,10 +246,8 @@ def _raise_aborted(result: Result) -> None:
     raise ProblemError("aborted", "Nothing was written.", code=result.code, id=result.id)
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
-    """An entry in an answer."""
-    value = msgspec.Raw(entry.value)
-    return {"key": entry.key, "value": value, "version": entry.version, "ts_ms": entry.ts_ms}
+def _shown(entry: Entry) -> _Shown:
+    return _Shown(entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms)
 
 
 def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple[list[Entry], bool]:
@@ -251,11 +273,9 @@ def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple
         after = chunk[-1].key
 
 
-def _many(
-    snapshot: Snapshot, wanted: list[str], bytes_max: int
-) -> dict[str, dict[str, Any] | None]:
+def _many(snapshot: Snapshot, wanted: list[str], bytes_max: int) -> dict[str, _Shown | None]:
     """The entries of keys, None for those that are absent; read a few at a time."""
-    found: dict[str, dict[str, Any] | None] = {}
+    found: dict[str, _Shown | None] = {}
     size = 0
     for begin in range(0, len(wanted), _CHUNK_ENTRIES):
         keys = wanted[begin : begin + _CHUNK_ENTRIES]

@@ -21,6 +21,7 @@ from streamydb.facade.ports import (
     Batch,
     ChangeEvent,
     LogUnavailableError,
+    Missing,
     Position,
 )
 from streamydb.facade.results import ResultIndex, position_of
@@ -210,13 +211,13 @@ class MemoryLog:
             return None
         return self.index.of(txn_id) if position is None else self.index.at(position)
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | None:
+    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
         """Search all results."""
         self.searches += 1
         for result in self.results:
             if (position_of(result) == position) if position else (result.id == txn_id):
                 return result
-        return None
+        return Missing(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
         """Return the end of the log."""
@@ -236,11 +237,18 @@ class MemoryLog:
 
 
 class MemoryChanges:
-    """The changes, as batches."""
+    """The changes, as batches; one for each feed, and all of a database have the same.
 
-    def __init__(self) -> None:
-        """Begin without any."""
-        self.all: list[Batch] = []
+    Attributes:
+        all: the batches so far.
+        peers: all those that have the same batches.
+    """
+
+    def __init__(self, other: MemoryChanges | None = None) -> None:
+        """Begin without any, or with those of another one."""
+        self.all: list[Batch] = [] if other is None else other.all
+        self.peers: list[MemoryChanges] = [] if other is None else other.peers
+        self.peers.append(self)
         self._publish: Callable[[Batch], None] | None = None
         self._came = asyncio.Event()
 
@@ -270,6 +278,11 @@ class MemoryChanges:
     def put(self, batch: Batch) -> None:
         """Add a batch."""
         self.all.append(batch)
+        for each in self.peers:
+            each.tell(batch)
+
+    def tell(self, batch: Batch) -> None:
+        """Publish a batch that was added."""
         if self._publish is not None:
             self._publish(batch)
         self._came.set()

@@ -48,6 +48,36 @@ _READ_BODY: Final[_Json] = {
         "min_version": {"type": ["integer", "null"], "minimum": 1},
     },
 }
+_QUERY_BODY: Final[_Json] = {
+    "type": "object",
+    "required": ["sql"],
+    "properties": {
+        "sql": {"type": "string"},
+        "params": {
+            "type": "array",
+            "items": {"type": ["string", "integer", "number", "boolean", "null"]},
+        },
+        "prefix": {"type": "string"},
+        "at": {"type": ["integer", "null"], "minimum": 1},
+        "consistency": {"enum": ["strong", "session", "snapshot", None]},
+        "min_version": {"type": ["integer", "null"], "minimum": 1},
+    },
+}
+_TABLE: Final[_Json] = {
+    "type": "object",
+    "required": ["seq", "columns", "rows"],
+    "properties": {
+        "seq": _SEQ,
+        "columns": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "type": {"type": "string"}},
+            },
+        },
+        "rows": {"type": "array", "items": {"type": "array"}},
+    },
+}
 _PENDING: Final[_Json] = {
     "type": "object",
     "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
@@ -59,6 +89,7 @@ _BODIES: Final[dict[tuple[str, str], _Json]] = {
     ("put", "/v1/kv/{key}"): _ANY,
     ("post", "/v1/transactions"): {"$ref": "#/components/schemas/transaction"},
     ("post", "/v1/read"): _READ_BODY,
+    ("post", "/v1/query"): _QUERY_BODY,
 }
 _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/v1/kv/{key}"): {
@@ -76,6 +107,7 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     },
     ("get", "/v1/kv"): {"200": ("A page.", "application/json", _LIST)},
     ("post", "/v1/read"): {"200": ("The entries, null: absent.", "application/json", _READS)},
+    ("post", "/v1/query"): {"200": ("The rows.", "application/json", _TABLE)},
     ("post", "/v1/transactions"): {
         "200": ("The verdict, committed or aborted.", "application/json", _RESULT),
         "202": ("Appended; ask Location.", "application/json", _PENDING),
@@ -91,6 +123,9 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The versions.", "application/json", {"type": "object"}),
     },
     ("get", "/v1/stats"): {"200": ("The figures.", "application/json", {"type": "object"})},
+    ("get", "/v1/constraints"): {
+        "200": ("The constraints by name.", "application/json", {"type": "object"})
+    },
     ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
     ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
     ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},

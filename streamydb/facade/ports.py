@@ -21,6 +21,7 @@ __all__ = [
     "ChangeSource",
     "Entry",
     "LogUnavailableError",
+    "Missing",
     "Position",
     "ReadModel",
     "Resolved",
@@ -42,6 +43,18 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
+
+
+class Missing(NamedTuple):
+    """A search has found no result.
+
+    Attributes:
+        complete: whether all results that are kept were looked at.
+        since_ms: when the oldest that was looked at was written, if any was.
+    """
+
+    complete: bool
+    since_ms: int | None
 
 
 class Entry(Protocol):
@@ -157,8 +170,8 @@ class TransactionLog(Protocol):
     def recent(self, txn_id: str, position: Position | None) -> Result | None:
         """Return the result of the record at `position`, or of the id, if it is at hand."""
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | None:
-        """Look for the same among all results, within bounds of time; None if it is not found."""
+    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
+        """Look for the same among all results that are kept, within bounds of time."""
 
     async def ends(self) -> Mapping[int, int]:
         """Return the offset after the last record of each partition.

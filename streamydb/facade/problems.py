@@ -1,6 +1,7 @@
 """Every way in which a request can fail: one table, and the answers made from it (RFC 9457).
 
-No detail carries a key, a value or a token: what a client sent is named, never repeated.
+No detail carries a key, a value or a token: what a client sent is named, never repeated. The one
+exception is `error` of a query, which DuckDB writes; it goes to the asker alone, never to a log.
 """
 
 from __future__ import annotations
@@ -45,10 +46,14 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     detail: str
     id: str | None = None
     code: str | None = None
+    error: str | None = None
     parameters: list[str] | None = None
     seq: int | None = None
     version: int | None = None
     oldest: int | None = None
+    constraint: str | None = None
+    key: str | None = None
+    violated: str | None = None
 
 
 _TABLE: Final = (
@@ -58,6 +63,8 @@ _TABLE: Final = (
             "A query parameter or header is malformed, unknown, repeated or contradicts another."),
     Problem("invalid-key", 400, "The key cannot be a key",
             "A key in the path is empty, too long or not UTF-8."),
+    Problem("query-invalid", 400, "The query cannot be run",
+            "Not one SELECT, not SQL, or it failed; `error` has what DuckDB says."),
     Problem("unauthorized", 401, "A token is needed",
             "No bearer token was sent, or not one that this facade knows."),
     Problem("forbidden", 403, "The token does not allow this",
@@ -82,7 +89,7 @@ _TABLE: Final = (
     Problem("too-large", 413, "The request is too large",
             "A body, value, transaction or its number of keys is above a limit (GET /v1/limits)."),
     Problem("answer-too-large", 413, "The answer would be too large",
-            "The values of the keys that were asked for do not fit in one answer; ask for fewer."),
+            "The values or rows that were asked for do not fit in one answer; ask for fewer."),
     Problem("uri-too-long", 414, "The address is too long", "Path and query are above a limit."),
     Problem("misdirected", 421, "Not a host of this facade",
             "The header Host names another host than those the facade answers for."),
@@ -90,12 +97,16 @@ _TABLE: Final = (
             "`code` has the reason code of the verdict that it would get; nothing was appended."),
     Problem("constraint-violated", 422, "A constraint does not allow this",
             "`constraint` names it, `violated` says what it demands; nothing was written."),
+    Problem("query-costly", 422, "The query takes too much",
+            "A query was ended because of its time or memory."),
     Problem("id-reused", 422, "The id was used for another payload",
             "Idempotency-Key or id was used shortly before with other content."),
     Problem("too-many-requests", 429, "This client has too much under way",
             "A client's own limit of transactions or event streams; see Retry-After."),
     Problem("headers-too-large", 431, "The headers are too large", "All headers together."),
     Problem("internal", 500, "A fault in streamy-db", "Please report it."),
+    Problem("queries-off", 501, "This facade runs no queries",
+            "DuckDB is not installed where the facade runs, or queries are turned off."),
     Problem("overloaded", 503, "The facade is busy",
             "A limit of all clients together was reached; see Retry-After."),
     Problem("log-unavailable", 503, "The log cannot be reached",

@@ -126,7 +126,7 @@ class Reader:
         _check(at, consistency, min_version)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
-        if strong or self._model.latest().seq < floor:
+        if strong or (floor and self._model.latest().seq < floor):
             await self._wait(floor, strong=strong)
         try:
             return self._model.snapshot(at)

@@ -13,6 +13,7 @@ from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
 from streamydb.facade.metrics import Metrics
 from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.querying import Queries
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.writes import Writer
@@ -42,6 +43,7 @@ class Services:
     metrics: Metrics
     bodies: Budget
     reader: Reader
+    queries: Queries
     writer: Writer
     feed: Feed
     streams: Limiter
@@ -56,6 +58,7 @@ def make_services(
 ) -> Services:
     """Put the parts of a facade together."""
     metrics = Metrics()
+    reader = Reader(model, log, settings)
     services = Services(
         settings=settings,
         model=model,
@@ -64,7 +67,8 @@ def make_services(
         tokens=tokens,
         metrics=metrics,
         bodies=Budget(settings.bodies_bytes_max),
-        reader=Reader(model, log, settings),
+        reader=reader,
+        queries=Queries(model, reader, settings),
         writer=Writer(model, log, settings, metrics),
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
@@ -102,6 +106,7 @@ def _show(services: Services) -> None:
     show = services.metrics.gauge
     show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
     show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)
+    show("queries", "Queries in SQL", lambda: services.queries.running.total)
     show("streams", "Event streams", lambda: services.streams.total)
     show("body_bytes", "Bytes of bodies held", lambda: services.bodies.held)
     show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)

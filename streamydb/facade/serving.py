@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import uvicorn
+    from litestar.types import ASGIApp
 
+    from streamydb.facade.metrics import Metrics
     from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
     from streamydb.place import PipelineStatus
     from streamydb.settings import Settings
 
-__all__ = ["checked", "listen", "make_server", "serve", "serve_database"]
+__all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
-_BACKLOG: Final = 1_024
+_BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: what Linux grants by default. One that finds no room tries
+again after 1, 2, 4 and 8 seconds, so that a burst of some thousand clients would wait 15."""
 _SHUTDOWN_S: Final = 10
 _OTHER_FILES: Final = 500
 """Files and sockets that a facade has open beside its connections, at most."""
-_INCOMPLETE_MARGIN_BYTES: Final = 8_192
 
 
 def checked(settings: FacadeSettings) -> FacadeSettings:
@@ -65,18 +68,28 @@ def make_server(
     Raises:
         ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
     """
-    import uvicorn
-
     from streamydb.facade.app import create_app
-    from streamydb.facade.connections import protocol_of
 
     settings = checked(settings)
     app = create_app(model, log, changes, settings, pipeline=pipeline)
+    return server_of(app, settings, app.metrics)
+
+
+def server_of(app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> uvicorn.Server:
+    """Return a server of an application with the facade's settings and bounds, not started yet.
+
+    Raises:
+        ConfigurationError: the certificates cannot be read.
+    """
+    import uvicorn
+
+    from streamydb.facade.connections import protocol_of
+
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=protocol_of(settings, app.metrics),
+        http=protocol_of(settings, metrics),
         ws="none",
         lifespan="on",
         access_log=False,  # it would show keys
@@ -84,9 +97,7 @@ def make_server(
         proxy_headers=False,
         log_config=None,
         backlog=_BACKLOG,
-        h11_max_incomplete_event_size=(
-            settings.header_bytes_max + settings.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
-        ),
+        h11_max_incomplete_event_size=settings.incomplete_bytes_max,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         ssl_certfile=settings.tls_certificate_file,
         ssl_keyfile=settings.tls_key_file,

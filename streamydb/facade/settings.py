@@ -17,6 +17,9 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Names under which a facade on the loopback interface may be addressed."""
 
 
+_INCOMPLETE_MARGIN_BYTES: Final = 8_192
+
+
 class FacadeSettings(BaseSettings):
     """Each can be given as an argument or as an environment variable STREAMYDB_SERVE_<NAME>."""
 
@@ -34,9 +37,9 @@ class FacadeSettings(BaseSettings):
         default=None, description="Host names to answer for; default: any."
     )
 
-    connections_max: int = Field(default=8_000, ge=1, description="Connections at once.")
+    connections_max: int = Field(default=4_000, ge=1, description="Connections at once.")
     client_connections_max: int = Field(
-        default=2_000, ge=1, description="The same, of one address (a proxy is one as well)."
+        default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
     )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
@@ -69,12 +72,20 @@ class FacadeSettings(BaseSettings):
     )
     read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
 
+    queries_max: int = Field(default=2, ge=0, description="SQL queries at once; 0: none at all.")
+    query_memory_bytes_max: int = Field(
+        default=536_870_912, ge=33_554_432, description="Bytes of memory of a query."
+    )
+    query_threads_max: int = Field(default=2, ge=1, description="Threads of a query.")
+    query_rows_max: int = Field(default=10_000, ge=1, description="Rows of a query's answer.")
+
     verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
     head_timeout_s: float = Field(
         default=10, gt=0, description="Wait for a request's line and headers."
     )
+    query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
@@ -88,6 +99,11 @@ class FacadeSettings(BaseSettings):
         if self.tokens is not None and self.tokens_file is not None:
             raise ValueError("give tokens or tokens_file, not both")
         return self
+
+    @property
+    def incomplete_bytes_max(self) -> int:
+        """Bytes of a request that are held before its head is whole."""
+        return self.header_bytes_max + self.target_bytes_max + _INCOMPLETE_MARGIN_BYTES
 
     @property
     def on_loopback(self) -> bool:

@@ -22,6 +22,7 @@ from streamydb.facade.metrics import Metrics
 from streamydb.facade.ports import (
     AppendUnknownError,
     LogUnavailableError,
+    Missing,
     Position,
     ReadModel,
     TransactionLog,
@@ -162,12 +163,13 @@ class Writer:
                     return Pending(txn_id, known)
         if result is None:
             with self._searches.enter():
-                result = await self._log.search(txn_id, known)
-        if result is None or result.id != txn_id:
+                found = await self._log.search(txn_id, known)
+            if isinstance(found, Missing):
+                raise _missing(found)
+            result = found
+        if result.id != txn_id:
             raise ProblemError(
-                "transaction-unknown",
-                "No verdict of this id was found: it was not appended, is not decided, or was "
-                "decided too long ago.",
+                "transaction-unknown", "The record at this place is of another transaction."
             )
         return result
 
@@ -192,3 +194,20 @@ class Writer:
         self._pending.setdefault(txn_id, position)
         if len(self._pending) > self._settings.pending_max:
             self._pending.popitem(last=False)
+
+
+def _missing(found: Missing) -> ProblemError:
+    """Return what a search without a find allows to say."""
+    if found.complete:
+        return ProblemError(
+            "transaction-unknown",
+            "No result that Kafka keeps has this id: the transaction was not appended, is not "
+            "decided yet, or its result was deleted since.",
+        )
+    return ProblemError(
+        "transaction-unknown",
+        "There are too many results to look at all of them, and the newest do not have this id: "
+        "the transaction was not appended, is not decided yet, or is older than "
+        "searched_since_ms. To find an old one, ask with ?record=partition:offset.",
+        searched_since_ms=found.since_ms,
+    )

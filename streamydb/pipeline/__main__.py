@@ -12,7 +12,7 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import ID_WINDOW_DEFAULT, PLAN_RECORDS_MAX
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.main import default_local, run
-from streamydb.settings import Settings
+from streamydb.settings import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY, Settings
 
 __all__ = ["main", "parse"]
 
@@ -37,6 +37,9 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     add("--shards", type=int, default=1, help="slices of the keys, fixed for good")
     add("--grouping", choices=("planner", "single"), default="planner")
     add("--constraints", action="store_true", help="constraints may be declared, fixed for good")
+    add("--standby", action="store_true", help="follow silently, take over when needed")
+    add("--name", help="tells pipelines over one log apart [with --standby: standby]")
+    add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")
     add("--id-window", type=int, default=ID_WINDOW_DEFAULT, help="seqs an id is remembered for")
     add("--max-offsets", type=int, help="most transactions read per micro-batch")
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
@@ -56,21 +59,30 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    optional = {
-        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
-    }
-    settings = Settings(
-        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
-        grouping=given.grouping, id_window=given.id_window, constraints=given.constraints,
-        **{name: value for name, value in optional.items() if value is not None},
-    )
-    local = given.local or default_local(settings.home)
+    settings = _settings(given)
+    name = given.name if given.name is not None else STANDBY if given.standby else ""
+    if name and not PIPELINE_NAME.fullmatch(name):
+        raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
+    local = (given.local or default_local(settings.home)) / (f"@{name}" if name else "")
     master = None if submitted else given.master
     known = [] if settings.procedures is None else [settings.procedures]
     spark_conf = dict(_setting(text) for text in given.conf)
     return PipelineConfig(
         settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
-        spark_conf, tuple(path.resolve() for path in given.procedures or known),
+        spark_conf, name, given.standby,
+        tuple(path.resolve() for path in given.procedures or known),
+    )
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    optional = {
+        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
+        "digest_interval": given.digest_interval,
+    }
+    return Settings(
+        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
+        grouping=given.grouping, id_window=given.id_window, constraints=given.constraints,
+        **{name: value for name, value in optional.items() if value is not None},
     )
 
 

@@ -1,11 +1,11 @@
 """The blocks that travel between the stages, and where each goes.
 
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
-wrote), ``token`` (that some other shard's feedback has come). Shard to executing partition:
-``grant``, ``resolved``. Executing partition to formatting task: ``rows``, ``output``; ``feedback``
-goes out as a record and comes back as a block. With `grouping=single` shards send ``single``
-(payloads and grants), and the feedback is ``released``, of which other shards are told the
-``parts``.
+wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether to lead or follow),
+``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``. Executing partition
+to formatting task: ``rows``, ``output``; ``feedback`` goes out as a record and comes back as a
+block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is
+``released``, of which other shards are told the ``parts``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = [
     "FORMAT",
+    "audit_block",
+    "digests_block",
     "empty_verdicts",
     "feedback_block",
     "grant_block",
@@ -34,6 +36,7 @@ __all__ = [
     "records_blocks",
     "released_block",
     "resolved_block",
+    "role_block",
     "single_block",
     "token_block",
 ]
@@ -61,24 +64,49 @@ def open_records(arrays: dict[str, Array]) -> Table:
     return table
 
 
-def grant_block(shard: int, plan: int, proc: int, txns: Table, slots: Table) -> bytes:
-    """What ``shard`` grants to partition ``proc`` of ``plan``."""
-    arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
-    return pack(arrays, kind="grant", format=FORMAT, shard=shard, plan=plan, proc=proc)
-
-
-def resolved_block(value: bytes) -> bytes:
-    """A resolved record to be written to every partition of the changes."""
-    array = np.frombuffer(value, np.uint8)
-    return pack({"value": array}, kind="resolved", format=FORMAT)
-
-
-def feedback_block(
-    header: dict[str, int | str | bytes | None], writes: Table, verdicts: Table
+def grant_block(
+    shard: int, plan: int, proc: int, txns: Table, slots: Table, *, silent: bool = False
 ) -> bytes:
+    """What ``shard`` grants to partition ``proc`` of ``plan``; ``silent``: only feedback comes of
+    it.
+    """
+    arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
+    header = {"shard": shard, "plan": plan, "proc": proc, "silent": silent}
+    return pack(arrays, **header, kind="grant", format=FORMAT)
+
+
+def resolved_block(value: bytes, *, silent: bool = False) -> bytes:
+    """A resolved record to be written to every partition of the changes, unless ``silent``."""
+    array = np.frombuffer(value, np.uint8)
+    return pack({"value": array}, kind="resolved", format=FORMAT, silent=silent)
+
+
+def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
+    """Tell the pipeline of a checkpoint, through its feedback, what to do from now on.
+
+    ``covered``: everything up to this seq has been written by some pipeline. One that follows
+    executes that far, silently; one that leads does, too, and writes what comes after.
+    """
+    header = {"incarnation": incarnation, "leads": leads, "covered": covered}
+    return pack({}, **header, kind="role", format=FORMAT)
+
+
+def audit_block(incarnation: str, reason: str) -> bytes:
+    """Have every shard of the pipeline of a checkpoint hold its state against its digest."""
+    return pack({}, incarnation=incarnation, reason=reason, kind="audit", format=FORMAT)
+
+
+def digests_block(rows: list[tuple[bytes, bytes]]) -> bytes:
+    """Digests (key, value) to be written."""
+    texts = {"key": Ragged.of([key for key, _ in rows]), "value": Ragged.of([v for _, v in rows])}
+    return pack(Table({}, texts).flatten(), kind="digests", format=FORMAT)
+
+
+def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) -> bytes:
     """What partition ``proc`` of ``plan`` wrote to one shard, or a chunk of it.
 
-    The header names incarnation, shard, plan, proc, chunk and chunks.
+    The header names incarnation, shard, plan, proc, chunk, chunks and ``deltas``: of the shard's
+    digest, a list of (interval, low, high).
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)

@@ -26,7 +26,8 @@ class PipelineConfig:
     """One run of the pipeline.
 
     ``checkpoint``: the folder of the query's state. ``local``: the folder of the executors'
-    caches. ``spark_conf``: Spark settings on top of ours.
+    caches. ``spark_conf``: Spark settings on top of ours. ``name``: of one of several pipelines
+    over one log. ``standby``: it follows until it is needed.
     ``procedures``: folders and files with the code of stored procedures, on every executor.
     """
 
@@ -37,10 +38,14 @@ class PipelineConfig:
     status_file: Path | None = None
     plan_limit: int = PLAN_RECORDS_MAX
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    standby: bool = False
     procedures: tuple[Path, ...] = ()
 
 
-def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> ShardConfig:
+def recorded_config(
+    checkpoint: Path, settings: Settings, partitions: int, name: str = ""
+) -> ShardConfig:
     """The fixed configuration of the database, as this checkpoint began it; new: begun now.
 
     Raises:
@@ -51,7 +56,8 @@ def recorded_config(checkpoint: Path, settings: Settings, partitions: int) -> Sh
     path = checkpoint / _RECORD
     given = ShardConfig(
         settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
-        settings.grouping, constraints=settings.constraints,
+        settings.grouping, digest_interval=settings.digest_interval, name=name,
+        constraints=settings.constraints,
     )
     if not path.exists():
         if (checkpoint / "query").exists():
@@ -75,7 +81,9 @@ def _refuse_drift(path: Path, recorded: ShardConfig, given: ShardConfig) -> None
     if recorded.format != FORMAT:
         what = f"{path} was written with format {recorded.format}, this release has {FORMAT}"
         raise ConfigurationError(f"{what}; run the matching release, or rebuild from the log")
-    for name in ("database", "shards", "id_window", "grouping", "constraints"):
+    fixed = ("database", "shards", "id_window", "grouping", "constraints", "digest_interval",
+             "name")  # fmt: skip
+    for name in fixed:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
             fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"

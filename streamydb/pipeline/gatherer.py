@@ -10,6 +10,7 @@ from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.stages import passed_on
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
@@ -43,22 +44,20 @@ class Gatherer:
         gatherer = TransactionGatherer(self._blobs)
         for block in blocks:
             header, arrays = open_block(block)
-            if header["kind"] == "resolved":
-                yield from self._resolved(arrays["value"].tobytes())
+            if header["kind"] != "single":
+                yield from passed_on(header, arrays, self._changes_partitions)
                 continue
             payloads = decode_list(header["payloads"], Payload)
             gatherer.add(payloads, decode_list(header["grants"], Granted))
+        complete = list(gatherer.complete())
         finished = [
             execute_gathered(gathered, self._config.database, self._proc, self._modules)
-            for gathered in gatherer.complete()
+            for gathered in complete
         ]
         gatherer.save()
-        yield from _records(finished)
+        pairs = zip(finished, complete, strict=True)
+        yield from _records([txn for txn, gathered in pairs if not gathered.payload.silent])
         yield from self._feedback(finished)
-
-    def _resolved(self, value: bytes) -> Iterator[o.Records]:
-        for partition in range(self._changes_partitions):
-            yield o.Records(o.CHANGES, Ragged.empty(1), Ragged.of([value]), 0, partition)
 
     def _feedback(self, finished: list[Finished]) -> Iterator[o.Records]:
         """Blocks for every shard that has something to release or to learn."""

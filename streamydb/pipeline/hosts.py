@@ -98,8 +98,9 @@ class Parser:
     def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
         if fed.any():
-            rows = batch.column(4).filter(pa.array(fed))
-            yield from parse_feedback(rows.to_pylist(), self._config)
+            rows = batch.filter(pa.array(fed))
+            values, offsets = rows.column(4).to_pylist(), rows.column(2).to_pylist()
+            yield from parse_feedback(values, self._config, offsets)
         if fed.all():
             return
         log = batch.filter(pa.array(~fed)) if fed.any() else batch
@@ -272,8 +273,7 @@ class Executor:
         partitions, modules = self._changes_partitions, self._modules
         for item in execute(blocks, self._config, spreads, partitions, modules):
             if spreads == 1:
-                database = self._config.database
-                yield arrow_records(formatted(item, database), database)
+                yield arrow_records(formatted(item, self._config.database), self._config)
             else:
                 yield _blocks([(item.spread, 0, output_block(item))], spreads)
 
@@ -281,22 +281,23 @@ class Executor:
 class Explode:
     """mapInArrow: blocks of records to records."""
 
-    def __init__(self, database: str) -> None:
-        """Name the topics of ``database``."""
-        self._database = database
+    def __init__(self, config: ShardConfig) -> None:
+        """Name the topics of ``config``."""
+        self._config = config
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack block by block."""
         _Settling.begin()
         for batch in batches:
             for block in batch.column(3).to_pylist():
-                yield arrow_records(open_output(block, self._database), self._database)
+                yield arrow_records(open_output(block, self._config.database), self._config)
 
 
-def arrow_records(records: Records, database: str) -> pa.RecordBatch:
+def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
     """Records as rows for Spark's Kafka sink."""
-    names = TopicNames(database)
-    topics = (names.results, names.changes, names.feedback, names.deadletters)
+    names = TopicNames(config.database)
+    feedback = names.feedback_of(config.name)
+    topics = (names.results, names.changes, feedback, names.deadletters, names.digests)
     n = len(records.values)
     partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
     columns = [

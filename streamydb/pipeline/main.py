@@ -22,9 +22,13 @@ from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.session import session
+from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
-from streamydb.topics import check, describe
+from streamydb.standby.coordinator import Coordinator, View
+from streamydb.standby.core import Member
+from streamydb.standby.kafka import SharedTopics
+from streamydb.topics import add_shared, check, describe, log_id
 from streamydb.topics.names import TopicNames
 
 __all__ = ["default_local", "run"]
@@ -82,7 +86,10 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
     partitions = topics[names.transactions].partitions
-    database = recorded_config(config.checkpoint, settings, partitions)
+    made = add_shared(client, settings.database, config.name)
+    if made:
+        log.info("created %s", ", ".join(made))
+    database = recorded_config(config.checkpoint, settings, partitions, config.name)
     remove_other_incarnations(config.local, database.database, database.incarnation)
     log.info("compiling kernels (cached after the first time)")
     warm_up()
@@ -90,24 +97,56 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     metrics = Metrics()
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
-    spark.streams.addListener(ProgressListener(status, metrics))
     changes_partitions = topics[names.changes].partitions
     writer = build_query(spark, config, database, changes_partitions)
+    coordinator = _coordinator(config, database, status, metrics)
+    spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
+    coordinator.begin()
     try:
         query = writer.start()
     except Py4JJavaError as error:
         what = f"the query cannot start on {config.checkpoint}: {error.java_exception}"
         raise ConfigurationError(explain([what])) from error
+    coordinator.start(lambda: bool(query.isActive))
     status.update(state="running")
     with MarkerLoop(settings):
-        code = _wait(query, status, stop)
+        code = _wait(query, status, stop, coordinator)
+    coordinator.stop()
     spark.stop()
     return code
 
 
-def _wait(query: StreamingQuery, status: StatusWriter, stop: threading.Event) -> int:
-    while query.isActive and not stop.wait(_POLL_S):
+def _coordinator(
+    config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics
+) -> Coordinator:
+    """This pipeline's part among the others over the log."""
+    client = config.settings.client_config()
+    log_of_it = log_id(client, database.database)
+    member = Member(log_of_it, database.incarnation, config.name, standby=config.standby)
+
+    def show(view: View) -> None:
+        status.update(
+            name=config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
+            ready=view.ready if view.role == "following" else None,
+            lag_ms=view.lag_ms if view.role == "following" else None,
+        )
+        metrics.leads.set(view.role == "leading")
+        metrics.epoch.set(view.epoch)
+        metrics.diverged.set(view.alarm is not None)
+
+    return Coordinator(SharedTopics(client, database.database), database, member, show)
+
+
+def _wait(
+    query: StreamingQuery, status: StatusWriter, stop: threading.Event, coordinator: Coordinator
+) -> int:
+    while query.isActive and coordinator.failure is None and not stop.wait(_POLL_S):
         pass
+    if coordinator.failure is not None:
+        log.error("stopping: %s", coordinator.failure)
+        query.stop()
+        status.update(state="failed", error=coordinator.failure)
+        return 1
     if stop.is_set():
         log.info("stopping: the running batch is given up and will be done again")
         query.stop()

@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamydb.place import PipelineStatus
+from streamydb.standby.coordinator import Position
 
 __all__ = ["Metrics", "ProgressListener", "StatusWriter"]
 
@@ -35,12 +38,17 @@ class StatusWriter:
     def __init__(self, path: Path | None, database: str) -> None:
         """Write to ``path``; None: nowhere."""
         self._path = path
+        self._lock = threading.Lock()
         self.status = PipelineStatus(
             state="starting", pid=os.getpid(), database=database, started_ms=_now_ms()
         )
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the status and write it."""
+        """Change fields of the status and write it; called by any thread."""
+        with self._lock:
+            self._update(changes)
+
+    def _update(self, changes: dict[str, Any]) -> None:
         for name, value in changes.items():
             setattr(self.status, name, value)
         self.status.updated_ms = _now_ms()
@@ -62,6 +70,11 @@ class Metrics:
         self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
         self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
         self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
+        self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
+        self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
+        self.diverged = Gauge(
+            "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
+        )
         self.batch = Histogram(
             "streamydb_batch_seconds",
             "Time of a micro-batch",
@@ -73,10 +86,14 @@ class Metrics:
 class ProgressListener(StreamingQueryListener):
     """Spark's progress events, told to people and programs."""
 
-    def __init__(self, status: StatusWriter, metrics: Metrics) -> None:
-        """Report to ``status`` and ``metrics``."""
+    def __init__(
+        self, status: StatusWriter, metrics: Metrics,
+        note_position: Callable[[Position], None] = lambda _: None,
+    ) -> None:
+        """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``."""
         self._status = status
         self._metrics = metrics
+        self._note_position = note_position
 
     @property
     def _jlistener(self) -> Any:
@@ -111,6 +128,10 @@ class ProgressListener(StreamingQueryListener):
             input_per_s=round(1000 * rows / batch_ms, 1) if batch_ms else 0.0,
             batch_ms=float(batch_ms),
             lag=lag,
+        )
+        ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
+        self._note_position(
+            Position(status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0))
         )
         self._metrics.seq.set(status.seq or 0)
         self._metrics.resolved.set(status.resolved or 0)

@@ -57,7 +57,7 @@ def build_query(
     parser = hosts.Parser(database)
     modules = FolderModules(config.procedures)
     executor = hosts.Executor(database, changes_partitions, modules)
-    explode = hosts.Explode(database.database)
+    explode = hosts.Explode(database)
     processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit)
 
     blocks = _input(spark, config, database)
@@ -96,7 +96,7 @@ def _input(spark: SparkSession, config: PipelineConfig, database: ShardConfig) -
     if database.shards > 1:
         limits["minPartitions"] = str(database.shards)
     transactions = _source(spark, config, names.transactions, limits)
-    feedback = _source(spark, config, names.feedback, {})
+    feedback = _source(spark, config, names.feedback_of(database.name), {})
     return _rows(transactions, feedback=False).union(_rows(feedback, feedback=True))
 
 

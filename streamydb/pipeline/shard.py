@@ -18,9 +18,11 @@ import numpy as np
 from streamydb.columns import Table
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
+from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.grants import Granter
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
+from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.pipeline.blocks import (
     FORMAT,
     empty_verdicts,
@@ -29,6 +31,8 @@ from streamydb.pipeline.blocks import (
     open_records,
     resolved_block,
 )
+from streamydb.pipeline.digesting import ShardDigests
+from streamydb.pipeline.role import Role
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -37,7 +41,10 @@ __all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig", "mismatch"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
-    """What is fixed when a database is created, recorded in its state, and must never change."""
+    """What is fixed when a database is created, recorded in its state, and must never change.
+
+    ``name``: of the pipeline, empty unless there are several over one log.
+    """
 
     database: str
     incarnation: str
@@ -47,16 +54,19 @@ class ShardConfig(msgspec.Struct, frozen=True):
     grouping: str = "planner"
     format: int = FORMAT
     constraints: bool = False
+    digest_interval: int = DIGEST_INTERVAL_DEFAULT
+    name: str = ""
 
 
 class OpenPlan(msgspec.Struct):
-    """The plan in flight: who executes it, and what its completion resolves."""
+    """The plan in flight: who executes it, what its completion resolves, which seq is before it."""
 
     number: int
     procs: list[int]
     seq: int
     ts: int
     offsets: dict[int, int]
+    after: int = 0
 
 
 class Meta(msgspec.Struct):
@@ -73,6 +83,12 @@ class Meta(msgspec.Struct):
     tokens: dict[str, int] = {}
     feedback: list[str] = []
     resolved_offsets: dict[int, int] = {}
+    role: Role = msgspec.field(default_factory=Role)
+    digests: DigestState | None = None
+
+    def applied(self) -> int:
+        """The last seq whose writes are in the values."""
+        return self.seq if self.open is None else self.open.after
 
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
@@ -120,22 +136,33 @@ class Shard:
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
+        self._digests = ShardDigests(
+            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied()
+        )
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
+        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+            elif header["kind"] in told:
+                told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
         self._sorter.add(pieces)
+        if self._meta.role.hear(told["role"]):
+            self._meta.resolved_offsets = {}
         yield from self._complete(feedback)
+        for header in told["audit"]:
+            self._digests.audit(header["reason"])
         if self._meta.open is None:
             yield from self._plan()
         self._sorter.save()
+        self._meta.digests = self._digests.state
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
 
     def _collect(
@@ -180,14 +207,28 @@ class Shard:
         for name in meta.feedback:
             self._blobs.delete(name)
         writes, verdicts = [empty_writes()], [empty_verdicts()]
+        headers = []
         for _, _, block in sorted([*kept, *fresh], key=lambda item: item[:2]):
-            arrays = open_block(block)[1]
+            header, arrays = open_block(block)
+            headers.append(header)
             writes.append(Table.unflatten(arrays, "writes."))
             verdicts.append(Table.unflatten(arrays, "verdicts."))
         self._values.apply(Table.concat(writes))
-        self._ids.conclude(Table.concat(verdicts))
+        concluded = Table.concat(verdicts)
+        self._ids.conclude(concluded)
         meta.open, meta.tokens, meta.feedback = None, {}, []
+        yield from self._digest(headers, concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
+
+    def _digest(self, headers: list[dict[str, Any]], verdicts: Table) -> Iterator[Emitted]:
+        """Tell the digests of the intervals that the plan has ended."""
+        if any("deltas" not in header for header in headers):
+            self._digests.restart(self._meta.seq)  # an earlier release executed this plan
+            return
+        self._digests.add_plan(headers, verdicts)
+        block = self._digests.over(self._meta.seq, self._meta.config.incarnation)
+        if block is not None:
+            yield Emitted(self._shard, block, self._meta.seq)
 
     def _kept(self, name: str) -> tuple[int, int, bytes]:
         block = self._blobs.get(name)
@@ -202,12 +243,14 @@ class Shard:
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
             value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
-            yield Emitted(0, resolved_block(value), -seq)
+            yield Emitted(0, resolved_block(value, silent=not self._meta.role.leads), -seq)
 
     def _plan(self) -> Iterator[Emitted]:
         """Release records, plan them, and grant."""
         meta = self._meta
-        released = self._sorter.release(self._limit)
+        most = meta.role.may_release(meta.seq, self._limit)
+        silent, before = meta.role.is_silent(meta.seq), meta.seq
+        released = self._sorter.release(most) if most else None
         if released is None:
             covered = self._sorter.covered()
             if covered != meta.resolved_offsets and meta.seq:
@@ -222,10 +265,11 @@ class Shard:
         earlier = earlier_with_same_id(released.cols["id0"], released.cols["id1"], valid)
         plan = plan_transactions(released, earlier, meta.config.shards)
         procs = plan.procs()
-        meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, self._sorter.covered())
+        covered = self._sorter.covered()
+        meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, covered, before)
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
         for proc, txns, slots in granter.grants(released, plan, earlier):
-            block = grant_block(self._shard, meta.plan, proc, txns, slots)
+            block = grant_block(self._shard, meta.plan, proc, txns, slots, silent=silent)
             yield Emitted(proc, block, meta.seq)
 
 

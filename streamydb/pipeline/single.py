@@ -42,6 +42,7 @@ from streamydb.key_processor.repeats import Repeats
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
 from streamydb.limits import IN_FLIGHT_MAX, LOCK_QUEUE_MAX
 from streamydb.pipeline.blocks import open_block, open_records, resolved_block, single_block
+from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
@@ -104,6 +105,10 @@ class SingleShard:
         self._values = ShardValues(self._meta.values, blobs, store)
         self._locks = LockTable(self._meta.locks)
         self._repeats = Repeats(IdWindow(self._meta.ids, blobs, tables))
+        meta = self._meta
+        self._digests = ShardDigests(
+            meta.digests, config.digest_interval, shard, self._values, meta.seq
+        )
         self._out: dict[int, _Outbox] = {}
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
@@ -111,24 +116,33 @@ class SingleShard:
         meta = self._meta
         released: list[Released] = []
         parts: list[tuple[int, Part]] = []
+        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+            elif header["kind"] in told:
+                told[header["kind"]].append(header)
             elif header["incarnation"] == meta.config.incarnation:
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
         self._sorter.add(pieces)
+        if meta.role.hear(told["role"]):
+            meta.shown = (0, {})
         self._apply(released)
         self._conclude(parts)
+        for header in told["audit"]:
+            self._digests.audit(header["reason"])
         self._release()
         self._grant()
         self._sorter.save()
         for proc, box in sorted(self._out.items()):
             yield Emitted(proc, single_block(box.payloads, box.grants), meta.seq)
+        yield from self._digest()
         yield from self._resolve()
+        meta.digests = self._digests.state
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
 
     def _apply(self, released: list[Released]) -> None:
@@ -142,8 +156,27 @@ class SingleShard:
             self._must_be_released(row.seq)
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
-        self._values.apply(_writes_table(writes))
-        self._repeats.conclude([(row.seq, row.value or b"") for row in verdicts])
+        results = [(row.seq, row.value or b"") for row in verdicts]
+        after = _writes_table(writes)
+        self._digests.add_writes(
+            self._before(after), after, [row.seq for row in writes], _verdicts_table(results)
+        )
+        self._values.apply(after)
+        self._repeats.conclude(results)
+
+    def _before(self, after: Table) -> Table:
+        """What the keys of some writes held before."""
+        keys = after.texts["key"]
+        if not len(keys):
+            return after
+        found = self._values.read(keys)
+        return Table(found.cols, {**found.texts, "key": keys})
+
+    def _digest(self) -> Iterator[Emitted]:
+        """Tell the digests of the intervals that are over."""
+        block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
+        if block is not None:
+            yield Emitted(self._shard, block, self._meta.seq)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -173,6 +206,7 @@ class SingleShard:
         """Release records and enqueue them, unless too much is under way."""
         meta = self._meta
         limit = min(self._limit, IN_FLIGHT_MAX - len(meta.unresolved))
+        limit = meta.role.may_release(meta.seq, limit)
         if limit <= 0 or len(self._locks) >= LOCK_QUEUE_MAX:
             return
         released = self._sorter.release(limit)
@@ -197,8 +231,11 @@ class SingleShard:
             *columns, home.cols["code"].tolist(), home.texts["id"].tolist(),
             home.texts["raw"].tolist(), strict=True,
         )
+        silent = self._meta.role.is_silent(self._meta.seq)
         return {
-            seq: Payload(seq, ts, part, off, kind, code, found.kind.get(seq, 0), id_, raw, [])
+            seq: Payload(
+                seq, ts, part, off, kind, code, found.kind.get(seq, 0), id_, raw, [], silent
+            )
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
 
@@ -275,10 +312,17 @@ class SingleShard:
             value = msgspec.json.encode(
                 {"resolved": meta.resolved, "ts_ms": meta.resolved_ts, "offsets": shown}
             )
-            yield Emitted(0, resolved_block(value), -meta.resolved)
+            block = resolved_block(value, silent=not meta.role.leads)
+            yield Emitted(0, block, -meta.resolved)
 
 
 _COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
+
+
+def _verdicts_table(results: list[tuple[int, bytes]]) -> Table:
+    """Results by seq, as `ShardDigests` takes them."""
+    seqs = np.array([seq for seq, _ in results], np.int64)
+    return Table({"seq": seqs}, {"result": Ragged.of([result for _, result in results])})
 
 
 def _writes_table(writes: list[Released]) -> Table:

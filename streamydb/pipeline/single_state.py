@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locks import Lock
 from streamydb.key_processor.values import ValuesState
+from streamydb.pipeline.role import Role
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sorter.core import SorterState
 
@@ -46,6 +48,8 @@ class SingleMeta(msgspec.Struct):
     unresolved: list[Unresolved] = []
     locks: dict[bytes, Lock] = {}
     repeats: dict[int, int] = {}
+    role: Role = msgspec.field(default_factory=Role)
+    digests: DigestState | None = None
 
 
 def decode_meta(data: bytes) -> SingleMeta:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 
-from streamydb.columns import Array, Ragged, Table
+from streamydb.columns import Array, Ragged, Table, pack
 from streamydb.errors import RecordError
+from streamydb.key_processor.digest import write_deltas
 from streamydb.pipeline.blocks import (
     feedback_block,
     open_block,
@@ -21,9 +24,9 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.execution import Outcome, execute_grants
 
-__all__ = ["Routed", "execute", "parse_feedback", "parse_transactions"]
+__all__ = ["Routed", "execute", "parse_feedback", "parse_transactions", "passed_on"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,17 +72,29 @@ def _homes(table: Table, shards: int) -> Iterator[tuple[Array, Table]]:
 
 
 _TOKENS = {"feedback": token_block, "released": parts_block}
+_TOLD = {"role", "audit"}
 
 
-def parse_feedback(values: Iterable[bytes | None], config: ShardConfig) -> Iterator[Routed]:
-    """Feedback goes to its shard, a completion token to the others; foreign blocks are dropped."""
-    for value in values:
+def parse_feedback(
+    values: Iterable[bytes | None], config: ShardConfig, offsets: Iterable[int] | None = None
+) -> Iterator[Routed]:
+    """Feedback goes to its shard, a completion token to the others; foreign blocks are dropped.
+
+    Roles and audits go to all, with their ``offsets`` in the topic, by which they are in order.
+    """
+    for value, offset in zip(values, repeat(0) if offsets is None else offsets, strict=False):
         try:
             header, _ = open_block(value or b"")
         except RecordError:
             continue
         kind = header.get("kind")
-        if kind not in _TOKENS or header.get("incarnation") != config.incarnation:
+        if header.get("incarnation") != config.incarnation:
+            continue
+        if kind in _TOLD:
+            told = pack({}, **header, at=offset)
+            yield from (Routed(shard, told) for shard in range(config.shards))
+            continue
+        if kind not in _TOKENS:
             continue
         token = _TOKENS[kind](header) if config.shards > 1 else b""
         for shard in range(config.shards):
@@ -94,23 +109,56 @@ def execute(
 
     ``modules``: where the code of procedures is.
     """
-    parts: dict[tuple[int, int], list[tuple[int, Table, Table]]] = {}
+    parts: dict[tuple[int, int, bool], list[tuple[int, Table, Table]]] = {}
     for block in blocks:
         header, arrays = open_block(block)
-        if header["kind"] == "resolved":
-            value = Ragged.of([arrays["value"].tobytes()])
-            for partition in range(changes_partitions):
-                yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+        if header["kind"] in _PASSED:
+            yield from passed_on(header, arrays, changes_partitions)
             continue
         grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
-        parts.setdefault((header["plan"], header["proc"]), []).append((header["shard"], *grant))
-    for (plan, proc), grants in sorted(parts.items(), key=lambda item: item[0]):
-        outcome = execute_grants(sorted(grants, key=lambda grant: grant[0]), modules)
-        yield from o.outputs_of(outcome, spreads)
+        plan = header["plan"], header["proc"], header["silent"]
+        parts.setdefault(plan, []).append((header["shard"], *grant))
+    for (number, proc, silent), grants in sorted(parts.items(), key=lambda item: item[0]):
+        grants.sort(key=lambda grant: grant[0])
+        outcome = execute_grants(grants, modules)
+        if not silent:
+            yield from o.outputs_of(outcome, spreads)
+        deltas = _deltas(outcome, grants, config)
         for shard, chunk, chunks, writes, verdicts in o.feedback_chunks(outcome, config.shards):
             header = {
-                "incarnation": config.incarnation, "shard": shard, "plan": plan, "proc": proc,
-                "chunk": chunk, "chunks": chunks,
+                "incarnation": config.incarnation, "shard": shard, "plan": number, "proc": proc,
+                "chunk": chunk, "chunks": chunks, "deltas": deltas[shard] if chunk == 0 else [],
             }
             block = feedback_block(header, writes, verdicts)
             yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+
+
+_PASSED = {"resolved", "digests"}
+
+
+def passed_on(
+    header: dict[str, Any], arrays: dict[str, Array], changes_partitions: int
+) -> Iterator[o.Records]:
+    """The records of a block that has nothing to execute: resolved records, digests."""
+    if header["kind"] == "digests":
+        texts = Table.unflatten(arrays).texts
+        yield o.Records(o.DIGESTS, texts["key"], texts["value"])
+    elif not header["silent"]:
+        value = Ragged.of([arrays["value"].tobytes()])
+        for partition in range(changes_partitions):
+            yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+
+
+def _deltas(
+    outcome: Outcome, grants: list[tuple[int, Table, Table]], config: ShardConfig
+) -> list[list[tuple[int, int, int]]]:
+    """Per shard, what the writes change in its digest: (interval, low, high)."""
+    met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
+    first, sums = write_deltas(
+        outcome.writes, outcome.txns.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
+        outcome.pool, config.digest_interval, config.shards,
+    )
+    return [
+        [(first + i, low, high) for i, (low, high) in enumerate(rows) if low or high]
+        for rows in sums.tolist()
+    ]

@@ -13,7 +13,7 @@ Invariants:
   back what was deleted and collected.
 - Data and position are committed together; a crash loses nothing and repeats nothing.
 - Nothing in the topic is ever skipped: what has expired before it was read is an error, and the way
-  out is a copy of another read model (`copy_to`) and the tail.
+  out is a copy of another read model (`copy_to`) or a Parquet snapshot (`load`), and the tail.
 
 `core` decides what a batch of records means, `store` commits it, `collection` removes what no
 snapshot can show, `snapshot` reads. `encoding` says how bytes lie, `environment` shares the file.
@@ -36,8 +36,10 @@ from streamydb.read_model.errors import (
     WriterRunningError,
 )
 from streamydb.read_model.follower import Follower
+from streamydb.read_model.loading import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
+from streamydb.read_model.verify import Verdict, verify
 
 __all__ = [
     "ChangesExpiredError",
@@ -54,7 +56,10 @@ __all__ = [
     "StoreFailedError",
     "StoreMismatchError",
     "StoreMissingError",
+    "Verdict",
     "Version",
     "WriterRunningError",
     "copy_to",
+    "load",
+    "verify",
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 from streamydb.errors import StreamyError
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
+from streamydb.read_model.loading import load
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings
 
@@ -27,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
     add("--folder", type=Path, required=True, help="the read model's folder, on a local disk")
     add("--copy-from", type=Path, help="if --folder does not exist: begin with a copy of this one")
+    add("--from-snapshot", help="if --folder does not exist: begin with this Parquet snapshot")
     add(
         "--retention-s", type=float, default=RETENTION_S,
         help="keep snapshots for at least so many seconds of commit time; inf: for good",
@@ -50,7 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         settings = Settings(database=given.database, bootstrap=given.bootstrap)
-        if given.copy_from is not None and not given.folder.exists():
+        if given.from_snapshot is not None and not given.folder.exists():
+            load(given.from_snapshot, given.folder, settings.database)
+        elif given.copy_from is not None and not given.folder.exists():
             with ReadModel.open(given.copy_from, settings.database) as original:
                 copy_to(original, given.folder)
         with ReadModel.open(given.folder, settings.database, write=True) as model:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from streamydb.read_model.errors import ReadModelError
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
 
-__all__ = ["copy_to"]
+__all__ = ["copy_to", "drafted"]
 
 
 def copy_to(model: ReadModel, folder: Path) -> None:
@@ -30,19 +32,30 @@ def copy_to(model: ReadModel, folder: Path) -> None:
     Raises:
         ReadModelError: something is in the folder already, or it cannot be written.
     """
+    with drafted(folder) as draft:
+        model.store.environment.copy(draft)
+
+
+@contextmanager
+def drafted(folder: Path) -> Iterator[Path]:
+    """A folder to make a read model in, which takes its place when the block ends well.
+
+    Raises:
+        ReadModelError: something is in ``folder`` already, or it cannot be written.
+    """
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReadModelError(f"{folder} is not empty: name a folder that does not exist yet")
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         draft.mkdir(parents=True)
-        model.store.environment.copy(draft)
+        yield draft
         for path in (*draft.iterdir(), draft):
             _sync(path)
         draft.replace(folder)
         _sync(folder.parent)
     except OSError as fault:
-        raise ReadModelError(f"the copy to {folder} failed: {fault}") from fault
+        raise ReadModelError(f"{folder} cannot be written: {fault}") from fault
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -161,5 +161,6 @@ def _re_bootstrap(what: str) -> ChangesExpiredError:
     return ChangesExpiredError(
         f"{what}. Nothing was skipped: deleted keys would come back. Begin with a new folder and a "
         "copy of a read model that has them: `python -m streamydb.read_model --copy-from <that "
-        "read model's folder> --folder <a new one> …`; and keep the topic longer (retention.ms)"
+        "read model's folder> --folder <a new one> …`, or with a snapshot (--from-snapshot); and "
+        "keep the topic longer (retention.ms)"
     )

@@ -176,21 +176,19 @@ class Snapshot:
 
     def _live(self, first: bytes, prefix: bytes, stop: bytes | None) -> Iterator[Entry]:
         """Entries from the stored key ``first`` on, before ``stop``, that begin with ``prefix``."""
-        cursor, seq = self._versions, self.seq
-        left = cursor.set_range(first)
-        while left:
-            version = cursor.key()
+        cursor, newest = self._versions, version_key(b"", self.seq)
+        version = cursor.key() if cursor.set_range(first) else b""
+        while version:
             place = version[:-SUFFIX_BYTES]
             if not place.startswith(prefix) or (stop is not None and version >= stop):
                 return
-            if seq_of(version) > seq:
-                left = cursor.set_range(version_key(place, seq))
-                version = cursor.key()
-                if not left or version[:-SUFFIX_BYTES] != place:
+            if version[-SUFFIX_BYTES:] < newest:  # later than this snapshot
+                version = cursor.key() if cursor.set_range(place + newest) else b""
+                if version[:-SUFFIX_BYTES] != place:
                     continue
             ts_ms, _, value = unpack_version(cursor.value())
             if value:
                 yield Entry(key_text(place), value, seq_of(version), ts_ms)
-            left = cursor.next()
-            if left and cursor.key()[:-SUFFIX_BYTES] == place:
-                left = cursor.set_range(place + _PAST_VERSIONS)
+            version = cursor.key() if cursor.next() else b""
+            if version[:-SUFFIX_BYTES] == place:
+                version = cursor.key() if cursor.set_range(place + _PAST_VERSIONS) else b""

@@ -128,6 +128,20 @@ class Store:
         """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
 
+    def preload(self, versions: list[tuple[bytes, bytes]]) -> None:
+        """Put versions, in the order of their keys, into an empty store; see `begin_at`."""
+        self.environment.write(lambda txn: txn.cursor(self.tables.versions).putmulti(versions))
+
+    def begin_at(self, progress: Progress, seq: int, ts_ms: int) -> None:
+        """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""
+
+        def begin(txn: lmdb.Transaction[bytes]) -> None:
+            txn.put(pack_seq(seq), pack_seq(ts_ms), db=self.tables.times)
+            self._put_progress(txn, progress)
+            txn.put(_BOUNDS, pack_seq(seq, seq, ts_ms), db=self.tables.about)
+
+        self.environment.write(begin)
+
     def apply(self, batch: Batch, retention: Retention) -> bool:
         """Commit a batch, raise the horizon, collect; whether more is left to be collected.
 

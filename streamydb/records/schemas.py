@@ -254,6 +254,18 @@ def _deadletter() -> Schema:
     )
 
 
+def _digest() -> Schema:
+    return _object(
+        {
+            "seq": _SEQ,
+            "shard": {"type": "integer", "minimum": 0, "maximum": limits.SHARDS_MAX - 1},
+            "interval": _SEQ,
+            "state": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "outcomes": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+        }
+    )
+
+
 _TITLES: Final = {
     "transaction": (_transaction, "A transaction: the value of a record in <db>.transactions"),
     "marker": (_marker, "An epoch marker: the value of a record in <db>.transactions"),
@@ -261,6 +273,7 @@ _TITLES: Final = {
     "change": (_change, "A write: the value of a record in <db>.changes"),
     "resolved": (_resolved, "Progress of the changes: the value of a record in <db>.changes"),
     "deadletter": (_deadletter, "A bad record: the value of a record in <db>.deadletters"),
+    "digest": (_digest, "A digest of a shard's state: the value of a record in <db>.digests"),
 }
 
 

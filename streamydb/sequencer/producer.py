@@ -184,16 +184,24 @@ class Producer:
             TransactionRefusedError: it is no valid transaction; there will be no call.
             AppendError: it cannot be sent; there will be no call.
         """
+        self._produce(self._encode(transaction), key, partition, self._telling(on_delivery))
+
+    def append_at_once(
+        self, transaction: bytes | Mapping[str, Any], on_delivery: OnDelivery
+    ) -> bool:
+        """Append as `append_async`, if that takes no waiting; False: nothing was appended.
+
+        Raises:
+            TransactionRefusedError: it is no valid transaction; there will be no call.
+        """
         value = self._encode(transaction)
-
-        def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is not None:
-                on_delivery(None, self._explain(error))
-                return
-            stamp = message.timestamp()[1]
-            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
-
-        self._produce(value, key, partition, delivered)
+        if self._stop.is_set():
+            return False
+        try:
+            self._client.produce(self._topic, value, on_delivery=self._telling(on_delivery))
+        except (BufferError, KafkaException):
+            return False
+        return True
 
     def append_many(
         self, transactions: Iterable[bytes | Mapping[str, Any]], *, window: int = WINDOW
@@ -284,6 +292,18 @@ class Producer:
             msg = "the record is an epoch marker; only sequencers write those"
             raise TransactionRefusedError("invalid-transaction", msg)
         return value
+
+    def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
+        """What the client library calls when a record's fate is known."""
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                on_delivery(None, self._explain(error))
+                return
+            stamp = message.timestamp()[1]
+            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
+
+        return delivered
 
     def _produce(
         self,

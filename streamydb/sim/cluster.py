@@ -12,7 +12,7 @@ import copy
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -67,9 +67,13 @@ class Cluster:
     """Runs micro-batches over a log until it is told to stop."""
 
     def __init__(
-        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float
+        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
+        written: list[Written] | None = None, clock: Iterator[int] | None = None,
     ) -> None:
-        """Begin with empty shards; a step fails with probability ``crashes``."""
+        """Begin with empty shards; a step fails with probability ``crashes``.
+
+        Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
+        """
         self.config = config
         self.single = config.grouping == "single"
         self.log = log
@@ -78,10 +82,13 @@ class Cluster:
         self.plan_limit = rng.choice([10, 60, 100_000])
         self.nodes = [_Node() for _ in range(config.shards)]
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
-        self.written: list[Written] = []
+        self.written: list[Written] = [] if written is None else written
+        self.resolved = 0
         self.read_log: dict[int, int] = {}
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
-        self._batches = 0
+        self._clock = count() if clock is None else clock
+        self._interrupted: _Batch | None = None
+        self._resolving = 0
 
     def behind(self) -> bool:
         """Whether log or feedback has not been read."""
@@ -91,12 +98,15 @@ class Cluster:
         fed = any(self._read_feedback[s] < len(self.feedback[s]) for s in self._read_feedback)
         return unread or fed
 
-    def batch(self, *, all_of_it: bool = False) -> None:
-        """One micro-batch, crashed and repeated as often as chance has it."""
-        batch = self._choose(all_of_it=all_of_it)
+    def batch(self, *, all_of_it: bool = False, gives_up: bool = False) -> None:
+        """One micro-batch, crashed and repeated as often as chance has it.
+
+        ``gives_up``: after a crash the same batch is only repeated by the next call.
+        """
+        batch = self._interrupted or self._choose(all_of_it=all_of_it)
         if not any(a < b for a, b in [*batch.log.values(), *batch.feedback.values()]):
             return
-        self._batches += 1
+        batch.number = next(self._clock)
         attempts = 0
         while True:
             attempts += 1
@@ -109,6 +119,10 @@ class Cluster:
                 break
             except _Crash:
                 self._lose_caches()
+                if gives_up:
+                    self._interrupted = batch
+                    return
+        self._interrupted, self.resolved = None, max(self.resolved, self._resolving)
         for node, (blobs, gathered) in zip(self.nodes, copies, strict=True):
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
@@ -128,7 +142,7 @@ class Cluster:
             if not all_of_it and rng.random() < 0.15:
                 end = rng.randint(start, end)
             feedback[s] = (start, end)
-        return _Batch(self._batches, log, feedback)
+        return _Batch(0, log, feedback)
 
     def _attempt(
         self, batch: _Batch, copies: list[tuple[MemoryBlobs, MemoryBlobs]], *, calm: bool
@@ -142,6 +156,7 @@ class Cluster:
             shard = kind(self.config, number, blobs, node.values, node.tables, self.plan_limit)
             for emitted in shard.step(inputs[number]):
                 granted[emitted.proc].append(emitted.block)
+                self._resolving = max(self._resolving, -emitted.seq)
             self._maybe_crash(calm=calm)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
@@ -181,7 +196,8 @@ class Cluster:
                     constraints=self.config.constraints,
                 )
         for s, (start, end) in batch.feedback.items():
-            yield from parse_feedback(self.feedback[s][start:end], self.config)
+            values = self.feedback[s][start:end]
+            yield from parse_feedback(values, self.config, range(start, end))
 
     def _pieces(self, records: list[LogRecord]) -> Iterator[list[LogRecord]]:
         """Several tasks may read one partition, each a range of its offsets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import SingleMeta, decode_meta
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
+from streamydb.sim.digests import wrong_digests
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
@@ -47,8 +49,12 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
+def judge(
+    cluster: Cluster, log: SimulatedLog, outcome: Outcome, others: Sequence[Cluster] = ()
+) -> None:
     """Compare all that a cluster at rest has written and holds with the oracle; fill ``outcome``.
+
+    ``others``: clusters over the same log, with the same outputs, which must hold the same.
 
     Raises:
         Divergence: they differ.
@@ -62,11 +68,17 @@ def judge(cluster: Cluster, log: SimulatedLog, outcome: Outcome) -> None:
         id_window=config.id_window, faults=faults, modules=MODULES, constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
-    first = _first_writes(cluster.written, outcome)
+    written = [record for record in cluster.written if record.topic != o.DIGESTS]
+    first = _first_writes(written, outcome)
     _same_outputs(first, expected.outputs)
-    _ordered_changes(cluster.written)
-    _never_early(cluster.written, expected.next_seq - 1)
-    _same_values(cluster, expected.state)
+    _ordered_changes(written)
+    _never_early(written, expected.next_seq - 1)
+    for each in (cluster, *others):
+        _same_values(each, expected.state)
+    digests = [(r.key, r.value) for r in cluster.written if r.topic == o.DIGESTS]
+    wrong = wrong_digests(digests, expected.outputs, expected.next_seq - 1, config)
+    if wrong:
+        raise Divergence(wrong)
 
 
 def _faults(written: list[Written]) -> dict[tuple[int, int], DeadLetter]:

@@ -35,19 +35,19 @@ class Grouping(StrEnum):
 
 
 def _run_chunk(
-    seeds: list[int], records: int, mutation: str | None, grouping: str | None
+    seeds: list[int], records: int, mutation: str | None, grouping: str | None, *, pair: bool
 ) -> list[Outcome]:
     with nullcontext() if mutation is None else mutated(mutation):
-        return [run_seed(seed, records, grouping) for seed in seeds]
+        return [run_seed(seed, records, grouping, pair=pair) for seed in seeds]
 
 
 def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
-    mutation: str | None = None, grouping: str | None = None,
+    mutation: str | None = None, grouping: str | None = None, pair: bool = False,
 ) -> Iterator[Outcome]:
     """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
 
-    ``grouping`` as in `run_seed`.
+    ``grouping`` and ``pair`` as in `run_seed`.
     """
     warm_up()
     seeds = list(range(first, first + count))
@@ -55,11 +55,12 @@ def run_seeds(
     jobs = min(jobs or os.cpu_count() or 1, len(chunks))
     if jobs <= 1:
         for chunk in chunks:
-            yield from _run_chunk(chunk, records, mutation, grouping)
+            yield from _run_chunk(chunk, records, mutation, grouping, pair=pair)
         return
     with ProcessPoolExecutor(jobs) as pool:
         futures = [
-            pool.submit(_run_chunk, chunk, records, mutation, grouping) for chunk in chunks
+            pool.submit(_run_chunk, chunk, records, mutation, grouping, pair=pair)
+            for chunk in chunks
         ]
         for future in futures:
             yield from future.result()
@@ -77,6 +78,9 @@ def sim(
     grouping: Annotated[
         Grouping, typer.Option("--grouping", help="both: odd seeds single, even ones planner.")
     ] = Grouping.BOTH,
+    pair: Annotated[
+        bool, typer.Option("--pair", help="Two pipelines over the log: kills and take-overs.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
@@ -96,7 +100,7 @@ def sim(
         bar = progress.add_task("seeds", total=seeds)
         outcomes = run_seeds(
             first, seeds, records=records, jobs=jobs or None, mutation=mutation,
-            grouping=None if grouping is Grouping.BOTH else grouping.value,
+            grouping=None if grouping is Grouping.BOTH else grouping.value, pair=pair,
         )
         for outcome in outcomes:
             progress.advance(bar)
@@ -124,4 +128,5 @@ def _tell(say: Callable[[str], None], outcome: Outcome) -> None:
     for problem in outcome.problems:
         say(f"  {problem}")
     alone = f"streamydb sim --seeds 1 --first {outcome.seed} --grouping {outcome.grouping}"
+    alone += " --pair" if "pair=True" in outcome.config else ""
     say(f"  alone: {alone}")

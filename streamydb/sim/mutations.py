@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from streamydb import records
 from streamydb.key_processor import idwindow, locks, repeats, values
-from streamydb.pipeline import shard
+from streamydb.pipeline import role, shard
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
@@ -221,11 +221,35 @@ def _keep_the_index() -> Any:
     return mock.patch.object(enforcing, "_index_keys", index_keys)
 
 
+def _run_ahead_in_silence() -> Any:
+    """Standby: one that follows executes more than is known to have been written."""
+    release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
+    silent = mock.patch.object(role.Role, "is_silent", lambda self, _: not self.leads)
+    return _together(release, silent)
+
+
+def _mix_silent_and_loud() -> Any:
+    """Standby: a plan that begins with what is covered takes more, and all of it is silent."""
+    def release(self: Any, seq: int, limit: int) -> int:
+        return limit if self.leads or seq < self.covered else 0
+
+    return mock.patch.object(role.Role, "may_release", release)
+
+
+@contextmanager
+def _together(*patches: Any) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
 class Mutation(NamedTuple):
-    """What is broken (its docstring says so), and in which groupings."""
+    """What is broken (its docstring says so), in which groupings, and whether a pair is needed."""
 
     patch: Callable[[], Any]
     groupings: tuple[str, ...]
+    pair: bool = False
 
 
 _BOTH = ("planner", "single")
@@ -249,6 +273,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "unique-locks": Mutation(_unlocked_index, _BOTH),
     "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
+    "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
+    "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
 }
 """Mutations by name."""
 

@@ -9,6 +9,7 @@ from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
+from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
 
@@ -16,13 +17,17 @@ __all__ = ["Divergence", "Outcome", "run_seed"]
 
 _SETTLING_BATCHES_MAX = 400
 _SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
+_INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
 
 
-def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outcome:
+def run_seed(
+    seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False
+) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
+    ``pair``: two pipelines over the log, one of which leads (see `pair`).
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -32,6 +37,7 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
         "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
         constraints=constraints,
+        digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     workload = Workload(
@@ -42,23 +48,25 @@ def run_seed(seed: int, records: int = 300, grouping: str | None = None) -> Outc
     if constraints:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
-    cluster = Cluster(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    kind = Pair if pair else Cluster
+    cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = config.grouping
     outcome.config = (
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={cluster.crashes}"
+        f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
         _drive(cluster, log, workload, rng, records)
-        judge(cluster, log, outcome)
+        judge(members[0], log, outcome, members[1:])
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
 
 
 def _drive(
-    cluster: Cluster, log: SimulatedLog, workload: Workload, rng: random.Random, records: int
+    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random, records: int
 ) -> None:
     """Write the records in bursts with batches in between, then let everything settle."""
     grows = rng.random() < 0.2

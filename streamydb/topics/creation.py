@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
 
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -24,7 +24,16 @@ from streamydb.topics.admin import (
 )
 from streamydb.topics.names import TopicNames
 
-__all__ = ["RECORD_BYTES_MAX", "create", "delete", "describe", "grow"]
+__all__ = [
+    "RECORD_BYTES_MAX",
+    "add_shared",
+    "create",
+    "delete",
+    "describe",
+    "existing",
+    "grow",
+    "log_id",
+]
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
@@ -70,7 +79,7 @@ def create(
     _check_bounds(partitions, shards, replication, min_insync, changes_partitions)
     admin = connect(client_config)
     plans = _plans(names, partitions, shards, replication, min_insync, changes_partitions)
-    found = describe_topics(admin, names.all())
+    found = describe_topics(admin, [plan.name for plan in plans])
     _refuse_differences(plans, found)
     missing = [plan for plan in plans if plan.name not in found]
     _create_missing(admin, missing)
@@ -82,8 +91,9 @@ def create(
 def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     """Delete the topics of a database with all that is in them; return those that existed."""
     admin = connect(client_config)
-    wanted = TopicNames(database).all()
-    present = [name for name in wanted if name in cluster(admin).topics]
+    names, topics = TopicNames(database), cluster(admin).topics
+    others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
+    present = [name for name in (*names.all(), *names.shared(), *others) if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
         wait_until(
@@ -118,6 +128,48 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
         )
 
 
+def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = "") -> list[str]:
+    """Create what a pipeline needs beside the topics of every database; return what was missing.
+
+    Copies and safety are as of the log.
+
+    Args:
+        client_config: the connection.
+        database: the database's name.
+        pipeline: the pipeline's name, which has a feedback topic of its own.
+
+    Raises:
+        TopicsError: the log or the feedback topic is missing, or the cluster refuses.
+    """
+    admin, names = connect(client_config), TopicNames(database)
+    found = describe_topics(admin, [names.transactions, names.feedback])
+    for name in (names.transactions, names.feedback):
+        if name not in found:
+            raise TopicsError(_missing(name, database))
+    log, shards = found[names.transactions], found[names.feedback].partitions
+    min_insync = int(log.settings.get("min.insync.replicas", 1))
+    wanted = {*names.shared(), names.feedback_of(pipeline)}
+    plans = _plans(names, log.partitions, shards, log.replication, min_insync, 1, pipeline)
+    topics = cluster(admin).topics
+    missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
+    _create_missing(admin, missing)
+    _await_metadata(admin, missing)
+    return [plan.name for plan in missing]
+
+
+def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    """Return those of the topics that exist."""
+    topics = cluster(connect(client_config)).topics
+    return [name for name in names if name in topics]
+
+
+def log_id(client_config: Mapping[str, str], database: str) -> str:
+    """Return Kafka's id of the database's log: another log of that name has another one."""
+    admin, name = connect(client_config), TopicNames(database).transactions
+    asked = admin.describe_topics(TopicCollection([name]))
+    return str(answers(asked, "describe")[name].topic_id)
+
+
 def describe(client_config: Mapping[str, str], database: str) -> dict[str, TopicDescription]:
     """Return the topics of a database that exist, by name, with their first and last offsets."""
     admin = connect(client_config)
@@ -131,6 +183,7 @@ def _plans(
     replication: int,
     min_insync: int,
     changes_partitions: int,
+    pipeline: str = "",
 ) -> list[_Plan]:
     """Return what each topic shall be like."""
     common = {
@@ -145,8 +198,10 @@ def _plans(
         names.transactions: (partitions, -1),
         names.results: (shards, 7 * _DAY_MS),
         names.changes: (changes_partitions, -1),
-        names.feedback: (shards, _DAY_MS),
+        names.feedback_of(pipeline): (shards, _DAY_MS),
         names.deadletters: (1, -1),
+        names.control: (1, 7 * _DAY_MS),
+        names.digests: (1, -1),
     }
     return [
         _Plan(name, count, replication, common | {"retention.ms": str(retention)})

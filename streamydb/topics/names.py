@@ -53,6 +53,24 @@ class TopicNames:
         """Records that could not be decoded or executed."""
         return f"{self.database}.deadletters"
 
+    @property
+    def digests(self) -> str:
+        """Digests of the state; whether two pipelines agree."""
+        return f"{self.database}.digests"
+
+    @property
+    def control(self) -> str:
+        """What pipelines over one log tell each other: who leads, how far it is."""
+        return f"{self.database}.control"
+
+    def feedback_of(self, pipeline: str) -> str:
+        """The feedback of a pipeline with a name; each has a topic of its own."""
+        return f"{self.feedback}.{pipeline}" if pipeline else self.feedback
+
     def all(self) -> tuple[str, ...]:
-        """Return all names, the log first."""
+        """Return the names of what every database has, the log first."""
         return (self.transactions, self.results, self.changes, self.feedback, self.deadletters)
+
+    def shared(self) -> tuple[str, ...]:
+        """Return the names of what pipelines over one log share; made when one is missing."""
+        return (self.control, self.digests)

@@ -61,6 +61,7 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
     ``kind``, ``code``: as compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE,
     WINDOW_DUPLICATE or REUSED (see `execution`). ``raw``: the record's value; of a rejected one the
     form that `compile` gives it. ``keys``: (key, written, owning shard) in order of first touch.
+    ``silent``: only feedback comes of it.
     """
 
     seq: int
@@ -73,6 +74,7 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
     id: bytes
     raw: bytes
     keys: list[tuple[bytes, bool, int]]
+    silent: bool = False
 
 
 class Granted(msgspec.Struct, array_like=True, gc=False):

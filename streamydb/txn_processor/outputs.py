@@ -26,6 +26,7 @@ from streamydb.txn_processor.result import as_duplicate
 __all__ = [
     "CHANGES",
     "DEAD_LETTERS",
+    "DIGESTS",
     "FEEDBACK",
     "RESULTS",
     "Records",
@@ -39,6 +40,7 @@ RESULTS: Final = 0
 CHANGES: Final = 1
 FEEDBACK: Final = 2
 DEAD_LETTERS: Final = 3
+DIGESTS: Final = 4
 
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import http.client
 import itertools
 import json
+import os
 import random
 import re
 import shutil
@@ -183,10 +185,10 @@ class Page:
         """What a field holds."""
         return str(self.one(selector).get_property("value"))
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         """Wait for a condition."""
         stale = (StaleElementReferenceException,)
-        wait = WebDriverWait(self._driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=stale)
+        wait = WebDriverWait(self._driver, timeout_s, poll_frequency=0.05, ignored_exceptions=stale)
         wait.until(lambda _: condition())
 
     def until_text(self, selector: str, text: str) -> None:
@@ -283,11 +285,16 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
-    def screenshot(self) -> str:
-        """The whole page as PNG in base64."""
+    def keep(self, name: str) -> None:
+        """Keep a picture of the whole page in the folder STREAMYDB_SCREENSHOTS, if it is set."""
+        folder = os.environ.get("STREAMYDB_SCREENSHOTS")
+        if not folder:
+            return
         self._driver.execute_script("scrollTo(0, 0)")
         options = {"format": "png", "captureBeyondViewport": True}
-        return str(self._driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+        picture = self._driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(picture))
 
     def fill_view(self, view: str) -> None:
         """Let a view show what it can."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.text import Text
 
 from streamydb.cli import app
 from streamydb.facade import FacadeSettings
@@ -49,6 +50,14 @@ def test_commands_and_options_exist(page: Path) -> None:
             assert option in known, f"{name(page)}: streamydb {command} has no {option}"
 
 
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_is_shown_as_it_is_written(command: str) -> None:
+    """Square brackets are markup, which swallows words like `[default: 1]`."""
+    found = COMMANDS[command]
+    texts = [found.help or "", *(getattr(param, "help", None) or "" for param in found.params)]
+    assert [Text.from_markup(text).plain for text in texts] == texts
+
+
 def test_every_command_and_setting_is_documented() -> None:
     text = (ROOT / "docs/operations.md").read_text("utf-8")
     assert [c for c in COMMANDS if f"`streamydb {c}`" not in text] == []
@@ -59,11 +68,13 @@ def test_every_command_and_setting_is_documented() -> None:
 
 def test_the_spark_submit_example_is_what_the_job_takes() -> None:
     text = (ROOT / "docs/operations.md").read_text("utf-8")
-    found = re.search(r"jobs/pipeline\.py ([^\n]+)", text)
-    assert found is not None
-    config = parse(found[1].split(), submitted=True)
-    assert (config.settings.database, config.settings.shards) == ("bank", 4)
-    assert config.master is None
+    examples = re.findall(r"jobs/pipeline\.py ([^\n]+)", text)
+    assert [example.split()[0] for example in examples] == ["--database", "--standby"]
+    for example, name in zip(examples, ("", "standby"), strict=True):
+        config = parse(example.split(), submitted=True)
+        assert (config.settings.database, config.settings.shards) == ("bank", 4)
+        assert config.master is None
+        assert (config.standby, config.name) == (bool(name), name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -76,6 +87,7 @@ def test_make_targets_exist(page: Path) -> None:
 def test_the_measured_figures_are_those_that_were_kept() -> None:
     found = runpy.run_path(str(ROOT / "bench" / "table.py"))
     assert found["table"]() in (ROOT / "README.md").read_text("utf-8")
+    assert found["rest_table"]() in (ROOT / "docs/performance.md").read_text("utf-8")
 
 
 def test_the_sizes_are_those_that_were_kept() -> None:

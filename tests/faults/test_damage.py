@@ -26,10 +26,10 @@ sys.path.insert(0, {sources!r})
 from streamydb import records
 from streamydb.txn_processor import core
 
-def execute(txn, look, size, sound=core.execute):
+def execute(txn, *rest, sound=core.execute):
     if txn.id.startswith("poison"):
         raise LookupError(txn.id)
-    return sound(txn, look, size)
+    return sound(txn, *rest)
 
 def decode(raw, sound=records.decode):
     if raw is not None and b"unreadable" in raw:

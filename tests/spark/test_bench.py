@@ -85,6 +85,26 @@ def test_a_sustained_load_reports_intervals_and_drains(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.long
+def test_reads_and_writes_through_http_answer_with_all_cases(tmp_path: Path) -> None:
+    options = ("--quick", "--keys", "2000", "--seconds", "0.5", "--rate", "20", "--json")
+    answer = answer_of(command(tmp_path, "bench", "rest", *options))
+    servers = {"streamydb", *answer["peers"]}
+    assert {"streamydb", "constant"} <= servers <= {"streamydb", "constant", "postgresql"}
+    found = {(row["case"], row["clients"], row["server"]): row for row in answer["cases"]}
+    for case in ("live", "get", "strong", "read", "scan"):
+        assert found[case, 16, "streamydb"]["answers"] > 0
+    for clients in (1, 16, 256):
+        row = found["write", clients, "streamydb"]
+        assert 0 < row["p50"] <= row["p99"] <= row["max"]
+        assert row["rate_to_constant"] > 0
+    assert {row["server"] for row in answer["mixed"]} == servers - {"constant"}
+    for row in answer["mixed"]:
+        assert row["write_share"] == pytest.approx(0.5, abs=0.1)
+        assert row["p50_ratio"] > 0
+    assert_nothing_left(tmp_path)
+
+
 def test_the_demo_proves_that_no_money_was_lost(tmp_path: Path) -> None:
     home = str(tmp_path / "nothing-runs-here")
     options = ("--quick", "--rate", "300", "--home", home, "--json")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-import streamydb
 from streamydb.broker import free_port
-from streamydb.client import View
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
+from tests.client_session import connected, use
+from tests.stack import Stack
+from tests.tutorial import Reader, looking_on
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -150,66 +149,44 @@ def steady(line: str) -> str:
     return VOLATILE.sub("*", line).strip()
 
 
-def used_from_python(up: dict[str, str]) -> None:
-    """The client through the facade, and through Kafka and the read model of `up`."""
-
-    def buy(view: View) -> int:
-        left = view.get("tickets", 0)
-        view.put("tickets", left - 1)
-        return int(left)
-
-    with streamydb.connect(up["http"]) as client:
-        client.put("tickets", 3)
-        assert client.run(buy) == 3
-        seen = client.session.seq
-    folder = Path(up["folder"]) / "read-model"
-    with streamydb.connect(f"kafka://{up['bootstrap']}/bank?read_model={folder}") as client:
-        assert client.get("tickets") == 2
-        assert client.run(buy) == 2
-        assert client.session.seq > seen
-        assert client.get("tickets") == 1
+def used_from_the_command_line(stack: Stack) -> None:
+    """What the README does not show."""
+    refused = stack.run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
+    assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")
+    assert stack.run("status").returncode == 0
+    checked = stack.run("check", "--json")
+    assert (checked.returncode, json.loads(checked.stdout)["ok"]) == (0, True), checked.stderr
+    examined = stack.run("doctor")
+    assert examined.returncode == 0, examined.stdout
 
 
-def test_the_session_of_the_readme_and_the_rest_of_the_command_line(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "streamydb.cli", *arguments]
-        home = ["--home", str(tmp_path / "home")]
-        environment = {**os.environ, "COLUMNS": "200"}
-        return subprocess.run(
-            [*command, *home], capture_output=True, text=True, timeout=200, check=False,
-            env=environment,
-        )
+@pytest.mark.long
+def test_the_tutorial(tmp_path: Path) -> None:
+    with Stack(tmp_path) as stack:
+        reader = Reader(tmp_path / "shop", stack.http, stack.run)
+        assert reader.follow(lambda shop: looking_on(shop, stack.http)) >= 10
 
+
+def test_the_session_of_the_readme_the_command_line_and_the_clients(tmp_path: Path) -> None:
     session = readme_session()
     assert [words[:2] for words, _ in (session[0], session[-1])] == [
         ["make", "up"], ["make", "down"],
     ]  # fmt: skip
-    try:
-        begun = run("up", "--json", "--master", "local[2]")
-        assert begun.returncode == 0, begun.stderr
-        assert json.loads(begun.stdout)["first_result"]["status"] == "committed"
-        printed = {steady(line) for line in begun.stderr.splitlines()}
+    with Stack(tmp_path) as stack:
+        assert stack.started["first_result"]["status"] == "committed"
+        printed = {steady(line) for line in stack.said.splitlines()}
         elsewhere = ("Fetching jars", "Pipeline: running on Spark local[*]")
         phases = [line for line in session[0][1] if not any(text in line for text in elsewhere)]
         assert [line for line in map(steady, phases) if line and line not in printed] == [], printed
         for words, said in session[1:-1]:
             if words[0] == "curl":
-                served = json.loads(begun.stdout)["http"].rpartition(":")[2]
-                assert fetched(int(served), words[1].partition(":8080")[2]).strip() == said[0]
+                served = int(stack.http.rpartition(":")[2])
+                assert fetched(served, words[1].partition(":8080")[2]).strip() == said[0]
                 continue
-            done = run(*words[1:])
+            done = stack.run(*words[1:])
             printed = {steady(line) for line in (done.stdout + done.stderr).splitlines()}
             missing = [line for line in map(steady, said) if line and line not in printed]
             assert missing == [], (words, printed)
-        used_from_python(json.loads(begun.stdout))
-        refused = run("txn", "--add", "alice=-5,min=0", "--strict", "--json")
-        assert (refused.returncode, json.loads(refused.stdout)["code"]) == (3, "bound-violated")
-        assert run("status").returncode == 0
-        checked = run("check", "--json")
-        assert (checked.returncode, json.loads(checked.stdout)["ok"]) == (0, True), checked.stderr
-        examined = run("doctor")
-        assert examined.returncode == 0, examined.stdout
-    finally:
-        ended = run("down")
-    assert ended.returncode == 0
-    assert run("status").returncode == 3
+        with connected(stack.http, stack.kafka) as clients:
+            use(clients)
+        used_from_the_command_line(stack)

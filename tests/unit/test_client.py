@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ from streamydb.client import (
     ValueTooLargeError,
 )
 from streamydb.client.session import Session, new_id
-from streamydb.client.testing import Awaited, MemoryHost
+from streamydb.client.testing import MemoryHost
 from streamydb.facade import FacadeSettings
 from streamydb.facade.payloads import time_of_id
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
@@ -51,29 +51,10 @@ Connect = Callable[..., Any]
 
 
 @pytest.fixture
-def host() -> Iterator[MemoryHost]:
-    limits = FacadeSettings(
+def limits() -> FacadeSettings:
+    return FacadeSettings(
         read_keys_max=3, page_entries_max=2, answer_bytes_max=1_000, read_timeout_s=0.05
     )
-    with MemoryHost(limits) as running:
-        yield running
-
-
-@pytest.fixture(params=["http blocking", "http awaiting", "direct blocking", "direct awaiting"])
-def connect(host: MemoryHost, request: pytest.FixtureRequest) -> Connect:
-    kind, driver = request.param.split()
-
-    def make(**options: Any) -> Any:
-        if driver == "blocking":
-            return host.connect(kind, **options)
-        return Awaited(host.portal, host.connect_async(kind, **options))
-
-    return make
-
-
-@pytest.fixture
-def client(connect: Connect) -> Any:
-    return connect()
 
 
 def test_a_value_is_read_as_it_was_written(client: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,32 +23,9 @@ from streamydb.client import (
     UnsafeScanError,
     View,
 )
-from streamydb.client.testing import Awaited, MemoryHost
+from streamydb.client.testing import MemoryHost
 
 Connect = Callable[..., Any]
-
-
-@pytest.fixture
-def host() -> Iterator[MemoryHost]:
-    with MemoryHost() as running:
-        yield running
-
-
-@pytest.fixture(params=["http blocking", "http awaiting", "direct blocking", "direct awaiting"])
-def connect(host: MemoryHost, request: pytest.FixtureRequest) -> Connect:
-    kind, driver = request.param.split()
-
-    def make(**options: Any) -> Any:
-        if driver == "blocking":
-            return host.connect(kind, **options)
-        return Awaited(host.portal, host.connect_async(kind, **options))
-
-    return make
-
-
-@pytest.fixture
-def client(connect: Connect) -> Any:
-    return connect()
 
 
 def increment(view: View) -> int:

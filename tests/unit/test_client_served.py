@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import uvicorn
 
 from streamydb.client import AsyncView, NotConnectedError, connect, connect_async
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.serving import listen, make_server
-
-
-class Served:
-    """A facade that is served in a thread."""
-
-    def __init__(self, server: uvicorn.Server, url: str) -> None:
-        self.server = server
-        self.url = url
-
-    @property
-    def connections(self) -> list[Any]:
-        return list(self.server.server_state.connections)
-
-    def cut(self) -> None:
-        """Break all connections."""
-        for connection in self.connections:
-            connection.loop.call_soon_threadsafe(connection.transport.abort)
+from streamydb.facade.serving import listen
+from tests.served import Served, serving
 
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    settings = FacadeSettings(port=0)
-    database = MemoryDatabase()
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield Served(server, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        server.should_exit = server.force_exit = True
-        thread.join()
+    with serving() as facade:
+        yield facade
 
 
 def test_a_connection_is_reused_and_a_cut_one_replaced(served: Served) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from streamydb.client.errors import ClientError, ConnectionLostError
 from streamydb.client.problems import ForbiddenError, SlowReaderError
 from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request
 from streamydb.client.session import Session
-from streamydb.client.testing import Awaited, Kind, MemoryHost
+from streamydb.client.testing import Kind, MemoryHost
 from streamydb.client.watching import Watching
 from streamydb.facade import FacadeSettings
 
@@ -25,21 +25,8 @@ QUICK = Options(backoff_s=0.001, backoff_max_s=0.002)
 
 
 @pytest.fixture
-def host() -> Iterator[MemoryHost]:
-    with MemoryHost(FacadeSettings(heartbeat_s=0.02)) as running:
-        yield running
-
-
-@pytest.fixture(params=["http blocking", "http awaiting", "direct blocking", "direct awaiting"])
-def connect(host: MemoryHost, request: pytest.FixtureRequest) -> Connect:
-    kind, driver = request.param.split()
-
-    def make(**options: Any) -> Any:
-        if driver == "blocking":
-            return host.connect(kind, **options)
-        return Awaited(host.portal, host.connect_async(kind, **options))
-
-    return make
+def limits() -> FacadeSettings:
+    return FacadeSettings(heartbeat_s=0.02)
 
 
 def take(watch: Any, count: int) -> list[Change]:
@@ -58,6 +45,14 @@ def test_changes_come_in_order_with_all_that_is_known(connect: Connect) -> None:
         assert (third.op, third.before, third.value) == ("u", [1], 3)
         assert (fourth.op, fourth.before, fourth.value, fourth.seq) == ("d", 3, None, 3)
         assert watch.seq == 3
+
+
+def test_one_host_serves_watches_of_both_kinds(host: MemoryHost) -> None:
+    kinds: tuple[Kind, ...] = ("http", "direct")
+    with host.connect(kinds[0]).watch() as one, host.connect(kinds[1]).watch() as other:
+        for number in range(3):
+            host.connect(kinds[number % 2]).put("a", number)
+            assert [next(one).value, next(other).value] == [number, number]
 
 
 def test_a_watch_begins_when_it_is_entered_or_after_a_seq(connect: Connect) -> None:

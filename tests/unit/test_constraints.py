@@ -41,8 +41,9 @@ class Log:
     def send(self, **fields: Any) -> dict[str, Any]:
         """The verdict; a transaction that lacks locks is sent again with them."""
         self.count += 1
-        attempt: tuple[str, bytes] | None = (f"t{self.count}", b"")
-        attempt = (attempt[0], json.dumps({"id": attempt[0], **fields}).encode())
+        name = f"t{self.count}"
+        payload = json.dumps({"id": name, **fields}).encode()
+        attempt: tuple[str, bytes] | None = (name, payload)
         while attempt is not None:
             self.count += 1
             found = self.oracle.apply(attempt[1], 0, self.count, 1000)[0].value or b""
@@ -56,7 +57,8 @@ class Log:
 
     def put(self, key: str, value: Any) -> str | None:
         verdict = self.send(updates=[{"op": "put", "key": key, "value": value}])
-        return verdict["failed"][0]["violated"] if verdict["failed"] else verdict["code"]
+        found: str | None = verdict["code"]
+        return verdict["failed"][0]["violated"] if verdict["failed"] else found
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,9 @@ def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({}, optional=rules)
 
 
-SCHEMAS = st.recursive(st.one_of(st.booleans(), st.just({})), _schemas, max_leaves=6)
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.booleans(), st.just({})), _schemas, max_leaves=6
+)
 
 
 @settings(max_examples=400, deadline=None)

@@ -48,6 +48,20 @@ def pair(txn_id: str, *keys: str) -> bytes:
 
 
 @scenario
+async def test_old_changes_begin_after_the_seq_that_was_asked_for() -> None:
+    source = MemoryChanges()
+    for resolved in (3, 5, 6):
+        source.put(Batch(resolved, tuple(ChangeEvent(seq, 1, "a", b"{}") for seq in
+                                         range(resolved - 1, resolved + 1))))  # fmt: skip
+    feed = Feed(source, bytes_max=1, catch_ups_max=1)
+    await feed.start()
+    old = feed.batches(2, 1)
+    seqs = [[event.seq for event in batch.changes] for _ in range(2) if (batch := await anext(old))]
+    await old.aclose()
+    assert seqs == [[3], [4, 5]]
+
+
+@scenario
 async def test_changes_come_in_order_with_the_seq_as_id() -> None:
     database = MemoryDatabase()
     async with connect(database) as client:

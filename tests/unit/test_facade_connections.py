@@ -17,6 +17,8 @@ from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
 from streamydb.testing import wait_for
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 REQUEST = b"GET /v1/limits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 

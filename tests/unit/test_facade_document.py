@@ -29,10 +29,21 @@ CHECKS = [
 ]  # fmt: skip
 
 
-@DOCUMENT.exclude(path_regex="^/v1/changes$").parametrize()
+@DOCUMENT.exclude(path_regex="^/v1/(changes|query)$").parametrize()
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_are_as_documented(case: Any) -> None:
     """Only a read of the future may be told to wait (503, read-model-behind)."""
+    check(case)
+
+
+@DOCUMENT.include(path_regex="^/v1/query$").parametrize()
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_to_queries_are_as_documented(case: Any) -> None:
+    """Fewer: each query is a process."""
+    check(case)
+
+
+def check(case: Any) -> None:
     response = case.call()
     behind = response.status_code == 503 and b"read-model-behind" in response.content
     case.validate_response(response, checks=CHECKS if behind else [*CHECKS, not_a_server_error])

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaException
 
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Position
+from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
 from streamydb.facade.testing import scenario, until
 from streamydb.oracle import Oracle
-from streamydb.records import Resolved, encode_resolved
+from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.sequencer.producer import Appended, AppendError
 from streamydb.settings import Settings
 from streamydb.topics import TopicsError
@@ -79,7 +79,7 @@ class Topic:
 
     def consume(self, count: int, timeout: float = 0) -> list[Message]:
         assert count > 0
-        assert timeout < 1
+        assert timeout == 0, "a real one waits out the time unless it has them all"
         found: list[Message] = []
         for number, at in self.places.items():
             if number not in self.paused and at < len(self.partitions[number]) and not found:
@@ -190,21 +190,50 @@ def test_old_results_are_found_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"x", own.encode(), b"y", b"y"])
     play(monkeypatch, topic, kafka_search, {0: 0})
     found = kafka_search.search_result(Settings(), own, None)
-    assert found is not None
+    assert isinstance(found, Result)
     assert found.id == own
-    assert kafka_search.search_result(Settings(), "x", None) is None  # its time is not known
     at = [kafka_search.search_result(Settings(), "y", Position(0, n)) for n in (2, 3, 1, 9)]
-    assert [result.status if result else None for result in at] == [
-        "committed", "rejected", None, None,
+    assert [found.status if isinstance(found, Result) else found.complete for found in at] == [
+        "committed", "rejected", True, True,
     ]  # fmt: skip
     assert topic.closed
 
 
-class FakeProducer:
-    """A producer whose records meet a given fate."""
+@pytest.mark.parametrize("stretch", [1, 2, 3, 100])
+def test_without_a_time_the_newest_results_are_looked_at_first(
+    monkeypatch: pytest.MonkeyPatch, stretch: int
+) -> None:
+    late = new_id()
+    topic = results([b"x", late.encode(), b"y", b"y", b"z"])
+    topic.partitions.append([])
+    play(monkeypatch, topic, kafka_search, {0: 5, 1: 0})  # by the clock of `late`, it is not there
+    monkeypatch.setattr(kafka_search, "_STRETCH", stretch)
+    for txn_id in ("x", late, "y", "z"):
+        found = kafka_search.search_result(Settings(), txn_id, None)
+        assert isinstance(found, Result)
+        assert (found.id, found.status) == (txn_id, "committed")
+    for txn_id in ("never", new_id()):
+        assert kafka_search.search_result(Settings(), txn_id, None) == Missing(True, 5_000)
 
-    def __init__(self, fate: Appended | AppendError, *, at_once: bool) -> None:
-        self.fate, self.at_once = fate, at_once
+
+def test_a_search_that_does_not_come_to_the_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = results([b"x", b"y", b"z"])
+    play(monkeypatch, topic, kafka_search, {})
+    monkeypatch.setattr(kafka_search, "SEARCH_S", 0)
+    assert kafka_search.search_result(Settings(), "x", None) == Missing(False, None)
+
+
+class FakeProducer:
+    """A producer whose records meet a given fate; `full`: its queue has no room at first."""
+
+    def __init__(self, fate: Appended | AppendError, *, at_once: bool, full: bool = False) -> None:
+        self.fate, self.at_once, self.full = fate, at_once, full
+
+    def append_at_once(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> bool:
+        if self.full or (self.at_once and isinstance(self.fate, AppendError)):
+            return False
+        self.append_async(payload, deliver)
+        return True
 
     def append_async(self, _: bytes, deliver: Callable[[Any, Any], None]) -> None:
         if isinstance(self.fate, AppendError) and self.at_once:
@@ -267,6 +296,8 @@ def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
 async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
     done = log_of(FakeProducer(Appended(0, 7, 1), at_once=True))
     assert await done.append("a", b"{}") == Position(0, 7)
+    waiting = log_of(FakeProducer(Appended(0, 8, 1), at_once=True, full=True))
+    assert await waiting.append("a", b"{}") == Position(0, 8)
     for log in (
         log_of(FakeProducer(AppendError("refused"), at_once=True)),
         log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
@@ -279,6 +310,41 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         await unknown.append("a", b"{}")
     with pytest.raises(LogUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
+
+
+class FakeAdmin:
+    """Plays the broker that is asked for partitions and their ends."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        assert timeout > 0
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict(self.ends))})
+
+    def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {}
+        for place in asked:
+            answers[place] = Future()
+            if place.partition in self.ends:
+                answers[place].set_result(SimpleNamespace(offset=self.ends[place.partition]))
+            else:
+                answers[place].set_exception(KafkaException("no such partition"))
+        return answers
+
+
+@scenario
+async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone() -> None:
+    log = log_of(None)
+    log._admin = admin = FakeAdmin({0: 5})
+    assert await log.ends() == {0: 5}
+    admin.ends = {0: 6, 1: 1}
+    assert await log.ends() == {0: 6, 1: 1}
+    admin.ends = {0: 1}  # made anew
+    assert await log.ends() == {0: 1}
+    admin.ends = {}
+    with pytest.raises(LogUnavailableError):
+        await log.ends()
 
 
 @scenario

@@ -234,7 +234,7 @@ def test_a_page_is_bounded_in_bytes(client: Client) -> None:
     assert [entry["key"] for entry in second["entries"]] == ["b"]
 
 
-@pytest.mark.parametrize("cursor", ["x", "!!", "bnVsbA", "WzAsIiIsbnVsbCxudWxsLCIiXQ", "é"])
+@pytest.mark.parametrize("cursor", ["x", "!!", "bnVsbA", "lQCgwMCg", "WzFd", "é"])
 def test_forged_cursors_are_refused(client: Client, cursor: str) -> None:
     answer = client.get("/v1/kv", params={"cursor": cursor})
     assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")

@@ -23,6 +23,7 @@ from streamydb.facade.ports import Position, ReadModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.serving import listen, make_server
 from streamydb.facade.writes import location
+from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -68,6 +69,12 @@ def test_a_location_is_one_safe_line_and_leads_back(
     name = take_name(scope)
     assert text_of(name or b"") == txn_id
     assert scope["path"] == "/v1/transactions/-"
+
+
+def test_the_longest_cursor_fits_in_an_address() -> None:
+    worst = "\x01" * KEY_BYTES_MAX
+    text = encode_cursor(Cursor(2**63 - 1, worst, worst, worst, worst))
+    assert len(text) < FacadeSettings().target_bytes_max / 2
 
 
 @settings(deadline=None)
@@ -157,10 +164,11 @@ def get(target: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join([*lines, b"", b""])
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_server_takes_paths_as_they_are() -> None:
     database = MemoryDatabase()
     with serving(database) as address:
-        for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9"):
+        for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9", b"a#b?"):
             put = get(b"/v1/kv/" + raw, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
             assert exchange(address, put).startswith(b"HTTP/1.1 200 ")
             answer = exchange(address, get(b"/v1/kv/" + raw))
@@ -168,10 +176,11 @@ def test_a_real_server_takes_paths_as_they_are() -> None:
             assert answer.endswith(b"\r\n\r\n7")
         listed = httpx.get(f"http://{address[0]}:{address[1]}/v1/kv").json()
     assert [entry["key"] for entry in listed["entries"]] == sorted(
-        ["a//b", "../..", "/", "a b", "\0", "x/", "é"], key=str.encode
+        ["a//b", "../..", "/", "a b", "\0", "x/", "é", "a#b"], key=str.encode
     )
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
     with serving(MemoryDatabase()) as address:
         large = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 20_000))
@@ -181,10 +190,52 @@ def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
         assert huge.startswith(b"HTTP/1.1 400 ") or not huge
         split = exchange(address, get(b"/v1/kv/a", b"Idempotency-Key: a\rX-Evil: 1"))
         assert split.startswith(b"HTTP/1.1 400 ")
+        twice = exchange(address, get(b"/v1/kv/a", b"Host: evil.example"))
+        assert twice.startswith(b"HTTP/1.1 400 ")
+        none = exchange(address, b"GET /v1/kv/a HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert none.startswith(b"HTTP/1.1 400 ")
         other = exchange(address, get(b"/v1/kv/a").replace(b"127.0.0.1", b"evil.example"))
         assert other.startswith(b"HTTP/1.1 421 ")
 
 
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize("piece", [b"X: yyyyyyyyyyyyyyyy\r\n", b"y" * 64], ids=["many", "one"])
+def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
+    endless = b"".join([b"X: ", *(piece for _ in range(400_000 // len(piece)))])
+    chunked = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
+    with serving(MemoryDatabase()) as address:
+        head = exchange(address, get(b"/v1/kv/a")[:-2] + endless)
+        assert head.startswith(b"HTTP/1.1 400 ") or not head
+        trailers = exchange(address, chunked + b"1\r\n7\r\n0\r\n" + endless)
+        assert trailers.startswith(b"HTTP/1.1 400 ") or not trailers
+
+
+@pytest.mark.usefixtures("parser")
+def test_trailers_are_no_headers() -> None:
+    put = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
+    with serving(MemoryDatabase()) as address:
+        answer = exchange(address, put + b"1\r\n7\r\n0\r\nOrigin: http://evil\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.usefixtures("parser")
+def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
+    head = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    offer = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 1\r\n\r\n"
+    with serving(MemoryDatabase()) as address:
+        answers = exchange(address, head + offer + b"7" + get(b"/v1/kv/a"))
+        assert answers.count(b"HTTP/1.1 200 ") == 2
+        assert answers.endswith(b"\r\n\r\n7")
+        parts = [head[:20], head[20:] + offer[:30], offer[30:], b"8", get(b"/v1/kv/a")]
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in parts:
+                connection.sendall(part)
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert received.endswith(b"\r\n\r\n8")
+
+
+@pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
     with serving(MemoryDatabase()) as address:
         target = b"/v1/kv/%0D%0AX-Evil:%201"
@@ -195,6 +246,7 @@ def test_a_key_never_gets_into_a_header() -> None:
         assert b"evil" not in answer.lower()
 
 
+@pytest.mark.usefixtures("parser")
 def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
     database = MemoryDatabase()
     with serving(database, heartbeat_s=0.05) as address:

@@ -16,6 +16,7 @@ from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
 from streamydb.facade.testing import Answer, InProcess, scenario, until
 from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Result
 
 TOKENS = [{"name": "nobody", "token": "0123456789abcdef", "read": ["r/"], "write": []}]
 
@@ -60,6 +61,13 @@ async def _twice() -> Answer:
     async with connect(MemoryDatabase()) as client:
         await client.request("PUT", "/v1/kv/a", b"1", {"Idempotency-Key": "i"})
         return await client.request("PUT", "/v1/kv/a", b"2", {"Idempotency-Key": "i"})
+
+
+async def _violated() -> Answer:
+    declared = b'{"constrain": {"declare": {"name": "c", "prefix": "a", "max": 1}}}'
+    async with connect(MemoryDatabase()) as client:
+        await client.request("POST", "/v1/transactions", declared)
+        return await client.request("PUT", "/v1/kv/a", b"2")
 
 
 async def _gone() -> Answer:
@@ -107,7 +115,7 @@ async def _aborted() -> Answer:
         result = await client.request("POST", "/v1/transactions", b'{"id": "x"}')
         found = await database.log.search("x", None)
         assert result.status == 200
-        assert found is not None
+        assert isinstance(found, Result)
         found.status, found.code = "aborted", "internal"
 
         async def faulty(*_: Any) -> Any:
@@ -151,6 +159,7 @@ SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
     "invalid-json": requesting("PUT", "/v1/kv/a", b"{"),
     "invalid-parameter": requesting("GET", "/v1/kv?limit=x"),
     "invalid-key": requesting("GET", "/v1/kv/%ff"),
+    "query-invalid": requesting("POST", "/v1/query", b'{"sql": "drop table kv"}'),
     "unauthorized": requesting("GET", "/v1/kv/a", tokens=SecretStr(json.dumps(TOKENS))),
     "forbidden": requesting(
         "GET", "/v1/kv/a", b"", {"Authorization": "Bearer 0123456789abcdef"},
@@ -171,6 +180,11 @@ SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
     "uri-too-long": requesting("GET", "/v1/kv/" + "a" * 9_000),
     "misdirected": requesting("GET", "/v1/kv/a", allowed_hosts=("db.example",)),
     "invalid-transaction": requesting(*POST, b'{"x": 1}'),
+    "query-costly": requesting(
+        "POST", "/v1/query", b'{"sql": "select sleep_ms(60000)"}', query_timeout_s=0.01
+    ),
+    "queries-off": requesting("POST", "/v1/query", b'{"sql": "select 1"}', queries_max=0),
+    "constraint-violated": _violated,
     "id-reused": _twice,
     "too-many-requests": lambda: _crowded(client_in_flight_max=1),
     "headers-too-large": requesting("GET", "/v1/kv/a", b"", {"x": "y" * 20_000}),
@@ -227,7 +241,8 @@ def test_a_problem_needs_a_type_of_the_table() -> None:
 
 ENDPOINTS = {
     ("get", "/v1/kv/{key}"), ("put", "/v1/kv/{key}"), ("delete", "/v1/kv/{key}"), ("get", "/v1/kv"),
-    ("post", "/v1/read"), ("post", "/v1/transactions"), ("get", "/v1/transactions/{id}"),
+    ("post", "/v1/read"), ("post", "/v1/query"), ("post", "/v1/transactions"),
+    ("get", "/v1/transactions/{id}"), ("get", "/v1/constraints"),
     ("get", "/v1/changes"), ("get", "/v1/limits"), ("get", "/health/live"),
     ("get", "/health/ready"), ("get", "/metrics"), ("get", "/problems"),
     ("get", "/problems/{slug}"), ("get", "/v1/stats"), ("get", "/v1/history/{key}"),

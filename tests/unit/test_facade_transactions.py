@@ -11,6 +11,7 @@ import pytest
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.payloads import new_id, time_of_id
+from streamydb.facade.ports import Missing
 from streamydb.facade.testing import Answer, InProcess, scenario, until
 
 TRANSFER = (
@@ -253,6 +254,23 @@ async def test_old_verdicts_are_searched_for() -> None:
         database.log.forgetful = True
         answer = await client.request("GET", "/v1/transactions/t1")
         assert (answer.status, answer.json()["id"], database.log.searches) == (200, "t1", 1)
+
+
+@scenario
+async def test_a_search_that_was_not_complete_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = MemoryDatabase()
+
+    async def search(*_: object) -> Missing:
+        return Missing(complete=False, since_ms=7_000)
+
+    monkeypatch.setattr(database.log, "search", search)
+    async with connect(database) as client:
+        answer = await client.request("GET", "/v1/transactions/t1")
+        assert (answer.status, answer.problem) == (404, "transaction-unknown")
+        assert answer.json()["searched_since_ms"] == 7_000
+        assert "?record=partition:offset" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("target", ["t9", "t1?record=0:7", "t2?record=0:0", "%ff", ""])

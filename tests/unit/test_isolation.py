@@ -80,8 +80,9 @@ def executed(grouping: str, *, calls: bool = False, seed: int = 7) -> Recording:
             log.round()
             cluster.batch()
             told = _tell(cluster, recording, told)
-    for _ in range(40):
-        log.round()
+    log.round()
+    log.round()
+    while cluster.behind():
         cluster.batch(all_of_it=True)
     _tell(cluster, recording, told)
     assert len(recording.lines) == 120
@@ -203,7 +204,7 @@ def functions() -> Recording:
     with MemoryHost() as host, host.connect() as client, host.connect() as other:
         recording = Recording()
         push(client, recording, "a")
-        calls = []
+        calls: list[Any] = []
 
         def swap(view: Any) -> None:
             seen = view.get("x")
@@ -243,9 +244,9 @@ def consumed(*, resolved: bool) -> Recording:
         database = host.database
         host.resume()
         first, second = database.changes.all
-        seen = [*first.events] if resolved else [*first.events, *second.events]
+        seen = [*first.changes] if resolved else [*first.changes, *second.changes]
         late = {event.key: json.loads(event.data)["after"] for event in seen}
-        early = {event.key: json.loads(event.data)["after"] for event in first.events}
+        early = {event.key: json.loads(event.data)["after"] for event in first.changes}
         read(recording, lambda: {"x": late["x"], "y": early["y"]})
         return recording
 

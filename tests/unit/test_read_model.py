@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-
 import pytest
 
 from streamydb.errors import (
@@ -30,18 +27,7 @@ from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import (
     encode_resolved,
 )
-from tests.read_model import change, entries_in, example, follow, resolve, write
-
-
-@pytest.fixture
-def topic() -> MemoryTopic:
-    return example()
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterable[ReadModel]:
-    with ReadModel.open(tmp_path / "model", "bank", write=True) as opened:
-        yield opened
+from tests.read_model import change, entries_in, follow, resolve, write
 
 
 def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic) -> None:

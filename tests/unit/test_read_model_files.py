@@ -27,18 +27,7 @@ from streamydb.read_model import (
 )
 from streamydb.read_model.__main__ import main
 from streamydb.read_model.memory import MemoryTopic
-from tests.read_model import example, follow, resolve, write
-
-
-@pytest.fixture
-def topic() -> MemoryTopic:
-    return example()
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterable[ReadModel]:
-    with ReadModel.open(tmp_path / "model", "bank", write=True) as opened:
-        yield opened
+from tests.read_model import follow, resolve, write
 
 
 def test_one_writer_many_readers(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:

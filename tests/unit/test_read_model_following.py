@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,7 @@ from streamydb.read_model import (
 )
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.settings import Settings
-from tests.read_model import SETTINGS, example, follow, resolve, write
-
-
-@pytest.fixture
-def topic() -> MemoryTopic:
-    return example()
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterable[ReadModel]:
-    with ReadModel.open(tmp_path / "model", "bank", write=True) as opened:
-        yield opened
+from tests.read_model import SETTINGS, follow, resolve, write
 
 
 def test_what_an_error_interrupted_is_read_again(

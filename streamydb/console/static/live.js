@@ -15,7 +15,7 @@ function lines(title, format, note, series) {
 const plots = [
   lines("Throughput", count, "Transactions that became visible, of all clients; requests of this facade.",
     [["transactions/s", "transactions_per_s"], ["requests/s", "requests_per_s"]]),
-  lines("Watermark age", duration, "The present less the commit time of the last resolved transaction, the newest that reads show.",
+  lines("Watermark age", duration, "The present less the commit time of the last resolved transaction, the newest that reads show; it grows while nobody writes.",
     [["age", "watermark_age_ms"]]),
   lines("Latency of transactions", duration, "From a request's arrival at this facade to the end of its answer with the verdict.",
     [["p50", "write_p50_ms"], ["p99", "write_p99_ms"]]),

@@ -1,0 +1,215 @@
+"""`streamydb bench rest`: all cases on all servers in turn, then reads while others write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from streamydb import __version__
+from streamydb.bench.common import CommonOptions, running
+from streamydb.bench.engine import cores
+from streamydb.bench.machine import machine
+from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE
+from streamydb.bench.rest.load import Figures, Job
+from streamydb.bench.rest.servers import Server, facade, peers, run_load
+from streamydb.cli.phases import Phases
+
+__all__ = ["RestOptions", "compared", "mixed_facts", "rest"]
+
+_START_S: Final = 1.2
+_READS: Final = ("live", "get", "strong", "read", "scan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestOptions:
+    """What to measure; see `streamydb bench rest --help`."""
+
+    keys: int = 100_000
+    value_bytes: int = 100
+    read_clients: tuple[int, ...] = (1, 16)
+    write_clients: tuple[int, ...] = (1, 16, 256)
+    mixed_clients: int = 16
+    mixed_rate: float = 200.0
+    seconds: float = 8.0
+    write_seconds: float = 15.0
+    warm_up_s: float = 2.0
+    settle_s: float = 30.0
+    peers: bool = True
+    seed: int = 1
+    parent: Path | None = None
+
+    @classmethod
+    def sized(
+        cls, *, quick: bool, keys: int | None, seconds: float | None, **given: Any
+    ) -> RestOptions:
+        """The options, for a long or a quick run where nothing else is said."""
+        if not quick:
+            return cls(keys=keys or 100_000, seconds=seconds or 8.0, **given)
+        seconds = seconds or 1.5
+        return cls(
+            keys=keys or 10_000, seconds=seconds, write_seconds=2 * seconds, warm_up_s=0.5,
+            settle_s=3.0, read_clients=(16,), **given,
+        )  # fmt: skip
+
+
+class _Bench:
+    """A run under way."""
+
+    def __init__(self, options: RestOptions, servers: Sequence[Server], phases: Phases) -> None:
+        self.options, self.servers, self.phases = options, servers, phases
+        self._seed = options.seed
+
+    def warm_up(self) -> None:
+        """Let the JVM compile what a write needs."""
+        with self.phases.phase("Warming up with writes") as phase:
+            found = self._measure(self.servers[0], "write", 16, self.options.settle_s)
+            phase.outcome = f"p50 {found['p50']:.0f} ms at the end"
+
+    def case(self, name: str, clients: int) -> Iterator[dict[str, Any]]:
+        """Measure a case on every server in turn."""
+        case, options = CASES[name], self.options
+        seconds = options.write_seconds if case.writes else options.seconds
+        who = "client" if clients == 1 else "clients"
+        kind = "Writes" if case.writes else f"Reads, {case.title}"
+        with self.phases.phase(f"{kind}, {clients} {who}") as phase:
+            rows = []
+            for server in self.servers:
+                if server.name == FACADE or server.name in case.peers:
+                    phase.note(server.name)
+                    rows.append(self._measure(server, name, clients, seconds))
+            self._seed += 1
+            phase.outcome = ", ".join(f"{row['server']} {row['per_s']:,.0f}/s" for row in rows)
+        yield from rows
+
+    def mixed(self, server: Server) -> dict[str, Any]:
+        """Reads at a fixed rate alone, then with as many writes: half of the load."""
+        options = self.options
+        title = f"Reads at {options.mixed_rate:,.0f}/s, alone and with writes, {server.name}"
+        with self.phases.phase(title) as phase:
+            alone, *_ = self._run(server, (self._paced("read"),))
+            phase.note("with writes")
+            beside, writes = self._run(server, (self._paced("read"), self._paced("write")))
+            found = mixed_facts(alone, beside, writes)
+            phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
+        return {"server": server.name, **found}
+
+    def _paced(self, case: str) -> dict[str, Any]:
+        options = self.options
+        clients = options.mixed_clients
+        if CASES[case].writes:  # enough that one is free whenever a write is due
+            clients = max(clients, round(options.mixed_rate))
+        return {
+            "case": case, "clients": clients, "rate": options.mixed_rate,
+            "seconds": options.write_seconds,
+        }  # fmt: skip
+
+    def _measure(self, server: Server, case: str, clients: int, seconds: float) -> dict[str, Any]:
+        """The figures of one case on one server."""
+        job = {"case": case, "clients": clients, "rate": 0.0, "seconds": seconds}
+        cpu_s, store_s = server.cpu_s(), server.store_cpu_s()
+        (figures,) = self._run(server, (job,))
+        micro = 1e6 / sum(figures.statuses.values())
+        return {
+            "case": case, "server": server.name, "clients": clients, **_facts(figures),
+            "server_cpu_us": round(micro * (server.cpu_s() - cpu_s), 1),
+            "store_cpu_us": round(micro * (server.store_cpu_s() - store_s), 1),
+        }  # fmt: skip
+
+    def _run(self, server: Server, jobs: Sequence[dict[str, Any]]) -> list[Figures]:
+        """Run jobs against a server at the same time."""
+        options = self.options
+        shared: dict[str, Any] = {
+            "port": server.port, "begin_s": time.monotonic() + _START_S,
+            "warm_up_s": options.warm_up_s, "keys": options.keys,
+            "value_bytes": options.value_bytes,
+        }  # fmt: skip
+        made = [Job(**shared, **job, seed=self._seed + n) for n, job in enumerate(jobs)]
+        answers = run_load([msgspec.json.encode(job) for job in made])
+        return [msgspec.json.decode(answer, type=Figures) for answer in answers]
+
+
+def rest(options: RestOptions, phases: Phases) -> dict[str, Any]:
+    """Measure reads and writes through HTTP.
+
+    Raises:
+        BenchError: something failed, or an answer was wrong.
+    """
+    common = CommonOptions(seed=options.seed, parent=options.parent)
+    with running(common, phases) as run:
+        run.load_values(options.keys, options.value_bytes)
+        with facade(run.engine, phases) as front:
+            if not options.peers:
+                return _measured(options, [front], phases)
+            with peers(options.keys, options.value_bytes, phases) as others:
+                return _measured(options, [front, *others], phases)
+
+
+def _measured(options: RestOptions, servers: list[Server], phases: Phases) -> dict[str, Any]:
+    """The answer of a run on servers, the facade first."""
+    bench = _Bench(options, servers, phases)
+    bench.warm_up()
+    reads = [
+        row for clients in options.read_clients for name in _READS
+        for row in bench.case(name, clients)
+    ]  # fmt: skip
+    writes = [row for clients in options.write_clients for row in bench.case("write", clients)]
+    mixed = [bench.mixed(server) for server in servers if server.name != CONSTANT]
+    return {
+        "benchmark": "rest",
+        "keys": options.keys,
+        "value_bytes": options.value_bytes,
+        "mixed_rate": options.mixed_rate,
+        "mixed_clients": options.mixed_clients,
+        "cases": compared([*reads, *writes]),
+        "mixed": mixed,
+        "peers": [server.name for server in servers[1:]],
+        "seed": options.seed,
+        "cores": cores(),
+        "version": __version__,
+        "machine": machine(),
+    }
+
+
+def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, those of the facade with ratios of their rate and median to each peer's."""
+    others = {(row["case"], row["clients"], row["server"]): row for row in rows}
+    names = sorted({row["server"] for row in rows} - {FACADE})
+    for row in rows:
+        if row["server"] != FACADE:
+            continue
+        for name in names:
+            other = others.get((row["case"], row["clients"], name))
+            if other is not None:
+                row[f"rate_to_{name}"] = _ratio(row["per_s"], other["per_s"])
+                row[f"p50_to_{name}"] = _ratio(row["p50"], other["p50"])
+    return list(rows)
+
+
+def _ratio(mine: float, other: float) -> float:
+    """A ratio of three digits, however small."""
+    return float(f"{mine / other:.3g}")
+
+
+def mixed_facts(alone: Figures, beside: Figures, writes: Figures) -> dict[str, Any]:
+    """How reads do beside writes, against alone."""
+    return {
+        "alone": _facts(alone),
+        "with_writes": _facts(beside),
+        "writes": _facts(writes),
+        "rate_ratio": round(beside.per_s / alone.per_s, 3),
+        "p50_ratio": round(beside.p50 / alone.p50, 3),
+        "p99_ratio": round(beside.p99 / alone.p99, 3),
+        "write_share": round(writes.answers / (writes.answers + beside.answers), 3),
+    }
+
+
+def _facts(figures: Figures) -> dict[str, Any]:
+    """Figures without what a run that succeeds need not say."""
+    facts: dict[str, Any] = msgspec.to_builtins(figures)
+    del facts["statuses"]
+    return facts

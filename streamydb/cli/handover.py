@@ -1,0 +1,39 @@
+"""`streamydb handover`: have a standby lead, on purpose."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, Json, fail, print_json, say
+from streamydb.cli.target import find_target
+
+
+def handover(
+    to: Annotated[
+        str, typer.Option("--to", help="Name of the standby; by default any that is ready.")
+    ] = "",
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds the hand-over may take.")
+    ] = 30.0,
+    json: Json = False,
+) -> None:
+    """Have a standby take over from the active pipeline, which goes on as a standby."""
+    from streamydb.standby.handing import HandoverError, hand_over
+
+    target = find_target(database, home, bootstrap)
+    try:
+        done = hand_over(target.connection, target.database, to, timeout)
+    except HandoverError as error:
+        fail(str(error))
+    if json:
+        print_json(done)
+        return
+    say(
+        f"Pipeline {done.leader} leads {target.database} since epoch {done.epoch}; all outputs up "
+        f"to seq {done.resolved} were written before. It took {done.seconds:.2f} s."
+    )

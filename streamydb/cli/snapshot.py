@@ -1,0 +1,42 @@
+"""`streamydb snapshot`: a database's data right after a seq, as Parquet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, Json
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import find_target
+
+
+def snapshot(
+    to: Annotated[
+        str, typer.Option("--to", help="Folder, or URI of one, in which the snapshot gets its own.")
+    ],
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved)."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", help="An older snapshot, so that only what came after it is read."),
+    ] = None,
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    json: Json = False,
+) -> None:
+    """Write a consistent snapshot as Parquet; one that is there already is left as it is."""
+    from streamydb.snapshots.main import run, shown
+
+    target = find_target(database, home, bootstrap)
+    settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
+    with Phases().phase(f"Snapshot of {target.database}") as phase:
+        written = run(settings, to, at=at, base=base, master=master)
+        phase.outcome = f"seq {written.manifest.seq:,}, {written.manifest.rows:,} keys"
+    typer.echo(shown(written, as_json=json))

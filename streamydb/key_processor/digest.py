@@ -1,0 +1,221 @@
+"""Digests of a shard's state at every k-th seq: how two pipelines notice that they differ.
+
+The digest of a state is a sum, modulo 2^128 in two lanes, over its keys of a hash of (key, version,
+value): an incremental multiset hash (Clarke et al., 2003, the additive variant). A write adds the
+hash of what it leaves and takes away that of what it met, so the digest follows from the writes
+alone, whatever the order between keys and wherever micro-batches end. What a write *met* comes from
+the state as it is stored; so a stored value that was damaged shows up at the next interval after
+somebody writes its key, and a stored state can be held against its own digest (an audit).
+
+It finds damage and faults of ours, not forgeries: the hash has no secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Bytes, Ragged, Table
+from streamydb.hashing import hash_ragged, hash_span, mix
+from streamydb.jit import inlined, kernel
+
+__all__ = [
+    "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total",
+    "write_deltas",
+]
+
+Ints = npt.NDArray[np.int64]
+Lanes = npt.NDArray[np.uint64]
+
+_KEY_SEED: Final = 0x8EBC6AF09C88C6E3
+_RESULT_SEED: Final = 0x1D8E4E27C47D124F
+_PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
+_MASK: Final = (1 << 64) - 1
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """A shard's state at ``seq``, and its outcomes since the digest before.
+
+    ``state``: 32 hex digits over keys, versions and values. ``outcomes``: 16 hex digits over the
+    results of the transactions at home in the shard that read or aborted.
+    """
+
+    seq: int
+    shard: int
+    interval: int
+    state: str
+    outcomes: str
+
+
+class DigestState(msgspec.Struct):
+    """What a shard remembers of its digests.
+
+    ``low``, ``high``: the digest at the end of interval ``told``. ``open``: of each later interval,
+    the sums so far (low, high, outcomes), each modulo 2^64.
+    """
+
+    interval: int
+    told: int = 0
+    low: int = 0
+    high: int = 0
+    open: dict[int, tuple[int, int, int]] = {}
+
+
+@inlined
+def _low(key: np.uint64, version: int, value: np.uint64) -> np.uint64:
+    return mix(mix(key ^ np.uint64(version) * np.uint64(0x9E3779B97F4A7C15)) ^ value)
+
+
+@inlined
+def _high(key: np.uint64, version: int, value: np.uint64) -> np.uint64:
+    return mix(mix(value + np.uint64(version) * np.uint64(0xC2B2AE3D27D4EB4F)) + key)
+
+
+@inlined
+def _value(tag: int, number: int, data: Bytes, offsets: Ints, at: int) -> np.uint64:
+    if tag == 1:
+        return mix(np.uint64(number) ^ np.uint64(0xE7037ED1A0B428DB))
+    return hash_span(data, offsets[at], offsets[at + 1], np.uint64(0x589965CC75374CC3))
+
+
+@kernel
+def _items(
+    key: Lanes, tag: Bytes, number: Ints, version: Ints, data: Bytes, offsets: Ints
+) -> Lanes:
+    out = np.zeros((len(key), 2), np.uint64)
+    for i in range(len(key)):
+        if tag[i] != 0:
+            value = _value(tag[i], number[i], data, offsets, i)
+            out[i, 0] = _low(key[i], version[i], value)
+            out[i, 1] = _high(key[i], version[i], value)
+    return out
+
+
+def item_lanes(items: Table) -> Lanes:
+    """What each item adds to a digest; shape (n, 2), zero where the key is absent.
+
+    ``items``: columns tag, number, version; texts key, text.
+    """
+    text, cols = items.texts["text"], items.cols
+    return _items(
+        _keys(items.texts["key"]), np.ascontiguousarray(cols["tag"]),
+        np.ascontiguousarray(cols["number"]), np.ascontiguousarray(cols["version"]), text.data,
+        text.offsets,
+    )
+
+
+def _keys(keys: Ragged) -> Lanes:
+    return hash_ragged(keys, _KEY_SEED)
+
+
+@kernel
+def _deltas(
+    writes: Any, seq: Ints, key: Lanes, met: Ints, home: Ints, data: Bytes, offsets: Ints,
+    first: int, interval: int, out: Lanes,
+) -> None:
+    last = np.zeros((len(key), 2), np.uint64)
+    seen = np.zeros(len(key), np.bool_)
+    place, end = 0, (first + 1) * interval
+    for w in writes:
+        s = w["slot"]
+        if not seen[s]:
+            seen[s] = True
+            tag, ref = w["before_tag"], w["before_ref"]
+            if tag != 0:
+                value = _value(tag, w["before_number"], data, offsets, ref)
+                last[s, 0] = _low(key[s], met[s], value)
+                last[s, 1] = _high(key[s], met[s], value)
+        at = seq[w["txn"]]
+        if at > end or at <= end - interval:
+            place = (at - 1) // interval - first
+            end = (first + place + 1) * interval
+        low = high = np.uint64(0)
+        tag, ref = w["after_tag"], w["after_ref"]
+        if tag != 0:
+            value = _value(tag, w["after_number"], data, offsets, ref)
+            low, high = _low(key[s], at, value), _high(key[s], at, value)
+        out[home[s], place, 0] += low - last[s, 0]
+        out[home[s], place, 1] += high - last[s, 1]
+        last[s, 0], last[s, 1] = low, high
+
+
+def write_deltas(
+    writes: npt.NDArray[Any], seqs: Ints, keys: Ragged, met: Ints, home: Ints, pool: Ragged,
+    interval: int, shards: int,
+) -> tuple[int, Lanes]:
+    """What writes change in the digest of each shard.
+
+    Args:
+        writes: dtype WRITE (`program`), those of one slot in order.
+        seqs: of the transactions.
+        keys: of the slots.
+        met: the slots' versions before the first write.
+        home: the slots' shards.
+        pool: the texts that the writes refer to.
+        interval: seqs in an interval.
+        shards: how many there are.
+
+    Returns:
+        The number of the first interval (from 0), and shape (shards, intervals, 2).
+
+    """
+    if not len(writes):
+        return 0, np.zeros((shards, 0, 2), np.uint64)
+    first, last = (int(seqs[0]) - 1) // interval, (int(seqs[-1]) - 1) // interval
+    out = np.zeros((shards, last - first + 1, 2), np.uint64)
+    if len(pool) == 0:
+        pool = Ragged.empty(1)
+    _deltas(
+        writes, np.ascontiguousarray(seqs), _keys(keys), np.ascontiguousarray(met), home,
+        pool.data, pool.offsets, first, interval, out,
+    )
+    return first, out
+
+
+def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
+    """What results of transactions add to the outcomes of each interval (by number, from 0).
+
+    Plain commits are left out: some come with a result and some do not, as the executor had it.
+    """
+    sums: dict[int, int] = {}
+    hashes = hash_ragged(results, _RESULT_SEED).tolist()
+    for seq, value, result in zip(seqs.tolist(), hashes, results.tolist(), strict=True):
+        if _PLAIN in result:
+            continue
+        place = (seq - 1) // interval
+        sums[place] = (sums.get(place, 0) + value) & _MASK
+    return sums
+
+
+def total(state: DigestState) -> tuple[int, int]:
+    """The digest of everything that was folded in, whole intervals or not."""
+    low = state.low + sum(entry[0] for entry in state.open.values())
+    high = state.high + sum(entry[1] for entry in state.open.values())
+    return low & _MASK, high & _MASK
+
+
+def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0) -> None:
+    """Add sums to the interval numbered ``place`` (from 0); if it is told, to the base."""
+    if place < state.told:
+        state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
+        return
+    known = state.open.get(place, (0, 0, 0))
+    state.open[place] = (
+        (known[0] + low) & _MASK, (known[1] + high) & _MASK, (known[2] + outcomes) & _MASK,
+    )
+
+
+def close(state: DigestState, shard: int, resolved: int) -> list[Digest]:
+    """The digests of the intervals that end at or before ``resolved``, which are over."""
+    found = []
+    while (state.told + 1) * state.interval <= resolved:
+        low, high, outcomes = state.open.pop(state.told, (0, 0, 0))
+        state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
+        state.told += 1
+        seq = state.told * state.interval
+        shown = f"{state.high:016x}{state.low:016x}"
+        found.append(Digest(seq, shard, state.interval, shown, f"{outcomes:016x}"))
+    return found

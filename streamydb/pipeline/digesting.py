@@ -1,0 +1,116 @@
+"""A shard's digests within one micro-batch: fold what is applied, tell what is over, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb.columns import Table
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.digest import (
+    Digest,
+    DigestState,
+    close,
+    fold,
+    item_lanes,
+    outcome_sums,
+    total,
+)
+from streamydb.key_processor.values import ShardValues
+from streamydb.pipeline.blocks import digests_block
+
+__all__ = ["ShardDigests"]
+
+_MASK: Final = (1 << 64) - 1
+
+
+class ShardDigests:
+    """The digests of one shard.
+
+    Args:
+        state: what is known from earlier batches; None: begin with what ``values`` hold.
+        interval: seqs from digest to digest.
+        shard: the shard's number.
+        values: the shard's values.
+        resolved: what they stand at, when the digests begin with them.
+
+    """
+
+    def __init__(
+        self, state: DigestState | None, interval: int, shard: int, values: ShardValues,
+        resolved: int,
+    ) -> None:
+        """Continue, or begin."""
+        self._shard = shard
+        self._values = values
+        self.state = state or self._begun(interval, resolved)
+
+    def restart(self, resolved: int) -> None:
+        """Begin anew from the values: what was applied came without its changes of the digest."""
+        self.state = self._begun(self.state.interval, resolved)
+
+    def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Table) -> None:
+        """Fold in the feedback of a plan."""
+        for header in headers:
+            for place, low, high in header["deltas"]:
+                fold(self.state, place, low, high)
+        self._add_outcomes(verdicts)
+
+    def add_writes(self, before: Table, after: Table, seqs: list[int], verdicts: Table) -> None:
+        """Fold in single writes: what the keys held, what they hold now, and who wrote it."""
+        lanes = item_lanes(after) - item_lanes(before)
+        for seq, (low, high) in zip(seqs, lanes.tolist(), strict=True):
+            fold(self.state, (seq - 1) // self.state.interval, low, high)
+        self._add_outcomes(verdicts)
+
+    def _add_outcomes(self, verdicts: Table) -> None:
+        seqs, results = verdicts.cols["seq"], verdicts.texts["result"]
+        for place, value in outcome_sums(seqs, results, self.state.interval).items():
+            fold(self.state, place, 0, 0, value)
+
+    def over(self, resolved: int, incarnation: str) -> bytes | None:
+        """A block of the digests of all intervals that end at or before ``resolved``."""
+        found = close(self.state, self._shard, resolved)
+        if not found:
+            return None
+        return digests_block([(_key(digest, incarnation), _encode(digest)) for digest in found])
+
+    def audit(self, reason: str) -> None:
+        """Hold the stored values against the digest.
+
+        Raises:
+            InvariantViolation: they are not what was written: the state is damaged.
+
+        """
+        stored, written = self._stored(), total(self.state)
+        if stored != written:
+            what = f"the stored values of shard {self._shard} have digest {_hex(stored)}, but what"
+            raise InvariantViolation(
+                f"{what} was written to them has {_hex(written)}: this state is damaged "
+                f"(audited because {reason}); move the checkpoint away and rebuild from the log"
+            )
+
+    def _begun(self, interval: int, resolved: int) -> DigestState:
+        low, high = self._stored()
+        return DigestState(interval, -(-resolved // interval), low, high)
+
+    def _stored(self) -> tuple[int, int]:
+        if not self._values.state.blobs:
+            return 0, 0
+        low, high = item_lanes(self._values.everything()).sum(axis=0, dtype=np.uint64).tolist()
+        return low & _MASK, high & _MASK
+
+
+def _key(digest: Digest, incarnation: str) -> bytes:
+    """Who says so; the value says the same whoever it is."""
+    return f"{digest.shard}/{digest.seq}/{incarnation}".encode()
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _hex(lanes: tuple[int, int]) -> str:
+    return f"{lanes[1]:016x}{lanes[0]:016x}"

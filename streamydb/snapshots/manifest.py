@@ -1,0 +1,133 @@
+"""The manifest of a snapshot: what it is, and where the changes go on after it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from streamydb.snapshots.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "Manifest",
+    "Tail",
+    "decode_manifest",
+    "encode_manifest",
+    "file_system",
+    "read_manifest",
+]
+
+FORMAT: Final = 1
+"""Version of the layout; raised when an older program would misread it."""
+
+MANIFEST: Final = "manifest.json"
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """Where a reader of a partition of the changes goes on.
+
+    Attributes:
+        position: everything before this offset is in the snapshot, or older than it.
+        seq: the last resolved seq up to the snapshot's that lies before `position`.
+        offsets: per partition of the log, the first offset which that seq does not cover.
+    """
+
+    position: int
+    seq: int
+    offsets: dict[int, int]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot is.
+
+    Attributes:
+        format: of this folder.
+        database: the database's name.
+        cluster: Kafka's id of its cluster, if it tells.
+        topic: Kafka's id of the changes topic.
+        seq: the last transaction whose writes it has.
+        ts_ms: the commit timestamp up to there.
+        rows: how many keys.
+        digest: of all rows, see `Digest`.
+        changes: per partition of the changes.
+        files: the data files, relative, in the order of the keys.
+    """
+
+    format: int
+    database: str
+    cluster: str | None
+    topic: str
+    seq: int
+    ts_ms: int
+    rows: int
+    digest: str
+    changes: dict[int, Tail]
+    files: list[str]
+
+    def paths(self, folder: Path | str) -> list[str]:
+        """The paths of the data files."""
+        return [posixpath.join(str(folder).removeprefix("file:"), name) for name in self.files]
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The content of the file."""
+    return msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+
+
+def decode_manifest(data: bytes, folder: str) -> Manifest:
+    """The manifest in a file.
+
+    Raises:
+        SnapshotError: it is none, or of a later format.
+    """
+    try:
+        found = msgspec.json.decode(data)
+        if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+            raise SnapshotError(
+                f"the snapshot in {folder} has format {found['format']}, this program reads "
+                f"{FORMAT}: use the release that wrote it, or a newer one"
+            )
+        return msgspec.convert(found, Manifest, strict=False)
+    except msgspec.MsgspecError as fault:
+        raise SnapshotError(
+            f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
+        ) from fault
+
+
+def read_manifest(folder: Path | str) -> Manifest:
+    """The manifest of the snapshot in a folder: a path, or a URI that pyarrow knows (s3, hdfs).
+
+    Raises:
+        SnapshotError: there is no snapshot.
+    """
+    system, path = file_system(folder)
+    try:
+        with system.open_input_stream(posixpath.join(path, MANIFEST)) as stream:
+            data: Any = stream.read()
+    except FileNotFoundError:
+        raise SnapshotError(
+            f"{folder} is no snapshot (it has no {MANIFEST}): name a folder that "
+            "`streamydb snapshot` wrote"
+        ) from None
+    except OSError as fault:
+        raise SnapshotError(f"{folder} cannot be read: {fault}") from fault
+    return decode_manifest(bytes(data), str(folder))
+
+
+def file_system(folder: Path | str) -> tuple[FileSystem, str]:
+    """The file system of a folder, and its path there."""
+    from pyarrow import fs
+
+    text = str(folder)
+    if "://" in text:
+        found, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
+        return found, path
+    return fs.LocalFileSystem(), str(Path(text.removeprefix("file:")).resolve())

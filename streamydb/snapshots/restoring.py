@@ -1,0 +1,190 @@
+"""A new database from a snapshot: its values, put by transactions into an empty log.
+
+The transactions are a function of the snapshot: chunks of rows in the order of the keys, named by
+the snapshot's seq, its digest and their number. So a load that was interrupted goes on where it
+was: what is in the log already is recognised by its id, and sending it twice would be harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+import msgspec
+from confluent_kafka import KafkaError, Message, Producer
+
+from streamydb.errors import REJECTED_CODES
+from streamydb.reading import TopicReader
+from streamydb.records import Rejection, decode, decode_marker
+from streamydb.snapshots.errors import SnapshotError
+from streamydb.snapshots.manifest import Manifest, read_manifest
+from streamydb.snapshots.rows import Row, read_rows
+from streamydb.topics import TopicNames
+
+__all__ = ["CHUNK_BYTES_MAX", "CHUNK_ROWS_MAX", "Restored", "chunks", "restore"]
+
+CHUNK_ROWS_MAX: Final = 500
+"""Keys that one transaction puts."""
+
+CHUNK_BYTES_MAX: Final = 500_000
+"""Bytes of a transaction, unless one row alone is larger."""
+
+_FLUSH_S: Final = 120.0
+_PRODUCER: Final[dict[str, str | int | bool]] = {
+    "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
+    "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
+}  # fmt: skip
+
+
+class Restored(NamedTuple):
+    """What was loaded.
+
+    Attributes:
+        rows: keys of the snapshot.
+        transactions: that hold them.
+        appended: of these, how many were not in the log yet.
+    """
+
+    rows: int
+    transactions: int
+    appended: int
+
+
+def restore(
+    folder: Path | str,
+    connection: Mapping[str, str],
+    database: str,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Restored:
+    """Append the values of a snapshot to the log of a new database, or go on with it.
+
+    Args:
+        folder: of the snapshot.
+        connection: settings of confluent-kafka.
+        database: whose topics exist, and whose log has nothing else in it.
+        progress: called with the rows that are done and their number.
+
+    Raises:
+        SnapshotError: the folder is no snapshot or a damaged one; the log has other records; Kafka
+            did not take a record.
+    """
+    manifest = read_manifest(folder)
+    known = _known(connection, database, manifest)
+    for _ in read_rows(folder, manifest):  # the whole of it, before anything is appended
+        pass
+    rows = transactions = appended = 0
+    with _Appender(connection, TopicNames(database).transactions) as appender:
+        for number, (count, payload) in enumerate(chunks(folder, manifest)):
+            rows, transactions = rows + count, transactions + 1
+            if number not in known:
+                appender.append(payload)
+                appended += 1
+            progress(rows, manifest.rows)
+    return Restored(rows, transactions, appended)
+
+
+def chunks(folder: Path | str, manifest: Manifest) -> Iterator[tuple[int, bytes]]:
+    """The transactions, each with its number of rows."""
+    rows = (row for batch in read_rows(folder, manifest) for row in batch)
+    for number, group in enumerate(_groups(rows)):
+        updates = [
+            {"op": "put", "key": row.key.decode(), "value": msgspec.Raw(row.value)} for row in group
+        ]
+        payload = msgspec.json.encode({"id": f"{_name(manifest)}{number}", "updates": updates})
+        found = decode(payload)
+        if isinstance(found, Rejection):
+            raise SnapshotError(
+                f"{folder}: the keys from {group[0].key.decode()!r} on cannot be put "
+                f"({found.code}: {REJECTED_CODES.get(found.code, '')})"
+            )
+        yield len(group), payload
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        needed = 2 * len(row.key) + len(row.value) + 40  # a key may grow by its escapes
+        if group and (len(group) == CHUNK_ROWS_MAX or size + needed > CHUNK_BYTES_MAX):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += needed
+    if group:
+        yield group
+
+
+def _name(manifest: Manifest) -> str:
+    """How the ids of the transactions begin."""
+    return f"restore:{manifest.database}:{manifest.seq}:{manifest.digest[:16]}:"
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+def _known(connection: Mapping[str, str], database: str, manifest: Manifest) -> set[int]:
+    """The numbers of the transactions that are in the log; refuses a log with any others."""
+    found: set[int] = set()
+    name = _name(manifest)
+    with TopicReader(connection, TopicNames(database).transactions) as reader:
+        spans = reader.spans()
+        reader.assign({number: span.low for number, span in spans.items()})
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            for record in batch:
+                value = record.value() or b""
+                if decode_marker(value) is None:
+                    found.add(_number(value, name, database))
+    return found
+
+
+def _number(value: bytes, name: str, database: str) -> int:
+    try:
+        found = msgspec.json.decode(value, type=_Id).id
+    except msgspec.MsgspecError:
+        found = ""
+    number = found.removeprefix(name)
+    if number == found or not (number.isascii() and number.isdigit()):
+        raise SnapshotError(
+            f"the log of {database} has transactions that are not of this snapshot: a snapshot is "
+            "loaded into a new database only. Choose another name (--database)"
+        )
+    return int(number)
+
+
+class _Appender:
+    """Appends records, a bounded number at a time."""
+
+    def __init__(self, connection: Mapping[str, str], topic: str) -> None:
+        self._producer = Producer({**_PRODUCER, **connection})
+        self._topic = topic
+        self._fault: KafkaError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and (self._producer.flush(_FLUSH_S) or self._fault):
+            raise self._failed()
+
+    def append(self, payload: bytes) -> None:
+        """Append a record; waits while too many are on their way."""
+        while self._fault is None:
+            try:
+                self._producer.produce(self._topic, payload, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+        raise self._failed()
+
+    def _delivered(self, fault: KafkaError | None, _: Message) -> None:
+        self._fault = self._fault or fault
+
+    def _failed(self) -> SnapshotError:
+        return SnapshotError(
+            f"{self._topic}: Kafka did not take all records ({self._fault or 'no answer'}); run "
+            "the same command again, it goes on where it was"
+        )

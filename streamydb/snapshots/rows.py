@@ -1,0 +1,78 @@
+"""Reading the rows of a snapshot: in order, in bounded memory, checked against the manifest."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamydb.snapshots.digest import Digest
+from streamydb.snapshots.errors import SnapshotError
+from streamydb.snapshots.manifest import Manifest, file_system
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Row", "read_rows"]
+
+BATCH_ROWS: Final = 4_096
+COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id"]
+
+
+class Row(NamedTuple):
+    """A key that exists; texts as UTF-8."""
+
+    key: bytes
+    value: bytes
+    version: int
+    ts_ms: int
+    txn_id: bytes
+
+
+def read_rows(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
+    """The rows in the order of the keys, in batches.
+
+    The digest is compared after the last batch: keep what was read only when this has ended.
+
+    Raises:
+        SnapshotError: a file is missing or damaged, or the rows are not those of the manifest.
+    """
+    digest = Digest()
+    last = b""
+    for batch in _batches(folder, manifest):
+        for row in batch:
+            digest.add(row.key, row.value, row.version, row.ts_ms)
+            if row.key <= last:
+                raise SnapshotError(f"{folder}: keys are out of order; take another snapshot")
+            last = row.key
+        yield batch
+    if (digest.rows, digest.hex()) != (manifest.rows, manifest.digest):
+        raise SnapshotError(
+            f"{folder}: {digest.rows} rows with digest {digest.hex()} were read, the manifest "
+            f"says {manifest.rows} and {manifest.digest}: files are damaged; take another snapshot"
+        )
+
+
+def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    system, path = file_system(folder)
+    for name in manifest.files:
+        try:
+            with parquet.ParquetFile(posixpath.join(path, name), filesystem=system) as file:
+                for batch in file.iter_batches(BATCH_ROWS, columns=COLUMNS):
+                    yield _rows(batch)
+        except (OSError, pa.ArrowException, KeyError) as fault:
+            raise SnapshotError(
+                f"{folder}/{name} cannot be read ({fault}); take another snapshot"
+            ) from fault
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    import pyarrow as pa
+
+    taken = [batch.column(name) for name in COLUMNS]
+    plain = [part.cast(pa.binary()) if pa.types.is_string(part.type) else part for part in taken]
+    return list(map(Row._make, zip(*(part.to_pylist() for part in plain), strict=True)))

@@ -1,0 +1,90 @@
+"""Folders of snapshots on any file system that Spark knows, through Hadoop's interface."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamydb.snapshots import Manifest, SnapshotError
+from streamydb.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
+
+__all__ = ["Folders", "uri_of"]
+
+
+def uri_of(folder: Path | str) -> str:
+    """A folder as Spark shall take it, whatever its default file system is."""
+    text = str(folder).rstrip("/")
+    return text if "://" in text else f"file://{Path(text.removeprefix('file:')).resolve()}"
+
+
+class Folders:
+    """Snapshots in one folder, each in a folder of its own that appears whole or not at all."""
+
+    def __init__(self, spark: SparkSession, folder: Path | str) -> None:
+        """Name the folder; it is made when something is written."""
+        text = str(folder)
+        self._root = text.rstrip("/") if "://" in text else str(Path(text).resolve())
+        jvm: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no other way in
+        self._path = jvm.org.apache.hadoop.fs.Path
+        configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._uri = uri_of(folder)
+        self._system: Any = self._path(self._uri).getFileSystem(configuration)
+
+    def path(self, name: str) -> str:
+        """The folder of a snapshot, for people and for `read_manifest`."""
+        return f"{self._root}/{name}"
+
+    def manifest(self, name: str) -> Manifest | None:
+        """The manifest of a snapshot that is there.
+
+        Raises:
+            SnapshotError: something else is there.
+        """
+        if not self._system.exists(self._path(f"{self._uri}/{name}")):
+            return None
+        file = self._path(f"{self._uri}/{name}/{MANIFEST}")
+        if not self._system.exists(file):
+            raise SnapshotError(f"{self.path(name)} is there, and no snapshot: move it away")
+        size = self._system.getFileStatus(file).getLen()
+        stream = self._system.open(file)
+        try:
+            data = bytes(stream.readNBytes(int(size)))
+        finally:
+            stream.close()
+        return decode_manifest(data, self.path(name))
+
+    @contextmanager
+    def draft(self, name: str) -> Iterator[str]:
+        """A folder that gets the name when the block ends well, and vanishes otherwise.
+
+        Raises:
+            SnapshotError: somebody else has taken the name meanwhile.
+        """
+        draft = f"{self._uri}/.{name}.partial-{uuid.uuid4().hex[:8]}"
+        here, there = self._path(draft), self._path(f"{self._uri}/{name}")
+        try:
+            yield draft
+            if self._system.exists(there) or not self._system.rename(here, there):
+                raise SnapshotError(f"{self.path(name)} could not be put in place: is it taken?")
+        finally:
+            if self._system.exists(here):
+                self._system.delete(here, True)
+
+    def data_files(self, draft: str) -> list[str]:
+        """The data files of a draft, in the order of the keys."""
+        found = self._system.listStatus(self._path(f"{draft}/data"))
+        names = sorted(str(status.getPath().getName()) for status in found)
+        return [f"data/{name}" for name in names if name.endswith(".parquet")]
+
+    def write_manifest(self, draft: str, manifest: Manifest) -> None:
+        """Write the manifest of a draft."""
+        stream = self._system.create(self._path(f"{draft}/{MANIFEST}"), False)
+        try:
+            stream.write(bytearray(encode_manifest(manifest)))
+        finally:
+            stream.close()

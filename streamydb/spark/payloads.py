@@ -1,0 +1,94 @@
+"""What becomes of rows before the log: transactions, or reasons why they are none (no Spark)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from streamydb.errors import REJECTED_CODES, StreamyError
+from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
+from streamydb.records import Marker, Rejection, decode
+
+__all__ = ["CHECKED", "RECORDS", "BadRowError", "check", "fault_of", "router"]
+
+CHECKED: Final = "id string, payload string, code string, meaning string"
+"""The schema that `check` gives, as Spark writes it."""
+
+RECORDS: Final = "key binary, value binary, topic string"
+"""The schema that a router gives: records for Spark's Kafka sink."""
+
+_NO_MARKER: Final = "invalid-transaction"
+_SHOWN_CHARACTERS: Final = 200
+
+
+class BadRowError(StreamyError):
+    """A row is no transaction; nothing of its task was written after it."""
+
+
+def fault_of(payload: str | None) -> str | None:
+    """The reason code that a transaction would be rejected with; None if it is one."""
+    found = decode(None if payload is None else payload.encode("utf-8", "surrogatepass"))
+    if isinstance(found, Rejection):
+        return found.code
+    return _NO_MARKER if isinstance(found, Marker) else None
+
+
+def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of (id, payload) with the reason code of those that are no transactions."""
+    for batch in batches:
+        ids, payloads = (batch.column(name).to_pylist() for name in ("id", "payload"))
+        codes = list(map(fault_of, payloads))
+        meanings = [None if code is None else REJECTED_CODES.get(code, code) for code in codes]
+        arrays = [pa.array(column, pa.string()) for column in (ids, payloads, codes, meanings)]
+        yield pa.record_batch(arrays, names=["id", "payload", "code", "meaning"])
+
+
+def router(
+    log: str, rejected: str | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What makes records of batches of (id, payload, key).
+
+    Args:
+        log: the topic of transactions.
+        rejected: the topic of rows that are none; None: such a row is an error.
+    """
+
+    def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids, payloads, given = (
+                batch.column(name).to_pylist() for name in ("id", "payload", "key")
+            )
+            records = [
+                _record(txn_id, payload, key, log, rejected)
+                for txn_id, payload, key in zip(ids, payloads, given, strict=True)
+            ]
+            keys, values, topics = zip(*records, strict=True) if records else ((), (), ())
+            yield pa.record_batch(
+                [pa.array(keys, pa.binary()), pa.array(values, pa.binary()),
+                 pa.array(topics, pa.string())],
+                names=["key", "value", "topic"],
+            )  # fmt: skip
+
+    return route
+
+
+def _record(
+    txn_id: str | None, payload: str | None, key: str | None, log: str, rejected: str | None
+) -> tuple[bytes | None, bytes, str]:
+    code = fault_of(payload)
+    if code is None and payload is not None:
+        return None if key is None else key.encode(), payload.encode(), log
+    code = code or _NO_MARKER
+    meaning = REJECTED_CODES.get(code, code)
+    if rejected is None:
+        raise BadRowError(
+            f"the row with id {txn_id!r} is no transaction ({code}: {meaning}): "
+            f"{(payload or 'null')[:_SHOWN_CHARACTERS]} - mend the expressions, filter such rows, "
+            "or name a topic for them (rejected_topic=)"
+        )
+    shown = None if payload is None else payload[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
+    told = {"id": txn_id, "code": code, "meaning": meaning, "payload": shown}
+    return None if txn_id is None else txn_id.encode(), msgspec.json.encode(told), rejected

@@ -1,0 +1,111 @@
+"""Where the changes topic ends now, and up to which seq it is resolved: asked of Kafka directly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from streamydb.read_model.source import Span
+from streamydb.reading import TopicReader
+from streamydb.records import Resolved, decode_change
+from streamydb.settings import Settings
+from streamydb.snapshots.errors import SnapshotError
+from streamydb.topics import TopicNames
+
+__all__ = ["Ends", "look", "offsets_json"]
+
+_WINDOW_RECORDS: Final = 2_000
+"""Records at the end of a partition that are looked at first; doubled until one is resolved."""
+
+
+class Ends(NamedTuple):
+    """The changes topic as it is now.
+
+    Attributes:
+        topic: its name.
+        topic_id: Kafka's id of it.
+        cluster: Kafka's id of the cluster.
+        spans: per partition, first and end offset.
+        seq: the last seq that is resolved in every partition.
+        ts_ms: its commit timestamp.
+    """
+
+    topic: str
+    topic_id: str
+    cluster: str | None
+    spans: Mapping[int, Span]
+    seq: int
+    ts_ms: int
+
+
+def look(settings: Settings) -> Ends:
+    """Ask Kafka.
+
+    Raises:
+        SourceError: the topic does not exist.
+        ReadingError: Kafka does not answer.
+    """
+    from streamydb.read_model.kafka import KafkaSource
+    from streamydb.topics.admin import cluster, connect
+
+    connection = settings.client_config()
+    topic = TopicNames(settings.database).changes
+    source = KafkaSource(connection, topic)
+    try:
+        found = source.describe()
+    finally:
+        source.close()
+    if found.compacted:
+        raise SnapshotError(f"{topic} is compacted: changes that are needed vanish from it")
+    points = _resolved(connection, topic, found.spans)
+    least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
+    named = cluster(connect(connection)).cluster_id
+    return Ends(topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms)
+
+
+def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
+    """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want them.
+    """
+    named = {str(number): offset for number, offset in sorted(offsets.items())}
+    return msgspec.json.encode({topic: named}).decode()
+
+
+_NONE: Final = Resolved(0, 0, {})
+
+
+def _seq(point: Resolved) -> int:
+    return point.resolved
+
+
+def _resolved(
+    connection: Mapping[str, str], topic: str, spans: Mapping[int, Span]
+) -> dict[int, Resolved]:
+    """The last resolved record of each partition that has one."""
+    found: dict[int, Resolved] = {}
+    window = _WINDOW_RECORDS
+    left = dict(spans)
+    with TopicReader(connection, topic) as reader:
+        while left:
+            reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
+            for batch in reader.until({number: span.high for number, span in left.items()}):
+                for record in batch:
+                    value = record.value()
+                    if record.key() is None and value is not None:
+                        _note(found, record.partition(), value)
+            left = {
+                number: span
+                for number, span in left.items()
+                if number not in found and span.high - window > span.low
+            }
+            window *= 8
+    return found
+
+
+def _note(found: dict[int, Resolved], partition: int | None, value: bytes) -> None:
+    point = decode_change(value)
+    if partition is None or not isinstance(point, Resolved):
+        return
+    if point.resolved >= found.get(partition, _NONE).resolved:
+        found[partition] = point

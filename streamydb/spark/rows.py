@@ -1,0 +1,134 @@
+"""Records of the changes and results topics as columns (no Spark)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from streamydb.errors import RecordError
+from streamydb.records import Change, Duplicate, Resolved, Result, decode_change, decode_result
+from streamydb.snapshots.digest import Digest
+
+__all__ = [
+    "DIGESTS",
+    "EVENTS",
+    "RESULTS",
+    "digests",
+    "events",
+    "results",
+]
+
+EVENTS: Final = (
+    "partition int, offset bigint, resolved boolean, key string, seq bigint, index int, "
+    "ts_ms bigint, op string, before string, after string, txn_id string, offsets string"
+)
+"""Changes, and resolved records (`seq` is what they resolve, `offsets` what of the log)."""
+
+RESULTS: Final = (
+    "id string, seq bigint, ts_ms bigint, status string, code string, reads string, "
+    "failed string, partition int, offset bigint, duplicate_of bigint"
+)
+"""Results; the place is that of the record in the log, `duplicate_of` the seq it repeats."""
+
+DIGESTS: Final = "rows bigint, total binary"
+"""Digests of parts."""
+
+_EVENTS: Final = pa.schema(
+    [
+        ("partition", pa.int32()), ("offset", pa.int64()), ("resolved", pa.bool_()),
+        ("key", pa.string()), ("seq", pa.int64()), ("index", pa.int32()), ("ts_ms", pa.int64()),
+        ("op", pa.string()), ("before", pa.string()), ("after", pa.string()),
+        ("txn_id", pa.string()), ("offsets", pa.string()),
+    ]
+)  # fmt: skip
+_RESULTS: Final = pa.schema(
+    [
+        ("id", pa.string()), ("seq", pa.int64()), ("ts_ms", pa.int64()), ("status", pa.string()),
+        ("code", pa.string()), ("reads", pa.string()), ("failed", pa.string()),
+        ("partition", pa.int32()), ("offset", pa.int64()), ("duplicate_of", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+def events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of (partition, offset, key, value) of the changes topic as `EVENTS`.
+
+    Tombstones are left out.
+
+    Raises:
+        RecordError: a record is not one of this topic.
+    """
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("partition", "offset", "key"))
+        rows = zip(*columns, batch.column("value").to_pylist(), strict=True)
+        yield _table([_event(*row) for row in rows if row[3] is not None], _EVENTS)
+
+
+def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of (value) of the results topic as `RESULTS`.
+
+    Raises:
+        RecordError: a record is not one of this topic.
+    """
+    for batch in batches:
+        values = batch.column("value").to_pylist()
+        yield _table([_result(decode_result(value)) for value in values if value], _RESULTS)
+
+
+def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The digest of all rows of a task (key, value, version, ts_ms) as one row of `DIGESTS`."""
+    digest = Digest()
+    for batch in batches:
+        key, value = (batch.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
+        version, ts_ms = (batch.column(name).to_pylist() for name in ("version", "ts_ms"))
+        for row in zip(key, value, version, ts_ms, strict=True):
+            digest.add(*row)
+    total = pa.array([digest.total.to_bytes(16, "little")], pa.binary())
+    yield pa.record_batch([pa.array([digest.rows], pa.int64()), total], names=["rows", "total"])
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _event(partition: int, offset: int, key: bytes | None, value: bytes) -> tuple[Any, ...]:
+    try:
+        record = decode_change(value)
+        name = "" if key is None else key.decode()
+    except (RecordError, UnicodeDecodeError) as fault:
+        place = f"partition {partition}, offset {offset} of the changes"
+        raise RecordError(f"{place}: {fault}") from None
+    if isinstance(record, Resolved):
+        offsets = msgspec.json.encode(record.offsets).decode()
+        seq, ts_ms = record.resolved, record.ts_ms
+        return partition, offset, True, None, seq, 0, ts_ms, None, None, None, None, offsets
+    return (partition, offset, False, name, *_change(record), None)
+
+
+def _change(record: Change) -> tuple[Any, ...]:
+    transaction = record.transaction
+    return (
+        record.source.seq, transaction.total_order, record.ts_ms, record.op,
+        _text(record.before), _text(record.after), transaction.id,
+    )  # fmt: skip
+
+
+def _result(found: Result) -> tuple[Any, ...]:
+    seq, ts_ms, place = found.seq, found.ts_ms, (found.source.partition, found.source.offset)
+    original = None
+    if isinstance(found.duplicate, Duplicate):
+        original, seq, ts_ms = seq, found.duplicate.seq, found.duplicate.ts_ms
+        place = (found.duplicate.partition, found.duplicate.offset)
+    reads, failed = (msgspec.json.encode(part).decode() for part in (found.reads, found.failed))
+    return found.id, seq, ts_ms, found.status, found.code, reads, failed, *place, original
+
+
+def _text(value: msgspec.Raw) -> str | None:
+    """JSON text; None for null, which stands for absent."""
+    data = bytes(value)
+    return None if data == b"null" else data.decode()

@@ -1,0 +1,46 @@
+"""What a Spark session needs to speak to Kafka, and which database is meant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from streamydb.jars import class_path, resolve
+from streamydb.javahome import find_java
+from streamydb.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["configure", "settings_of"]
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Give a session's builder Spark's Kafka connector, for driver and executors.
+
+    The jars come from the cache that `python -m streamydb.jars` fills. On a cluster they must lie
+    at the same place on every machine; or leave this out and use `spark-submit --packages`. It has
+    no effect on a session that exists already.
+
+    Raises:
+        JarsError: the jars cannot be fetched.
+        JavaError: there is no usable Java.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
+    jars = class_path(resolve("pipeline"))
+    return builder.config("spark.driver.extraClassPath", jars).config(
+        "spark.executor.extraClassPath", jars
+    )
+
+
+def settings_of(
+    database: str | None, bootstrap: str | None, settings: Settings | None
+) -> Settings:
+    """The settings that are given, then those of the environment."""
+    if settings is not None:
+        return settings
+    named: dict[str, Any] = {"database": database, "bootstrap": bootstrap}
+    return Settings(**{name: value for name, value in named.items() if value is not None})

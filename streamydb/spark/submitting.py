@@ -1,0 +1,166 @@
+"""Rows into the log, each as one transaction, by Spark's Kafka sink.
+
+Why exactly once: Spark repeats a task or a micro-batch with the same source positions, so the rows
+come again with the same ids and, since their expressions are deterministic, the same bytes. The
+database executes an id once within its window (`--id-window`, 1,048,576 transactions) and gives
+the first verdict for each repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from streamydb.errors import ConfigurationError
+from streamydb.settings import Settings
+from streamydb.spark import operations, payloads
+from streamydb.spark.operations import Term
+from streamydb.spark.session import settings_of
+from streamydb.topics import TopicNames
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["submit", "transactions"]
+
+_POSITION: Final = ("topic", "partition", "offset")
+_SINK: Final = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "5",
+}
+
+
+def transactions(
+    frame: DataFrame,
+    updates: Sequence[Column] = (),
+    *,
+    checks: Sequence[Column] = (),
+    reads: Sequence[Term] = (),
+    id: Term | None = None,  # noqa: A002 - the field's own word
+    name: str | None = None,
+) -> DataFrame:
+    """What `submit` would write, to look at: id, payload, and code and meaning of bad rows."""
+    made = _made(frame, updates, checks, reads, id, name, None)
+    return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
+
+
+def submit(
+    frame: DataFrame,
+    updates: Sequence[Column] = (),
+    *,
+    checks: Sequence[Column] = (),
+    reads: Sequence[Term] = (),
+    id: Term | None = None,  # noqa: A002 - the field's own word
+    name: str | None = None,
+    key: Term | None = None,
+    rejected_topic: str | None = None,
+    database: str | None = None,
+    bootstrap: str | None = None,
+    settings: Settings | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: Mapping[str, Any] | None = None,
+) -> StreamingQuery | None:
+    """Append a transaction for each row, exactly once.
+
+    Args:
+        frame: batch or streaming.
+        updates: what `put`, `add` and the others give.
+        checks: what `check` gives.
+        reads: keys whose values the result shall have.
+        id: the transaction's id: a column that is the same whenever the row is made again. By
+            default the source position of a frame that was read from Kafka, and has its columns
+            topic, partition and offset.
+        name: put before the ids, so that another query over the same source has others.
+        key: rows with the same key go to the same partition of the log, in their order.
+        rejected_topic: where rows go that are no transactions; by default one fails the query.
+        database: its name; by default STREAMYDB_DATABASE.
+        bootstrap: Kafka's address; by default STREAMYDB_BOOTSTRAP.
+        settings: instead of both, with authentication.
+        checkpoint: of a streaming query, on storage that outlives it.
+        trigger: of a streaming query, as for `DataStreamWriter.trigger`.
+
+    Returns:
+        the query that was started; None if the frame was a batch, and has been written.
+
+    Raises:
+        ConfigurationError: the ids or the expressions would differ when a row is made again; or a
+            streaming frame has no checkpoint.
+    """
+    place = settings_of(database, bootstrap, settings)
+    _check_streaming(frame, checkpoint, trigger)
+    made = _made(frame, updates, checks, reads, id, name, key)
+    route = payloads.router(TopicNames(place.database).transactions, rejected_topic)
+    records = made.mapInArrow(route, payloads.RECORDS)
+    options = {**place.spark_options(), **_SINK}
+    if not frame.isStreaming:
+        records.write.format("kafka").options(**options).save()
+        return None
+    writer = records.writeStream.format("kafka").outputMode("append").options(**options)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if trigger:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def _made(
+    frame: DataFrame,
+    updates: Sequence[Column],
+    checks: Sequence[Column],
+    reads: Sequence[Term],
+    row_id: Term | None,
+    name: str | None,
+    key: Term | None,
+) -> DataFrame:
+    """Id, payload and record key of each row."""
+    named = _id(frame, row_id)
+    if name is not None:
+        named = f.concat(f.lit(f"{name}:"), named)
+    record_key = f.lit(None) if key is None else f.col(key) if isinstance(key, str) else key
+    taken = frame.withColumns({"__id": named.cast("string"), "__key": record_key.cast("string")})
+    text = operations.transaction("__id", updates, checks=checks, reads=reads)
+    made = taken.select(
+        f.col("__id").alias("id"), text.alias("payload"), f.col("__key").alias("key")
+    )
+    _check_deterministic(made)
+    return made
+
+
+def _id(frame: DataFrame, row_id: Term | None) -> Column:
+    if row_id is not None:
+        return f.col(row_id) if isinstance(row_id, str) else row_id
+    if not set(_POSITION) <= set(frame.columns):
+        raise ConfigurationError(
+            "the rows have no source position (columns topic, partition and offset, as Spark's "
+            "Kafka source gives them): name a column that identifies a row for good (id=), or, if "
+            "equal rows may count as one, id=content_id(...)"
+        )
+    return f.concat_ws(":", *_POSITION)
+
+
+def _check_deterministic(made: DataFrame) -> None:
+    """Refuse expressions that give something else when a row is made again."""
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001
+    if not plan.deterministic():
+        raise ConfigurationError(
+            "an expression of the frame is not deterministic (rand, uuid, "
+            "monotonically_increasing_id, a function declared so): rows that Spark makes again "
+            "would be other transactions. Write the frame to a table or topic first and submit "
+            "that, or derive the values from the row"
+        )
+
+
+def _check_streaming(
+    frame: DataFrame, checkpoint: str | Path | None, trigger: Mapping[str, Any] | None
+) -> None:
+    if frame.isStreaming and checkpoint is None:
+        raise ConfigurationError(
+            "a streaming frame needs checkpoint=, a folder on storage that outlives the query"
+        )
+    if not frame.isStreaming and (checkpoint is not None or trigger is not None):
+        raise ConfigurationError("checkpoint and trigger are for streaming frames; this is a batch")

@@ -1,0 +1,121 @@
+"""Results as JSON and as Python values, within bounds."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["TooLargeError", "answer", "json_value", "python_value"]
+
+_CHUNK_ROWS = 256
+
+
+class TooLargeError(Exception):
+    """A result has more rows or bytes than an answer may."""
+
+
+def answer(
+    done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_max: int
+) -> bytes:
+    """The JSON of a result, read a few rows at a time.
+
+    Raises:
+        TooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes.
+    """
+    shown = done.description or []
+    types = [column[1] for column in shown]
+    columns = [{"name": column[0], "type": str(column[1])} for column in shown]
+    head = msgspec.json.encode({"seq": seq, "columns": columns})
+    lines: list[bytes] = []
+    size = len(head)
+    while chunk := done.fetchmany(_CHUNK_ROWS):
+        for row in chunk:
+            cells = [json_value(cell, kind) for cell, kind in zip(row, types, strict=True)]
+            line = msgspec.json.encode(cells)
+            size += len(line) + 1
+            lines.append(line)
+            if len(lines) > rows_max or size > bytes_max:
+                raise TooLargeError
+    return head[:-1] + b',"rows":[' + b",".join(lines) + b"]}"
+
+
+def json_value(value: Any, kind: Any) -> Any:
+    """A value of a result as something that has a JSON form.
+
+    JSON stays itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times,
+    UUIDs and intervals are text, bytes are Base64.
+
+    Args:
+        value: as DuckDB hands it over.
+        kind: its DuckDB type.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return _json(value) if str(kind) == "JSON" else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, decimal.Decimal):
+        return Raw(format(value, "f").encode()) if value.is_finite() else str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(bytes(value)).decode()
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        inner = _children(kind)
+        of = inner[0] if inner else None
+        return [json_value(element, of) for element in value]
+    if isinstance(value, dict):
+        return _json_object(value, kind)
+    return str(value)
+
+
+def python_value(value: Any, kind: Any) -> Any:
+    """A value of a result with JSON decoded; everything else as DuckDB hands it over."""
+    if isinstance(value, str) and str(kind) == "JSON":
+        found = _json(value)
+        return msgspec.json.decode(found) if isinstance(found, Raw) else found
+    return value
+
+
+def _json(text: str) -> Raw | str:
+    """DuckDB's JSON as it is, or as text where it is none (NaN) or beyond any reader (1e999)."""
+    data = text.encode()
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return Raw(data)
+
+
+def _json_object(value: dict[Any, Any], kind: Any) -> dict[str, Any]:
+    """A struct, whose fields have types of their own, or a map, whose keys become text."""
+    inner = _children(kind)
+    if kind is not None and getattr(kind, "id", "") == "struct":
+        by_name = dict(zip(value, inner, strict=False)) if len(inner) == len(value) else {}
+        return {name: json_value(field, by_name.get(name)) for name, field in value.items()}
+    of = inner[1] if len(inner) == 2 else None
+    return {_text(name): json_value(element, of) for name, element in value.items()}
+
+
+def _children(kind: Any) -> list[Any]:
+    """The types inside a type."""
+    if kind is None or getattr(kind, "id", "") not in {"list", "array", "struct", "map"}:
+        return []
+    return [child for _, child in kind.children if not isinstance(child, int)]
+
+
+def _text(name: Any) -> str:
+    if isinstance(name, str | uuid.UUID):
+        return str(name)
+    return msgspec.json.encode(json_value(name, None)).decode()

@@ -1,0 +1,166 @@
+"""Connections to DuckDB with the table `kv`, and the settings that shut a connection off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from streamydb.errors import StreamyError
+from streamydb.sql.table import Table
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from streamydb.sql.dataset import Scannable
+
+__all__ = ["Sql", "SqlMissingError", "connect", "lock", "open_read_model", "open_snapshot", "show"]
+
+_VIEW: Final = """
+create view kv as
+select key, value::json as value, version, make_timestamp(ts_ms * 1000) as ts from {source}
+"""
+"""The table of the queries; the time is in UTC."""
+
+_SHUT: Final = {
+    "temp_directory": "",
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "enable_external_access": "false",
+}
+"""No files, no network, no extensions, no variables of this program, nothing on disk."""
+
+
+class SqlMissingError(StreamyError):
+    """DuckDB is not installed."""
+
+    def __init__(self) -> None:
+        """Say how to install it."""
+        super().__init__("SQL needs DuckDB: `pip install 'streamydb[sql]'`")
+
+
+class Sql:
+    """Queries of one snapshot in this process, by DuckDB; for one thread, a context manager.
+
+    Attributes:
+        seq: the transaction after which this is the state.
+        connection: DuckDB's own connection, with the table `kv`: for data frames, Arrow, files.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, seq: int, close: Callable[[], None]
+    ) -> None:
+        """Take over a connection; use `open_read_model` or `open_snapshot`."""
+        self.connection = connection
+        self.seq = seq
+        self._close = close
+
+    def __enter__(self) -> Self:
+        """The object itself."""
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and the snapshot."""
+        self.connection.close()
+        self._close()
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> Table:
+        """Run one statement.
+
+        Args:
+            sql: DuckDB's SQL; `?` or `$1` stand for parameters.
+            params: their values.
+
+        Raises:
+            duckdb.Error: the statement cannot be run.
+        """
+        from streamydb.sql.answers import python_value
+
+        done = self.connection.execute(sql, list(params))
+        shown = done.description or []
+        rows = (
+            tuple(python_value(cell, column[1]) for cell, column in zip(row, shown, strict=True))
+            for row in done.fetchall()
+        )
+        return Table(self.seq, tuple(column[0] for column in shown), tuple(rows))
+
+
+def open_read_model(folder: Path | str, database: str, at: int | None = None) -> Sql:
+    """Query a read model at a seq, by default the latest.
+
+    Raises:
+        SqlMissingError: DuckDB is not installed.
+        ReadModelError: there is no such read model, or it has no such snapshot.
+    """
+    from streamydb.read_model import ReadModel
+
+    connection = connect()
+    model = ReadModel.open(Path(folder), database)
+    try:
+        snapshot = model.snapshot(at)
+    except BaseException:
+        model.close()
+        raise
+
+    def close() -> None:
+        snapshot.close()
+        model.close()
+
+    show(connection, snapshot)
+    return Sql(connection, snapshot.seq, close)
+
+
+def open_snapshot(folder: Path | str) -> Sql:
+    """Query a Parquet snapshot that `streamydb snapshot` wrote.
+
+    Raises:
+        SqlMissingError: DuckDB is not installed.
+        SnapshotError: the folder is no snapshot.
+    """
+    from streamydb.snapshots import read_manifest
+
+    connection = connect()
+    manifest = read_manifest(folder)
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in manifest.paths(folder))
+    if files:
+        connection.execute(_VIEW.format(source=f"read_parquet([{files}])"))
+    else:
+        connection.execute("create table rows (key text, value text, version bigint, ts_ms bigint)")
+        connection.execute(_VIEW.format(source="rows"))
+    return Sql(connection, manifest.seq, lambda: None)
+
+
+def connect(settings: Mapping[str, str] | None = None) -> duckdb.DuckDBPyConnection:
+    """A new database in memory.
+
+    Raises:
+        SqlMissingError: DuckDB is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise SqlMissingError from None
+    return duckdb.connect(":memory:", config=dict(settings or {}))
+
+
+def show(
+    connection: duckdb.DuckDBPyConnection, snapshot: Scannable, prefixes: Sequence[str] = ("",)
+) -> None:
+    """Make the table `kv` of a snapshot; ``prefixes`` as for `KeyValues`."""
+    from streamydb.sql.dataset import KeyValues
+
+    connection.register("entries", KeyValues(snapshot, prefixes))
+    connection.execute(_VIEW.format(source="entries"))
+
+
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """Shut a connection off from everything but its tables, for good."""
+    for name, value in _SHUT.items():
+        connection.execute(f"set {name} = '{value}'")
+    connection.execute("set lock_configuration = true")

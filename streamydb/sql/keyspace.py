@@ -1,0 +1,117 @@
+"""Which keys a scan must look at: what the asker may see, and what the query's filter leaves.
+
+Only narrowing: DuckDB's whole filter is applied to the rows as well, so a part of it that is not
+understood here costs time and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+
+__all__ = ["KeyRange", "range_of", "within"]
+
+_PAST = "\0"
+"""The smallest key after a key is the key with this behind it."""
+
+_COMPARISON = re.compile(r'\(key (==|>=|<=|>|<) "((?:[^"\\]|\\.)*)"\)', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_SAME = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class KeyRange(NamedTuple):
+    """Keys from `start` on, before `end` (None: to the last)."""
+
+    start: str = ""
+    end: str | None = None
+
+    def both(self, other: KeyRange) -> KeyRange:
+        """The keys that are in both."""
+        ends = [end for end in (self.end, other.end) if end is not None]
+        return KeyRange(
+            max(self.start, other.start, key=str.encode),
+            min(ends, key=str.encode) if ends else None,
+        )
+
+
+def within(prefix: str, scopes: Iterable[str]) -> list[str]:
+    """The prefixes of all keys that begin with ``prefix`` and with one of ``scopes``, in order.
+
+    None of them covers another, so no key is met twice.
+    """
+    scopes = list(scopes)
+    if any(prefix.startswith(scope) for scope in scopes):
+        return [prefix]
+    narrower = sorted({scope for scope in scopes if scope.startswith(prefix)}, key=str.encode)
+    found: list[str] = []
+    for scope in narrower:
+        if not found or not scope.startswith(found[-1]):
+            found.append(scope)
+    return found
+
+
+def range_of(condition: Any) -> KeyRange:
+    """A range that has all keys for which an Arrow expression holds."""
+    found = KeyRange()
+    for part in _conjuncts(str(condition)) if condition is not None else ():
+        match = _COMPARISON.fullmatch(part)
+        if match is None:
+            continue
+        operator, bound = match[1], _ESCAPED.sub(lambda m: _SAME.get(m[1], m[1]), match[2])
+        if str(_expression(operator, bound)) == part:  # it was read right
+            found = found.both(_range(operator, bound))
+    return found
+
+
+def _range(operator: str, bound: str) -> KeyRange:
+    if operator == "==":
+        return KeyRange(bound, bound + _PAST)
+    if operator in {">", ">="}:
+        return KeyRange(bound + _PAST if operator == ">" else bound)
+    return KeyRange("", bound + _PAST if operator == "<=" else bound)
+
+
+def _expression(operator: str, bound: str) -> Any:
+    key = pc.field("key")
+    if operator == "==":
+        return key == bound
+    if operator in {">", ">="}:
+        return key > bound if operator == ">" else key >= bound
+    return key <= bound if operator == "<=" else key < bound
+
+
+def _conjuncts(text: str) -> Iterator[str]:
+    """The parts of an expression's text that must all hold."""
+    at = _conjunction(text)
+    if at is None:
+        yield text
+    else:
+        yield from _conjuncts(text[1:at])
+        yield from _conjuncts(text[at + len(" and ") : -1])
+
+
+def _conjunction(text: str) -> int | None:
+    """Where the `and` of `(… and …)` is; None if the text is something else."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return None
+    depth, quoted, skip, found = 0, False, False, None
+    for place, character in enumerate(text):
+        if skip:
+            skip = False
+        elif quoted:
+            skip = character == "\\"
+            quoted = character != '"'
+        elif character == '"':
+            quoted = True
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0 and place < len(text) - 1:
+                return None
+        elif depth == 1 and found is None and text.startswith(" and ", place):
+            found = place
+    return found

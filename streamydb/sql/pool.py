@@ -1,0 +1,150 @@
+"""Runs queries of strangers, each in a process of its own that is killed when its time is over.
+
+One process is kept ready, so that a query does not wait for Python to start. The processes get an
+environment without any of this one's settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from streamydb.sql.worker import Job, Outcome
+
+__all__ = ["READY", "QueryPool", "installed"]
+
+_SOURCES: Final = Path(__file__).resolve().parents[2]
+_KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
+_OUTPUT_MARGIN_BYTES: Final = 65_536
+_START_S: Final = 60.0
+
+READY: Final = b"\n"
+"""What a process writes when it can take a query."""
+
+
+def installed() -> bool:
+    """Whether DuckDB is there."""
+    return importlib.util.find_spec("duckdb") is not None
+
+
+class QueryPool:
+    """Processes for queries."""
+
+    def __init__(self) -> None:
+        """Nothing is started yet."""
+        self._spare: asyncio.Task[Process] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self, job: Job, timeout_s: float) -> Outcome:
+        """Run a job.
+
+        Args:
+            job: the query.
+            timeout_s: after so many seconds it is killed: `costly`.
+        """
+        from streamydb.sql.worker import Outcome
+
+        process = await self._take()
+        try:
+            async with asyncio.timeout(timeout_s):
+                data = await _exchange(process, msgspec.msgpack.encode(job), job.bytes_max)
+        except TimeoutError:
+            return Outcome("costly")
+        finally:
+            await asyncio.shield(_end(process))
+        if data is None:
+            return Outcome("large")
+        try:
+            return msgspec.json.decode(data, type=Outcome)
+        except msgspec.DecodeError:  # it was killed for what it used, or crashed
+            return Outcome("costly")
+
+    async def close(self) -> None:
+        """End the process that is kept ready."""
+        spare, self._spare = self._spare, None
+        if spare is None or self._loop is not asyncio.get_running_loop():
+            return
+        spare.cancel()  # one that is still starting ends itself
+        await asyncio.wait([spare])
+        if not spare.cancelled() and spare.exception() is None:
+            await _end(spare.result())
+
+    async def _take(self) -> Process:
+        """The process that is ready, and have the next one made."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # what another loop made ends with that loop
+            self._loop, self._spare = loop, None
+        spare = self._spare or asyncio.create_task(_start())
+        self._spare = asyncio.create_task(_start())
+        return await spare
+
+
+async def _start() -> Process:
+    """A process that has loaded everything: what follows is the query's own time."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "streamydb.sql.worker",
+        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(), start_new_session=True,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_START_S):
+            ready = await process.stdout.read(1) if process.stdout else b""
+    except BaseException:
+        await asyncio.shield(_end(process))
+        raise
+    if ready != READY:
+        await asyncio.shield(_end(process))
+        raise OSError("the process of a query did not start: is DuckDB whole?")
+    return process
+
+
+def _environment() -> dict[str, str]:
+    """What a process needs to start, and no setting or secret of this one."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **kept, "PYTHONPATH": str(_SOURCES), "HOME": os.devnull, "LC_ALL": "C.UTF-8",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve a gigabyte at once
+    }  # fmt: skip
+
+
+async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:
+    """Send a job, return what comes back; None if that is more than may be."""
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the process has no pipes")
+    sending = asyncio.create_task(_send(process.stdin, job))
+    received = bytearray()
+    try:
+        while chunk := await process.stdout.read(1 << 16):
+            received += chunk
+            if len(received) > bytes_max + _OUTPUT_MARGIN_BYTES:
+                return None
+    finally:
+        sending.cancel()
+        await asyncio.wait([sending])
+    return bytes(received)
+
+
+async def _send(pipe: asyncio.StreamWriter, job: bytes) -> None:
+    try:
+        pipe.write(job)
+        await pipe.drain()
+        pipe.close()
+    except ConnectionError:  # it has ended; its output tells
+        return
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        # Not `process.kill`: it may take the exit status from under asyncio's own watcher.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -1,0 +1,212 @@
+"""The process of one query: reads a `Job` from standard input, writes an `Outcome`, ends.
+
+It has no secrets and no network of its own accord; DuckDB in it sees only the table. What a query
+may use is bounded by the operating system as well, since a bound inside the same address space is
+only as good as the program in it. `python -m streamydb.sql.worker`
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
+
+import duckdb
+import msgspec
+
+from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
+from streamydb.sql.answers import TooLargeError, answer
+from streamydb.sql.dataset import Scannable
+from streamydb.sql.engine import connect, lock, show
+from streamydb.sql.pool import READY
+
+__all__ = ["Job", "Kind", "Outcome", "StoredRow", "main", "run"]
+
+Kind = Literal["done", "invalid", "costly", "large", "gone"]
+
+_MESSAGE_CHARACTERS_MAX: Final = 1_000
+_MARGIN_BYTES: Final = 256 << 20
+"""Memory that a query may take beside what DuckDB counts: stacks, Arrow's batches."""
+
+_STATUS: Final = Path("/proc/self/status")
+_DATA: Final = re.compile(rb"^VmData:\s+(\d+) kB$", re.MULTILINE)
+
+_REFUSED: Final = "Send one SELECT."
+
+
+class StoredRow(NamedTuple):
+    """A row that comes with the job."""
+
+    key: str
+    value: bytes
+    version: int
+    ts_ms: int
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A query and what it may use.
+
+    Attributes:
+        sql: one SELECT.
+        params: values of its parameters.
+        prefixes: the keys that it sees; in order, none covers another.
+        folder: of the read model; None: `rows` are the data.
+        database: the read model's.
+        at: the seq; None: the latest one, which is not before what the sender has seen.
+        rows: the data at `at`, in the order of the keys.
+        memory_bytes: for DuckDB.
+        threads: for DuckDB.
+        cpu_s: processor time.
+        rows_max: rows of the answer.
+        bytes_max: bytes of the answer.
+    """
+
+    sql: str
+    params: list[Any]
+    prefixes: list[str]
+    folder: str | None
+    database: str
+    at: int | None
+    rows: list[StoredRow] = []
+    memory_bytes: int
+    threads: int
+    cpu_s: int
+    rows_max: int
+    bytes_max: int
+
+
+class Outcome(msgspec.Struct):
+    """How a query ended; `body` is the answer's JSON, `message` says what was wrong."""
+
+    kind: Kind
+    body: msgspec.Raw = msgspec.Raw(b"null")
+    message: str = ""
+    oldest: int = 0
+
+
+class _Rows:
+    """Rows that came with the job."""
+
+    def __init__(self, job: Job) -> None:
+        self.seq = job.at or 0
+        self._rows = job.rows
+
+    def scan(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Sequence[StoredRow]:
+        found = [
+            row
+            for row in self._rows
+            if row.key.startswith(prefix)
+            and (start is None or row.key.encode() >= start.encode())
+            and (end is None or row.key.encode() < end.encode())
+            and (after is None or row.key.encode() > after.encode())
+        ]
+        return found[:limit]
+
+
+def main() -> int:
+    """Run the job on standard input."""
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
+        return _serve(output)
+
+
+def _serve(output: BinaryIO) -> int:
+    output.write(READY)
+    output.flush()
+    given = sys.stdin.buffer.read()
+    if not given:  # a spare process that was not needed
+        return 0
+    try:
+        job = msgspec.msgpack.decode(given, type=Job)
+        outcome = run(job, bound=True)
+    except MemoryError:
+        outcome = Outcome("costly")
+    output.write(msgspec.json.encode(outcome))
+    return 0
+
+
+def run(job: Job, *, bound: bool = False) -> Outcome:
+    """Run a job; ``bound``: let the operating system hold this process to it."""
+    try:
+        with _snapshot(job) as (snapshot, seq):
+            connection = connect(
+                {"memory_limit": f"{job.memory_bytes}B", "threads": str(job.threads)}
+            )
+            show(connection, snapshot, job.prefixes)
+            lock(connection)
+            if bound:
+                _bound(job)
+            return _query(connection, job, seq)
+    except SnapshotGone as fault:
+        return Outcome("gone", oldest=fault.oldest)
+    except SnapshotAhead:
+        return Outcome("gone")
+
+
+def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> Outcome:
+    try:
+        statements = connection.extract_statements(job.sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            return Outcome("invalid", message=_REFUSED)
+        done = connection.execute(statements[0], job.params)
+        body = answer(done, seq, rows_max=job.rows_max, bytes_max=job.bytes_max)
+        return Outcome("done", msgspec.Raw(body))
+    except TooLargeError:
+        return Outcome("large")
+    except (duckdb.OutOfMemoryException, MemoryError):
+        return Outcome("costly")
+    except (duckdb.InternalException, duckdb.FatalException):
+        return Outcome("invalid", message="DuckDB failed on this query.")
+    except duckdb.Error as fault:
+        return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+    except (ValueError, TypeError, RuntimeError) as fault:
+        return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+
+
+@contextmanager
+def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
+    """The data and its seq."""
+    if job.folder is None:
+        rows = _Rows(job)
+        yield rows, rows.seq
+        return
+    with (
+        ReadModel.open(Path(job.folder), job.database) as model,
+        model.snapshot(job.at) as snapshot,
+    ):
+        yield snapshot, snapshot.seq
+
+
+def _bound(job: Job) -> None:
+    """Hold this process to memory, processor time and no new files."""
+    limits = {
+        resource.RLIMIT_CPU: job.cpu_s,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    used = _DATA.search(_STATUS.read_bytes()) if _STATUS.exists() else None
+    if used is not None:  # Linux; what the libraries have reserved so far counts too
+        most = 1024 * int(used[1]) + job.memory_bytes + _MARGIN_BYTES
+        limits[resource.RLIMIT_DATA] = most
+    for what, most in limits.items():
+        _, hard = resource.getrlimit(what)
+        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (wanted, wanted))
+
+
+if __name__ == "__main__":
+    # Nothing is worth tidying up, and DuckDB's module complains when the interpreter does.
+    os._exit(main())

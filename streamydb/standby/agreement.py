@@ -1,0 +1,79 @@
+"""Whether pipelines over one log agree: their digests of the same shard at the same seq (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from streamydb.errors import RecordError
+from streamydb.key_processor.digest import Digest
+
+__all__ = ["Agreement", "Difference"]
+
+_KEPT_MAX: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two pipelines say different things about one state."""
+
+    first: Digest
+    first_pipeline: str
+    second: Digest
+    second_pipeline: str
+
+    def other(self, pipeline: str) -> str | None:
+        """With whom ``pipeline`` differs; None if it is about others."""
+        pair = self.first_pipeline, self.second_pipeline
+        return pair[1 - pair.index(pipeline)] if pipeline in pair else None
+
+    def __str__(self) -> str:
+        """What differs, in words."""
+        one, two = self.first, self.second
+        return (
+            f"digests of shard {one.shard} at seq {one.seq} differ: pipeline "
+            f"{self.first_pipeline} has state {one.state}, outcomes {one.outcomes}; pipeline "
+            f"{self.second_pipeline} has state {two.state}, outcomes {two.outcomes}"
+        )
+
+
+class Agreement:
+    """Compares every digest with those that were told of its place before.
+
+    What was there before the start is taken as it is: an old difference has been dealt with, and
+    where there was one, either digest will do. A state that differs goes on to differ, so nothing
+    is missed by that.
+    """
+
+    def __init__(self, interval: int) -> None:
+        """Compare digests of one interval; others are of another database, or another life."""
+        self._interval = interval
+        self._known: dict[tuple[int, int], list[tuple[str, Digest]]] = {}
+        self.compared = 0
+
+    def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Difference | None:
+        """Take a record of `<db>.digests`; a difference, if it makes one and is ``live``.
+
+        Raises:
+            RecordError: it is no digest.
+
+        """
+        try:
+            digest = msgspec.json.decode(value or b"", type=Digest)
+        except msgspec.MsgspecError as error:
+            raise RecordError(f"not a digest: {error}") from error
+        if digest.interval != self._interval:
+            return None
+        pipeline = (key or b"").rpartition(b"/")[2].decode("utf-8", "replace")
+        known = self._known.setdefault((digest.shard, digest.seq), [])
+        self.compared += bool(known)
+        if any(other == digest for _, other in known):
+            return None
+        known.append((pipeline, digest))
+        if len(self._known) > _KEPT_MAX:
+            del self._known[next(iter(self._known))]
+        if not live or len(known) == 1:
+            return None
+        return Difference(known[0][1], known[0][0], digest, pipeline)

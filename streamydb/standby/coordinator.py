@@ -1,0 +1,226 @@
+"""Runs a pipeline's part among the others, in a thread of the driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from streamydb.pipeline.blocks import audit_block, role_block
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.standby.agreement import Agreement, Difference
+from streamydb.standby.core import Action, Member, Play, Say
+from streamydb.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.standby.messages import Audited
+from streamydb.topics.names import TopicNames
+
+__all__ = ["Coordinator", "Position", "View"]
+
+log = logging.getLogger("streamydb.standby")
+
+_TURN_S: Final = 0.1
+_ALONE_TURN_S: Final = 0.5
+_HISTORY_S_MAX: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the query is: last resolved seq, offsets read of the log (their sum), feedback read.
+
+    ``feedback``: the offset up to which partition 0 of the own feedback has been read.
+    """
+
+    resolved: int
+    read: int
+    feedback: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What people are shown."""
+
+    role: str
+    epoch: int
+    leader: str
+    ready: bool
+    lag_ms: int
+    alarm: str | None
+
+
+class Coordinator:
+    """One pipeline among those over a log.
+
+    Args:
+        topics: the shared topics.
+        config: the pipeline's configuration.
+        member: its part.
+        show: is told when something changes.
+
+    Attributes:
+        failure: why the pipeline must stop; None while it need not.
+
+    """
+
+    def __init__(
+        self, topics: SharedTopics, config: ShardConfig, member: Member,
+        show: Callable[[View], None],
+    ) -> None:
+        """Nothing is said yet."""
+        self._topics = topics
+        self._config = config
+        self._member = member
+        self._is_alive: Callable[[], bool] = lambda: False
+        self._show = show
+        self._feedback = TopicNames(config.database).feedback_of(config.name)
+        self._agreement = Agreement(config.digest_interval)
+        self._live_from = 0
+        self._difference: Difference | None = None
+        self._audit_at: int | None = None
+        self._sound: set[str] = set()
+        self._alarm: str | None = None
+        self._shown: View | None = None
+        self._untold: Play | None = None
+        self._position = Position(0, 0, 0)
+        self._fresh = False
+        self._news = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="streamydb-standby", daemon=True)
+        self.failure: str | None = None
+
+    def begin(self) -> None:
+        """Find out the role and tell the shards; the query may start afterwards.
+
+        Raises:
+            SharedTopicsError: Kafka does not answer, or took no record.
+
+        """
+        end, self._live_from = self._topics.ends()
+        ends_s = time.monotonic() + _HISTORY_S_MAX
+        while self._topics.position() < end:
+            for message in self._topics.poll(_TURN_S, self._take_digest):
+                self._member.replay(message)
+            if time.monotonic() > ends_s:
+                raise SharedTopicsError("the control topic cannot be read to its end")
+        self._act(self._member.begin(_now_ms()))
+        while self._member.role not in ("leading", "following"):
+            self._turn()
+
+    def start(self, is_alive: Callable[[], bool]) -> None:
+        """Go on in a thread of its own.
+
+        ``is_alive``: whether the query runs; it asks the JVM, so it hangs when that hangs, and a
+        leader that hangs does not beat.
+        """
+        self._is_alive = is_alive
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+        if not self._thread.is_alive():
+            self._topics.close()
+
+    def note(self, position: Position) -> None:
+        """Take in how far the query is; called by any thread."""
+        with self._news:
+            self._position, self._fresh = position, True
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and self.failure is None:
+            try:
+                self._turn()
+            except SharedTopicsError as error:
+                log.warning("%s; trying again", error)
+            except Exception as error:
+                log.exception("the part among other pipelines ended")
+                self.failure = f"the part among other pipelines ended: {type(error).__name__}"
+
+    def _turn(self) -> None:
+        """Hear what was said, do what is due."""
+        member = self._member
+        alone = member.role == "leading" and not member.followed
+        for message in self._topics.poll(_ALONE_TURN_S if alone else _TURN_S, self._take_digest):
+            if isinstance(message, Audited):
+                self._sound.add(message.pipeline)
+            self._act(member.hear(message, _now_ms()))
+        if self._untold is not None:
+            self._act([self._untold])
+        with self._news:
+            position, fresh, self._fresh = self._position, self._fresh, False
+        if fresh:
+            self._act(member.progress(position.resolved, position.read, _now_ms()))
+        self._judge(position)
+        if self._topics.silent:
+            member.excuse(_now_ms())
+        self._act(member.tick(_now_ms()))
+        self._tell()
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Play):
+                self._untold = action
+                block = role_block(
+                    self._config.incarnation, leads=action.leads, covered=action.covered
+                )
+                self._topics.tell(self._feedback, block)
+                self._untold = None
+            elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
+                self._topics.say(action.message)
+
+    def _take_digest(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        found = self._agreement.take(key, value, live=offset >= self._live_from)
+        if found is None:
+            return
+        me = self._config.incarnation
+        known = None if self._difference is None else self._difference.other(me)
+        if found.other(me) is None or found.other(me) == known:
+            self._alarm = self._alarm or str(found)
+            return
+        self._difference, self._audit_at, self._alarm = found, None, str(found)
+        self._sound.discard(me)
+        log.error("%s", found)
+
+    def _judge(self, position: Position) -> None:
+        """Find out who is wrong: have the own state audited; of two that are sound, one stops.
+
+        One whose state is damaged does not come out of the audit. The other one then goes on, and
+        leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
+        """
+        difference, me = self._difference, self._config.incarnation
+        other = None if difference is None else difference.other(me)
+        if other is None:
+            return
+        if self._audit_at is None:
+            block = audit_block(me, str(difference))
+            self._audit_at = self._topics.tell(self._feedback, block)
+        elif me not in self._sound and position.feedback > self._audit_at:
+            self._sound.add(me)
+            self._topics.say(self._member.audited())
+            self._alarm = f"{difference}; the state of this pipeline agrees with its digest"
+            log.error("%s; run `streamydb check`", self._alarm)
+        elif {me, other} <= self._sound and other == self._member.leader.pipeline:
+            advice = "it does not lead, so it stops; `streamydb check` tells which one is wrong"
+            self.failure = f"{self._alarm}, and so does the other's, but {advice}"
+
+    def _tell(self) -> None:
+        member, now_ms = self._member, _now_ms()
+        lag_ms = member.lag_ms(now_ms) // 1000 * 1000
+        view = View(
+            member.role, member.epoch, member.leader.name or member.leader.pipeline,
+            member.is_ready(now_ms), lag_ms, self._alarm,
+        )
+        if view == self._shown:
+            return
+        if self._shown is None or view.role != self._shown.role:
+            log.info("%s, epoch %d, covered %d", member.role, member.epoch, member.covered)
+        self._shown = view
+        self._show(view)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

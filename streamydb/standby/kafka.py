@@ -1,0 +1,138 @@
+"""The topics that pipelines share: read the control and digest topics, write messages and roles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from streamydb.errors import RecordError, StreamyError
+from streamydb.standby.messages import Message, decode_message, encode_message
+from streamydb.topics.names import TopicNames
+
+__all__ = ["SharedTopics", "SharedTopicsError"]
+
+_REQUEST_S: Final = 10.0
+_BATCH: Final = 2_000
+_CONSUMER: Final[dict[str, str | int | bool]] = {
+    "group.id": "streamydb-pipeline",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 1_000,
+    "log_level": 0,
+}
+_PRODUCER: Final[dict[str, str | int | bool]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "message.timeout.ms": 5_000,
+    "log_level": 0,
+}
+
+
+class SharedTopicsError(StreamyError):
+    """A message could not be written, or the topics cannot be read."""
+
+
+class SharedTopics:
+    """One pipeline's connection to what it shares with the others.
+
+    Attributes:
+        silent: Kafka does not answer (until a record comes again).
+
+    """
+
+    def __init__(self, connection: Mapping[str, str], database: str) -> None:
+        """Begin to read both topics from their beginning."""
+        self._names = TopicNames(database)
+        self._producer = Producer({**_PRODUCER, **connection})
+        noting: dict[str, Any] = {"error_cb": self._note}
+        self._consumer = Consumer({**_CONSUMER, **connection, **noting})
+        self.silent = False
+        self._consumer.assign([TopicPartition(name, 0, 0) for name in self._names.shared()])
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+        self._producer.flush(1)
+
+    def ends(self) -> tuple[int, int]:
+        """The offsets after the last control record and digest there are; 0: none (any more).
+
+        Raises:
+            SharedTopicsError: Kafka does not answer.
+
+        """
+        control, digests = (self._end(name) for name in self._names.shared())
+        return control, digests
+
+    def _end(self, topic: str) -> int:
+        try:
+            place = TopicPartition(topic, 0)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_REQUEST_S)
+        except KafkaException as error:
+            raise SharedTopicsError(f"{topic}: {error.args[0].str()}") from error
+        return high if high > low else 0
+
+    def position(self) -> int:
+        """The offset of the next control record to be read."""
+        found = self._consumer.position([TopicPartition(self._names.control, 0)])
+        return max(0, found[0].offset)
+
+    def poll(
+        self, timeout_s: float, digest: Callable[[bytes | None, bytes | None, int], None]
+    ) -> list[Message]:
+        """Messages that have come, waiting for the first; digests are passed on with offsets."""
+        messages: list[Message] = []
+        first = self._consumer.poll(timeout_s)
+        rest = self._consumer.consume(_BATCH, 0) if first is not None else []
+        for record in [first, *rest] if first is not None else []:
+            if record.error() is not None:
+                continue
+            self.silent = False
+            try:
+                if record.topic() == self._names.digests:
+                    digest(record.key(), record.value(), record.offset() or 0)
+                else:
+                    messages.append(decode_message(record.value()))
+            except RecordError:
+                continue
+        self._producer.poll(0)
+        return messages
+
+    def say(self, message: Message) -> None:
+        """Append a message; it is given up after five seconds."""
+        self._producer.produce(self._names.control, encode_message(message), partition=0)
+        self._producer.poll(0)
+
+    def tell(self, topic: str, block: bytes) -> int:
+        """Append a block to a feedback topic and wait until it is safe; its offset.
+
+        Raises:
+            SharedTopicsError: it was not written.
+
+        """
+        written: list[int] = []
+        failed: list[str] = []
+
+        def delivered(error: KafkaError | None, record: Any) -> None:
+            if error is not None:
+                failed.append(error.str())
+            else:
+                written.append(record.offset())
+
+        self._producer.produce(topic, block, partition=0, on_delivery=delivered)
+        ends_s = time.monotonic() + _REQUEST_S
+        while not (written or failed) and time.monotonic() < ends_s:
+            self._producer.poll(0.05)
+        if not written:
+            raise SharedTopicsError(f"{topic} took no record: {', '.join(failed) or 'no answer'}")
+        return written[0]
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
+            self.silent = True

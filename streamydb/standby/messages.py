@@ -1,0 +1,92 @@
+"""What pipelines over one log tell each other in `<db>.control` (JSON, one kind a tag)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from streamydb.errors import RecordError
+
+__all__ = [
+    "Audited",
+    "Beat",
+    "Claim",
+    "Following",
+    "Handover",
+    "Message",
+    "decode_message",
+    "encode_message",
+]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """``log``: Kafka's id of the transactions topic, so that another log's past is not believed.
+
+    ``pipeline``: the incarnation of the sender's checkpoint. ``name``: what people call it.
+    """
+
+    log: str
+    pipeline: str
+    name: str = ""
+
+
+class Claim(_Message, frozen=True, kw_only=True, tag="claim"):
+    """The sender leads from now on; of several claims of one epoch the first in the topic holds."""
+
+    epoch: int
+
+
+class Beat(_Message, frozen=True, kw_only=True, tag="beat"):
+    """The sender leads, and all outputs up to ``resolved`` are written.
+
+    ``read``: the sum of the offsets up to which it has read the log.
+    """
+
+    epoch: int
+    resolved: int
+    read: int
+
+
+class Following(_Message, frozen=True, kw_only=True, tag="following"):
+    """The sender follows: all up to ``resolved`` is in its state, it was ``lag_ms`` ago elsewhere.
+    """
+
+    epoch: int
+    resolved: int
+    lag_ms: int
+    ready: bool
+
+
+class Handover(_Message, frozen=True, kw_only=True, tag="handover"):
+    """A person asks the pipeline named ``to`` (any that is ready, if empty) to lead."""
+
+    to: str = ""
+
+
+class Audited(_Message, frozen=True, kw_only=True, tag="audited"):
+    """The sender's state agrees with its digest, though another pipeline's digest differs."""
+
+
+Message: TypeAlias = Claim | Beat | Following | Handover | Audited
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def encode_message(message: Message) -> bytes:
+    """A message as a record's value."""
+    return msgspec.json.encode(message)
+
+
+def decode_message(value: bytes | None) -> Message:
+    """The message in a record's value.
+
+    Raises:
+        RecordError: it is none; a newer release may know more kinds.
+
+    """
+    try:
+        found: Message = _decoder.decode(value or b"")
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"not a message between pipelines: {error}") from error
+    return found

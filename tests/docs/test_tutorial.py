@@ -1,0 +1,47 @@
+"""docs/tutorial.md ends with the application in examples/ticket_shop."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.served import serving
+from tests.tutorial import EXAMPLE, Reader, blocks, changed, finished, looking_on
+
+
+def test_the_example_has_the_files_of_the_page() -> None:
+    kept = {path.name for path in EXAMPLE.iterdir() if path.is_file()}
+    assert kept == {*finished(), "README.md"}
+
+
+@pytest.mark.parametrize("name", sorted(finished()))
+def test_a_file_of_the_example_is_what_the_page_leads_to(name: str) -> None:
+    assert finished()[name] == (EXAMPLE / name).read_text("utf-8")
+
+
+def test_its_reader_gets_what_it_shows(tmp_path: Path) -> None:
+    """On a database in memory; on a real one in tests/spark and, with the page, tests/browser."""
+
+    def streamydb(*words: str) -> subprocess.CompletedProcess[str]:
+        assert words == ("check",)
+        said = "✓ Checking bank: 1 transactions, 1/s (1 s)\n✓ equal to the serial replay\n"
+        return subprocess.CompletedProcess(words, 0, said, "")
+
+    with serving() as facade:
+        reader = Reader(tmp_path / "shop", facade.url, streamydb)
+        assert reader.follow(lambda shop: looking_on(shop, facade.url)) >= 10
+
+
+def test_the_page_has_sessions_and_every_block_is_known() -> None:
+    found = blocks()
+    assert sum(block.language == "pycon" for block in found) >= 8
+    assert {block.language for block in found} == {"python", "pycon", "html", "console"}
+    assert {block.name for block in found} == {*finished(), "", "server"}
+
+
+def test_a_block_changes_a_file_as_its_reader_does() -> None:
+    file = "from a import b\n\n\ndef one():\n    pass\n\n\ndef two():\n    pass\n"
+    block = "from a import b, c\n\n\ndef one():\n    return 1\n\n\ndef new():\n    pass\n"
+    assert changed(file, block) == block + "\n\ndef two():\n    pass\n"

@@ -1,0 +1,282 @@
+"""Two pipelines over one log, on real Kafka and Spark: take-over, hand-over, damage.
+
+Every test ends with a serial replay of the log, except where an active pipeline was damaged on
+purpose: then the damage must have been found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from streamydb.testing import Database, wait_for
+from streamydb.topics import TopicNames
+from tests.bank import transfers
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+DIGESTS = ["--digest-interval", "100"]
+
+
+@contextmanager
+def load(db: Database, seed: int, *, hot: bool = True) -> Iterator[None]:
+    """Append transfers in the background while the body runs; not ``hot``: hardly any conflict."""
+    ended = threading.Event()
+
+    def run() -> None:
+        part = 0
+        while not ended.is_set():
+            some = transfers(10, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
+            db.load(txn for txn in some if hot or "asserts" not in txn)
+            part += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class Results:
+    """When results come, as a client sees it."""
+
+    def __init__(self, db: Database) -> None:
+        """Read what comes from now on."""
+        self._consumer = Consumer(
+            {"bootstrap.servers": db.broker.bootstrap, "group.id": "t", "fetch.wait.max.ms": 10}
+        )
+        topic = TopicNames(db.name).results
+        self._consumer.assign(
+            [
+                TopicPartition(topic, q, self._consumer.get_watermark_offsets(
+                    TopicPartition(topic, q), timeout=10)[1])
+                for q in range(db.shards)
+            ]
+        )  # fmt: skip
+        self._ended = threading.Event()
+        self.pauses_s: list[float] = []
+        self.count = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        last = None
+        seen: set[bytes] = set()
+        while not self._ended.is_set():
+            for message in self._consumer.consume(1000, 0.05):
+                value = message.value()
+                if message.error() is not None or value in seen:
+                    continue
+                seen.add(value or b"")
+                now = time.monotonic()
+                if last is not None:
+                    self.pauses_s.append(now - last)
+                last = now
+                self.count += 1
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+@contextmanager
+def results(db: Database) -> Iterator[Results]:
+    """Watch the results while the body runs."""
+    found = Results(db)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def tell(text: str) -> None:
+    """Show a figure to who runs the tests with `-s`."""
+    sys.stdout.write(f"{text}\n")
+
+
+def more(found: Results, by: int) -> None:
+    """Wait for ``by`` more results."""
+    begun = found.count
+    wait_for(lambda: found.count >= begun + by, f"{by} more results")
+
+
+def ready(db: Database) -> None:
+    """Wait until a standby follows and could take over."""
+    wait_for(lambda: db.status().role == "following" and bool(db.status().ready), "readiness")
+    wait_for(lambda: (db.status().resolved or 0) > 0, "the standby's first progress")
+
+
+def leads(db: Database) -> None:
+    wait_for(lambda: db.status().role == "leading", "the take-over")
+
+
+def handover(db: Database, to: str = "") -> str:
+    """Run `streamydb handover`; what it says."""
+    command = [sys.executable, "-m", "streamydb.cli", "handover", "--database", db.name]
+    command += ["--bootstrap", db.broker.bootstrap, *(["--to", to] if to else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_the_active_one_is_killed_under_load(tmp_path: Path) -> None:
+    """SIGKILL: the standby goes on from the last resolved seq; nothing lost, nothing different."""
+    with Database(tmp_path, options=DIGESTS) as db:
+        db.load(transfers(200))
+        with db.beside("standby") as other:
+            ready(other)
+            with results(db) as seen, load(other, 1):
+                more(seen, 500)
+                db.kill_pipeline()
+                more(seen, 500)
+            leads(other)
+            tell(f"switch-over: no result for {max(seen.pauses_s):.2f} s")
+            report = other.assert_serial()
+            assert report.transactions > 1200
+            assert other.status().alarm is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shards", "partitions", "grouping"), [(1, 1, "planner"), (2, 3, "planner"), (2, 2, "single")]
+)
+def test_roles_go_back_and_forth(
+    tmp_path: Path, shards: int, partitions: int, grouping: str
+) -> None:
+    """Hand-over by command, kills of either side, restarts, a standby that begins late."""
+    options = [*DIGESTS, "--grouping", grouping]
+    hot = grouping == "planner"  # otherwise a hot key does one transaction per micro-batch
+    with Database(tmp_path, shards=shards, partitions=partitions, options=options) as db:
+        db.load(transfers(400, accounts=200))
+        db.assert_serial()
+        with db.beside("standby") as other, results(db) as seen, load(db, 2, hot=hot):
+            ready(other)
+            more(seen, 300)
+            said = handover(db)
+            assert "Pipeline standby leads bank since epoch 2" in said
+            leads(other)
+            ready(db)
+            tell(f"hand-over: {said.strip()}; longest pause so far {max(seen.pauses_s):.2f} s")
+            more(seen, 300)
+            other.kill_pipeline()
+            leads(db)
+            more(seen, 300)
+            other.start_pipeline()
+            ready(other)
+            db.kill_pipeline()
+            leads(other)
+            more(seen, 300)
+            db.start_pipeline()
+            ready(db)
+            tell(f"after kills: longest pause {max(seen.pauses_s):.2f} s")
+        report = db.assert_serial()
+        assert report.transactions > 1500
+
+
+@pytest.mark.long
+def test_a_driver_that_was_stopped_for_a_minute_stands_down(tmp_path: Path) -> None:
+    """SIGSTOP for 60 s, then SIGCONT, while another took over (FAULTS 3)."""
+    with Database(tmp_path, options=DIGESTS) as db, db.beside("standby") as other:
+        db.load(transfers(100))
+        ready(other)
+        with results(db) as seen, load(db, 3):
+            more(seen, 300)
+            stopped = db.processes()
+            for process in stopped:
+                os.kill(process.pid, signal.SIGSTOP)
+            until = time.monotonic() + 60
+            leads(other)
+            wait_for(lambda: time.monotonic() > until, "a minute", 70)
+            for process in stopped:
+                os.kill(process.pid, signal.SIGCONT)
+            ready(db)
+            more(seen, 300)
+        tell(f"stopped driver: longest pause {max(seen.pauses_s):.2f} s")
+        assert (other.status().role, db.status().role) == ("leading", "following")
+        wait_for(lambda: db.status().resolved == other.status().resolved, "both are as far")
+        assert other.assert_serial().ok
+
+
+def damage(db: Database, name: str) -> int:
+    """Change values under a running pipeline, in the file that its executors read."""
+    changed = 0
+    for folder in (db.folder / "local" / name / db.name).glob("*/*/*/values"):
+        with lmdb.open(str(folder), max_dbs=2, map_size=1 << 30) as env:
+            values = env.open_db(b"values")
+            with env.begin(values, write=True) as txn:
+                for key, value in list(txn.cursor()):
+                    if key.startswith(b"acct/"):
+                        txn.put(key, value[:9] + bytes([value[9] ^ 1]) + value[10:])
+                        changed += 1
+    return changed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_damaged_standby_stops(tmp_path: Path, shards: int) -> None:
+    with Database(tmp_path, shards=shards, options=DIGESTS) as db, db.beside("standby") as other:
+        db.load(transfers(250))
+        ready(other)
+        with load(db, 4):
+            wait_for(lambda: (other.status().seq or 0) > 300, "some load")
+            assert damage(other, "@standby") > 20
+            at = other.status().seq or 0
+            wait_for(lambda: other.status().state == "failed", "the standby's end")
+        status = other.status()
+        assert "this state is damaged" in (status.error or "")
+        assert "digests of shard" in (status.error or "")
+        tell(f"damaged at about seq {at}, found by seq {status.seq}: {status.error}")
+        assert db.status().state == "running"
+        assert db.assert_serial().ok
+
+
+@pytest.mark.long
+def test_a_damaged_active_pipeline_stops_and_the_standby_goes_on(tmp_path: Path) -> None:
+    with Database(tmp_path, options=DIGESTS) as db, db.beside("standby") as other:
+        db.load(transfers(250))
+        ready(other)
+        with load(other, 5):
+            wait_for(lambda: (other.status().seq or 0) > 300, "some load")
+            assert damage(db, "") > 20
+            wait_for(lambda: db.status().state == "failed", "the end of the damaged one")
+            assert "this state is damaged" in (db.status().error or "")
+            leads(other)
+            at = other.status().seq or 0
+            wait_for(lambda: (other.status().seq or 0) > at + 200, "progress")
+        assert other.status().state == "running"
+
+
+@pytest.mark.long
+def test_two_that_write_at_once_are_harmless(tmp_path: Path) -> None:
+    """The active one's Python is stopped: it cannot hear that it is overtaken, and its JVM goes on.
+    """
+    with Database(tmp_path, options=DIGESTS) as db, db.beside("standby") as other:
+        db.load(transfers(100))
+        ready(other)
+        with results(db) as seen, load(db, 6):
+            more(seen, 200)
+            python = db.processes()[0].pid
+            os.kill(python, signal.SIGSTOP)
+            leads(other)
+            more(seen, 600)
+            os.kill(python, signal.SIGCONT)
+            ready(db)
+            more(seen, 100)
+        report = other.assert_serial()
+        tell(f"both wrote {report.results.duplicates} of {report.transactions} results")
+        assert report.results.duplicates > 300

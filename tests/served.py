@@ -1,0 +1,58 @@
+"""A facade over a database in memory, served on a socket in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+
+from streamydb.facade import FacadeSettings
+from streamydb.facade.memory import MemoryDatabase
+from streamydb.facade.serving import listen, make_server
+
+__all__ = ["Served", "serving"]
+
+ANY_PORT: Final = FacadeSettings(port=0)
+
+
+class Served:
+    """A facade that is served.
+
+    Attributes:
+        server: what serves it.
+        url: where.
+    """
+
+    def __init__(self, server: uvicorn.Server, url: str) -> None:
+        """Name them."""
+        self.server = server
+        self.url = url
+
+    @property
+    def connections(self) -> list[Any]:
+        """The connections that are open."""
+        return list(self.server.server_state.connections)
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for connection in self.connections:
+            connection.loop.call_soon_threadsafe(connection.transport.abort)
+
+
+@contextmanager
+def serving(settings: FacadeSettings = ANY_PORT) -> Iterator[Served]:
+    """Serve an empty database until the end of the context."""
+    database = MemoryDatabase()
+    scheme = "http" if settings.tls_key_file is None else "https"
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()

@@ -1,0 +1,60 @@
+"""What the tests of the client and those of the read model share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamydb.client.testing import Awaited, MemoryHost
+from streamydb.facade import FacadeSettings
+from streamydb.read_model import ReadModel
+from streamydb.read_model.memory import MemoryTopic
+from tests.read_model import example
+
+
+@pytest.fixture
+def limits() -> FacadeSettings:
+    """The settings of `host`; a module may have its own."""
+    return FacadeSettings()
+
+
+@pytest.fixture
+def host(limits: FacadeSettings) -> Iterator[MemoryHost]:
+    """A database in memory, and what serves it."""
+    with MemoryHost(limits) as running:
+        yield running
+
+
+@pytest.fixture(params=["http blocking", "http awaiting", "direct blocking", "direct awaiting"])
+def connect(host: MemoryHost, request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Make clients of `host`, one transport and one driver after the other."""
+    kind, driver = request.param.split()
+
+    def make(**options: Any) -> Any:
+        if driver == "blocking":
+            return host.connect(kind, **options)
+        return Awaited(host.portal, host.connect_async(kind, **options))
+
+    return make
+
+
+@pytest.fixture
+def client(connect: Callable[..., Any]) -> Any:
+    """One of them."""
+    return connect()
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """A small topic of changes."""
+    return example()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[ReadModel]:
+    """An empty read model that can be written."""
+    with ReadModel.open(tmp_path / "model", "bank", write=True) as opened:
+        yield opened

@@ -1,0 +1,297 @@
+"""The part of one pipeline among several: elections, silence, readiness, roles, without Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from streamydb.key_processor.digest import Digest
+from streamydb.pipeline.blocks import open_block
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.standby.agreement import Difference
+from streamydb.standby.coordinator import Coordinator, Position, View
+from streamydb.standby.core import Action, Member, Play, Say, Times
+from streamydb.standby.kafka import SharedTopics
+from streamydb.standby.messages import (
+    Audited,
+    Beat,
+    Claim,
+    Following,
+    Handover,
+    Message,
+    decode_message,
+    encode_message,
+)
+
+
+class Room:
+    """Pipelines that hear each other at once, and a clock."""
+
+    def __init__(self, **standby: bool) -> None:
+        """Members by name; True: as a standby."""
+        self.now = 0
+        self.said: list[Message] = []
+        self.roles: dict[str, list[Play]] = {name: [] for name in standby}
+        self.members = {
+            name: Member("log", f"id-{name}", name, standby=wanted)
+            for name, wanted in standby.items()
+        }
+        self.down: set[str] = set()
+
+    def begin(self, *names: str) -> None:
+        for name in names:
+            self.do(name, self.members[name].begin(self.now))
+
+    def do(self, name: str, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Play):
+                self.roles[name].append(action)
+            elif isinstance(action, Say):
+                self.said.append(action.message)
+                for other, member in self.members.items():
+                    if (other not in self.down and member.role != "starting") or other == name:
+                        self.do(other, member.hear(action.message, self.now))
+
+    def pass_ms(self, ms: int) -> None:
+        for _ in range(ms // 50):
+            self.now += 50
+            for name, member in self.members.items():
+                if name not in self.down:
+                    self.do(name, member.tick(self.now))
+
+    def reach(self, name: str, resolved: int) -> None:
+        self.do(name, self.members[name].progress(resolved, resolved, self.now))
+
+    def leaders(self) -> list[str]:
+        return [name for name, member in self.members.items() if member.role == "leading"]
+
+
+def test_the_first_one_leads_at_once_and_says_nothing_while_alone() -> None:
+    room = Room(a=False)
+    room.begin("a")
+    assert room.roles["a"] == [Play(leads=True, covered=0)]
+    said = len(room.said)
+    room.pass_ms(60_000)
+    assert len(room.said) == said
+
+
+def test_a_standby_follows_and_takes_over_in_silence() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 10)
+    assert room.roles["b"][-1] == Play(leads=False, covered=10)
+    room.reach("b", 10)
+    room.pass_ms(30_000)
+    assert room.leaders() == ["a"]
+    room.down.add("a")
+    room.pass_ms(Times().silence)
+    assert room.leaders() == ["a"]
+    room.pass_ms(100)
+    assert room.members["b"].role == "leading"
+    assert room.roles["b"][-1] == Play(leads=True, covered=10)
+
+
+def test_one_that_was_overtaken_stands_down() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 5)
+    room.reach("b", 5)
+    room.down.add("a")
+    room.pass_ms(2_000)
+    room.reach("b", 9)
+    room.down.clear()
+    room.pass_ms(3_000)
+    assert room.leaders() == ["b"]
+    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+
+
+def test_one_that_did_not_listen_blames_nobody() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.pass_ms(2_000)
+    room.now += 60_000
+    room.do("b", room.members["b"].tick(room.now))
+    assert room.leaders() == ["a"]
+    room.pass_ms(5_000)
+    assert room.leaders() == ["a"]
+
+
+def test_one_that_is_behind_does_not_take_over_before_it_has_caught_up() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 1000)
+    room.pass_ms(6_000)
+    assert not room.members["b"].is_ready(room.now)
+    room.down.add("a")
+    room.pass_ms(10_000)
+    assert room.leaders() == ["a"]
+    room.reach("b", 1000)
+    room.pass_ms(100)
+    assert room.leaders() == ["a", "b"]
+
+
+def test_of_two_that_claim_the_first_in_the_topic_leads() -> None:
+    room = Room(a=False, b=True, c=True)
+    room.begin("a", "b", "c")
+    room.pass_ms(1_000)
+    room.down.add("a")
+    room.pass_ms(3_000)
+    assert sorted(room.leaders()) in (["a", "b"], ["a", "c"])
+    late = Claim(log="log", pipeline="id-c", name="c", epoch=2)
+    leader = next(name for name in room.leaders() if name != "a")
+    assert room.members[leader].epoch == 2
+    assert room.members["b"].hear(late, room.now) == []
+
+
+def test_a_leader_that_beats_but_does_not_read_is_overtaken() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.do("a", room.members["a"].progress(5, 100, room.now))
+    room.do("b", room.members["b"].progress(5, 200, room.now))
+    room.pass_ms(Times().stall - 1_000)
+    assert room.leaders() == ["a"]
+    room.pass_ms(2_000)
+    assert room.leaders() == ["b"]
+
+
+def test_a_handover_moves_the_lead_and_only_to_one_that_is_ready() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 7)
+    room.reach("b", 7)
+    room.pass_ms(1_000)
+    for name in ("a", "b"):
+        room.do(name, room.members[name].hear(Handover(log="log", pipeline="", to="x"), room.now))
+    assert room.leaders() == ["a"]
+    for name in ("a", "b"):
+        room.do(name, room.members[name].hear(Handover(log="log", pipeline=""), room.now))
+    assert room.leaders() == ["b"]
+    assert room.roles["a"][-1] == Play(leads=False, covered=7)
+    assert room.roles["b"][-1] == Play(leads=True, covered=7)
+
+
+def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.pass_ms(1_000)
+    again = Member("log", "id-a", "a", standby=False)
+    for message in room.said:
+        again.replay(message)
+    assert any(isinstance(a, Say) and isinstance(a.message, Claim) for a in again.begin(room.now))
+    overtaken = Member("log", "id-a", "a", standby=False)
+    overtaken.replay(Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=50, read=1))
+    said = overtaken.begin(0)
+    assert [type(action.message) for action in said if isinstance(action, Say)] == [Following]
+    beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
+    assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60)]
+    alone = Member("log", "id-a", "a", standby=False)
+    alone.replay(beat)
+    alone.begin(0)
+    assert alone.tick(400) == []
+    assert alone.tick(800) == []
+    claims = [action.message for action in alone.tick(1_200) if isinstance(action, Say)]
+    assert [type(claim) for claim in claims] == [Claim]
+    assert alone.hear(claims[0], 1_250)[0] == Play(leads=True, covered=0)
+
+
+def test_a_standby_without_any_leader_ever_waits() -> None:
+    room = Room(b=True)
+    room.begin("b")
+    room.pass_ms(60_000)
+    assert room.members["b"].role == "following"
+
+
+def test_another_log_is_not_believed() -> None:
+    member = Member("log", "id-a", "a", standby=True)
+    member.begin(0)
+    beat = Beat(log="older", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
+    member.replay(beat)
+    assert member.hear(beat, 0) == []
+    assert (member.covered, member.epoch) == (0, 0)
+
+
+def test_messages_are_read_as_they_were_written() -> None:
+    for message in (
+        Claim(log="l", pipeline="p", name="n", epoch=3),
+        Beat(log="l", pipeline="p", epoch=3, resolved=2**60, read=4),
+        Following(log="l", pipeline="p", epoch=1, resolved=1, lag_ms=2, ready=True),
+        Handover(log="l", pipeline="", to="x"),
+    ):
+        assert decode_message(encode_message(message)) == message
+
+
+class Wire:
+    """Stands for the shared topics: what is told and said, and digests that come."""
+
+    silent = False
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        self.said: list[Message] = []
+        self.digests: list[tuple[bytes, bytes]] = []
+        self.coming: list[Message] = []
+
+    def ends(self) -> tuple[int, int]:
+        return 0, 0
+
+    def position(self) -> int:
+        return 0
+
+    def poll(self, _timeout_s: float, digest: Callable[[bytes, bytes, int], None]) -> list[Message]:
+        for key, value in self.digests:
+            digest(key, value, 1)
+        coming, self.digests, self.coming = self.coming, [], []
+        return coming
+
+    def say(self, message: Message) -> None:
+        self.said.append(message)
+
+    def tell(self, _topic: str, block: bytes) -> int:
+        self.told.append(block)
+        return len(self.told)
+
+
+def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
+    """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
+    wire, shown = Wire(), list[View]()
+    member = Member("log", "me", "me", standby=not leads)
+    config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
+    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append)
+    if leads:
+        wire.coming = [Claim(log="log", pipeline="me", epoch=1)]
+    else:
+        wire.coming = [Claim(log="log", pipeline="you", epoch=1)]
+    found.begin()
+    found._turn()
+    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb"}'
+    wire.digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
+    found._turn()
+    assert open_block(wire.told[-1])[0]["kind"] == "audit"
+    found._turn()
+    assert not any(isinstance(message, Audited) for message in wire.said)
+    found.note(Position(10, 10, len(wire.told) + 1))
+    found._turn()
+    assert any(isinstance(message, Audited) for message in wire.said)
+    assert "shard 0 at seq 10 differ" in (shown[-1].alarm or "")
+    return found, wire, shown
+
+
+def test_of_two_sound_pipelines_that_differ_the_one_that_leads_goes_on() -> None:
+    leader, wire, _ = differing(leads=True)
+    wire.coming = [Audited(log="log", pipeline="you")]
+    leader._turn()
+    leader._turn()
+    assert leader.failure is None
+    follower, wire, _ = differing(leads=False)
+    follower._turn()
+    assert follower.failure is None, "the leader may be damaged"
+    wire.coming = [Audited(log="log", pipeline="you")]
+    follower._turn()
+    follower._turn()
+    assert "it does not lead, so it stops" in str(follower.failure)
+
+
+def test_a_difference_between_others_is_an_alarm_and_no_more() -> None:
+    found = Difference(Digest(10, 0, 10, "a", "b"), "x", Digest(10, 0, 10, "c", "b"), "y")
+    assert found.other("me") is None
+    assert (found.other("x"), found.other("y")) == ("y", "x")
