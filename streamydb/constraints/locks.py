@@ -14,7 +14,7 @@ import msgspec
 
 from streamydb import errors
 from streamydb.limits import ID_BYTES_MAX
-from streamydb.records import Result
+from streamydb.records import UNIQUE_PREFIX, Result
 
 __all__ = ["relocked"]
 
@@ -33,6 +33,8 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
     missing = [entry.key for entry in result.failed if entry.check == "lock"]
     if result.code != errors.UNDECLARED_KEY or not missing:
         return None
+    if UNIQUE_PREFIX in missing:  # hidden from this client: the facade goes on by itself
+        return txn_id, payload
     fields = _decode(payload)
     known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")), type=list[str])
     named = _next_id(txn_id)

@@ -105,7 +105,10 @@ def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | 
                 locks=[key],
             )
         except ConstraintViolatedError as error:
-            return Violation(rule.name, entry.key, entry.version, error.violated or "")
+            why = error.violated or ""
+            if error.constraint != rule.name:
+                why = f"unique cannot be told: it also violates {error.constraint}"
+            return Violation(rule.name, entry.key, entry.version, why)
         except CheckFailedError:
             entry = client.entry(entry.key)
             continue

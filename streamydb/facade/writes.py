@@ -29,7 +29,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.records import Result, encode_result
+from streamydb.records import UNIQUE_PREFIX, Result, encode_result
 from streamydb.records.result import NULL
 
 __all__ = ["Pending", "Writer", "location", "verdict_body"]
@@ -80,7 +80,11 @@ def verdict_body(result: Result, client: Client) -> bytes:
     for key in result.reads:
         client.must_read(key)
     for failed in result.failed:
-        if failed.check != "lock" and not client.may_read(failed.key):
+        if client.may_read(failed.key):
+            continue
+        if failed.check == "lock":  # it has the hash of a value that was there
+            failed.key, result.reason = UNIQUE_PREFIX, UNSET
+        else:
             failed.value, failed.truncated = NULL, True
             if failed.violated is not UNSET:
                 failed.violated = failed.violated.partition(" ")[0]
