@@ -30,13 +30,14 @@ class Declarations:
     """Draws declarations, and the locks of other transactions.
 
     ``random``: a chance of its own, so that other records stay. ``rate``: of declarations.
-    ``locks``: index keys of likely values, of the latest declarations: right when the log has one
-    partition, where a record's seq is its number.
+    ``locks``: index keys of likely values (which of the small integers they are for), of the latest
+    declarations: right when the log has one partition, where a record's seq is its number.
     """
 
     random: random.Random
     rate: float
-    locks: deque[list[str]] = field(default_factory=lambda: deque(maxlen=2))
+    locks: deque[dict[str, int | None]] = field(default_factory=lambda: deque(maxlen=2))
+    contested: int = 0
 
     def wanted(self) -> bool:
         """Whether the next record is one of ours."""
@@ -47,16 +48,30 @@ class Declarations:
         rng = self.random
         name = rng.choice(["a", "b", "c"])
         draw = rng.random()
-        if draw < 0.3:
+        if draw < 0.15:
             return {"constrain": {"drop": name}}
-        if draw < 0.4:
+        if draw < 0.25:
             proof = {"name": name, "since": rng.randint(1, number), "at": rng.randint(1, 90)}
             return {"constrain": {"validate": proof}}
-        rules = rng.choice(_UNIQUE if rng.random() < 0.4 else _RULES)
-        declared = {**rules, "prefix": rng.choice(["", "k", "k1", "k2", "é", "é", "q", "$x"])}
+        rules = rng.choice(_UNIQUE if rng.random() < 0.6 else _RULES)
+        declared = {**rules, "prefix": rng.choice(["", "k", "k", "k1", "k2", "é", "q", "$x"])}
         if rules in _UNIQUE:
             self._remember(name, {**declared, "since": number})
         return {"constrain": {"declare": {"name": name, **declared}}}
+
+    def contest(self) -> dict[str, Any] | None:
+        """Now and then: a new key that wants a value of which there are few, and no more locks.
+
+        Such transactions have nothing else in common, so a planner spreads them.
+        """
+        rng = self.random
+        if not self.locks or rng.random() < 0.5:
+            return None
+        value = rng.randint(0, 3)
+        self.contested += 1
+        put = {"op": "put", "key": f"k/{self.contested}", "value": value}
+        locks = [key for keys in self.locks for key, number in keys.items() if number == value]
+        return {"updates": [put], "locks": locks}
 
     def lock(self, txn: dict[str, Any]) -> None:
         """Give a transaction locks as a client would, now and then some that miss or are old."""
@@ -70,4 +85,10 @@ class Declarations:
     def _remember(self, name: str, entry: dict[str, Any]) -> None:
         (rule,) = parse(canonical({name: entry})).all
         found = (rule.index_key(canonical(value)) for value in _LIKELY)
-        self.locks.append(list(dict.fromkeys(key for key in found if key is not None)))
+        self.locks.append(
+            {
+                key: value if type(value) is int else None
+                for value, key in zip(_LIKELY, found, strict=True)
+                if key is not None
+            }
+        )

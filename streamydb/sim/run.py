@@ -32,9 +32,12 @@ def run_seed(
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
-    constraints = chance.random() < 0.4
+    constraints = chance.random() < 0.5
+    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
+    if constraints and chance.random() < 0.6:
+        partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
-        "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
+        "sim", f"seed-{seed}", shards, partitions,
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
         constraints=constraints,
         digest_interval=_INTERVALS[seed % len(_INTERVALS)],

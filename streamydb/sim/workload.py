@@ -81,6 +81,9 @@ class Workload:
         if self.declarations is not None:
             if self.declarations.wanted():
                 return {"id": found["id"], **self.declarations.parts(self.drawn)}
+            contest = self.declarations.contest()
+            if contest is not None:
+                return {"id": found["id"], **contest}
             self.declarations.lock(found)
         return found
 
