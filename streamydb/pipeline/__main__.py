@@ -25,6 +25,35 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         submitted: `spark-submit` starts us, so it has the master.
 
     """
+    given = _parser(submitted=submitted).parse_args(arguments)
+    logging.basicConfig(
+        level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    optional = {
+        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
+        "digest_interval": given.digest_interval,
+    }
+    settings = Settings(
+        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
+        grouping=given.grouping, id_window=given.id_window, constraints=given.constraints,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    name = given.name if given.name is not None else STANDBY if given.standby else ""
+    if name and not PIPELINE_NAME.fullmatch(name):
+        raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
+    local = (given.local or default_local(settings.home)) / (f"@{name}" if name else "")
+    master = None if submitted else given.master
+    known = [] if settings.procedures is None else [settings.procedures]
+    spark_conf = dict(_setting(text) for text in given.conf)
+    return PipelineConfig(
+        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
+        spark_conf, name, given.standby,
+        tuple(path.resolve() for path in given.procedures or known),
+    )
+
+
+def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "streamydb-pipeline", description="Execute the transactions of a database, in order."
     )
@@ -54,36 +83,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
     )
     add("--log-level", default="INFO")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    settings = _settings(given)
-    name = given.name if given.name is not None else STANDBY if given.standby else ""
-    if name and not PIPELINE_NAME.fullmatch(name):
-        raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
-    local = (given.local or default_local(settings.home)) / (f"@{name}" if name else "")
-    master = None if submitted else given.master
-    known = [] if settings.procedures is None else [settings.procedures]
-    spark_conf = dict(_setting(text) for text in given.conf)
-    return PipelineConfig(
-        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
-        spark_conf, name, given.standby,
-        tuple(path.resolve() for path in given.procedures or known),
-    )
-
-
-def _settings(given: argparse.Namespace) -> Settings:
-    optional = {
-        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
-        "digest_interval": given.digest_interval,
-    }
-    return Settings(
-        database=given.database, bootstrap=given.bootstrap, shards=given.shards,
-        grouping=given.grouping, id_window=given.id_window, constraints=given.constraints,
-        **{name: value for name, value in optional.items() if value is not None},
-    )
+    return parser
 
 
 def _setting(text: str) -> tuple[str, str]:
