@@ -41,6 +41,9 @@ NOT_THE_OWNER: Final = "not-the-owner"
 FOLLOW_UP_REFUSED: Final = "follow-up-refused"
 BATCH_REPEATED: Final = "batch-repeated"
 BATCH_EARLY: Final = "batch-early"
+CONSTRAINT_VIOLATED: Final = "constraint-violated"
+CONSTRAINT_REFUSED: Final = "constraint-refused"
+CONSTRAINTS_OFF: Final = "constraints-off"
 INTERNAL: Final = "internal"
 
 REJECTED_CODES: Final[dict[str, str]] = {
@@ -56,8 +59,9 @@ REJECTED_CODES: Final[dict[str, str]] = {
     VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
     DUPLICATE_UPDATE: "Two updates name the same key.",
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
-    CALL_NOT_ALONE: "A call or a deploy stands beside updates, or beside the other.",
+    CALL_NOT_ALONE: "A call, deploy or constrain stands beside updates, or beside another.",
     RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
+    CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
 }
 """Codes of results with status ``rejected``: the record never was a transaction."""
@@ -73,7 +77,7 @@ ABORTED_CODES: Final[dict[str, str]] = {
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",
-    UNDECLARED_KEY: "The procedure touched a key that its call does not name; `reason` does.",
+    UNDECLARED_KEY: "A key was touched that the transaction does not name; `reason` does.",
     BUDGET_EXCEEDED: "The procedure used up a bound on its work; `reason` names the bound.",
     RESERVED_KEY: "The procedure touched a key that only workflows and windows use.",
     UNKNOWN_STREAM: "The procedure emitted to a stream that its workflow does not give it.",
@@ -81,6 +85,8 @@ ABORTED_CODES: Final[dict[str, str]] = {
     FOLLOW_UP_REFUSED: "A follow-up could not be made; `reason` names its procedure and why.",
     BATCH_REPEATED: "A copy of a follow-up that was executed before; nothing is done again.",
     BATCH_EARLY: "A follow-up came before an earlier one; it is appended again after that.",
+    CONSTRAINT_VIOLATED: "A constraint does not allow what would be written; see `failed`.",
+    CONSTRAINT_REFUSED: "The constraint cannot be declared or dropped; `reason` says why.",
     INTERNAL: "A fault in streamy-db itself; a dead letter was written. Please report it.",
 }
 """Codes of results with status ``aborted``: executed, and nothing was written."""

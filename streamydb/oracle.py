@@ -15,14 +15,18 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
+from streamydb.constraints import Refused, amended
+from streamydb.constraints.judge import Judge
 from streamydb.oracle_steps import holds, updated
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
-from streamydb.procedures.flows import NO_OUTPUTS, turn_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
+from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Declared, UpdateFailed
 from streamydb.procedures.view import Place as CallPlace
 from streamydb.records import (
+    CONSTRAINTS_KEY,
     Call,
     Change,
     ChangeSource,
@@ -108,16 +112,20 @@ class Oracle:
         id_window: int = limits.ID_WINDOW_DEFAULT,
         faults: Mapping[tuple[int, int], DeadLetter] | None = None,
         modules: Modules = NO_MODULES,
+        *,
+        constraints: bool = False,
     ) -> None:
         """Start with an empty database; an id is remembered for ``id_window`` seqs.
 
-        ``modules``: where the code of stored procedures is.
+        ``modules``: where the code of stored procedures is. ``constraints``: whether the database
+        was created with constraints.
 
         ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
         offset. That verdict is in the log of results, so it stands.
         """
         self.faults = faults or {}
         self.modules = modules
+        self.constraints = constraints
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
@@ -147,6 +155,8 @@ class Oracle:
         payload_hash = hashlib.sha256(raw or b"").digest()
         if isinstance(record, DeadLetter):
             return self._fail(record, raw, payload_hash, place)
+        if isinstance(record, Transaction) and not self._may_be(record):
+            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return _refuse(record, raw, place)
         if record.call is not UNSET and record.call.batch is not UNSET:
@@ -186,6 +196,10 @@ class Oracle:
     def _look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
 
+    def _may_be(self, txn: Transaction) -> bool:
+        """Constraints are declared only in databases that were created with them."""
+        return self.constraints or txn.constrain is UNSET
+
     def _fail(
         self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place
     ) -> list[OutputRecord]:
@@ -220,6 +234,8 @@ class Oracle:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
         if txn.call is not UNSET:
             return self._call(txn, txn.call, place)
+        if txn.constrain is not UNSET:
+            return self._constrain(txn, txn.constrain, place)
         writes: dict[str, bytes | None] = {}
         for index, update in enumerate(txn.updates):
             try:
@@ -227,13 +243,40 @@ class Oracle:
             except _Abort as abort:
                 failed = [self._failed("update", index, update.key)]
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
-            if after is not None or update.key in self.state:
-                writes[update.key] = after
+            writes[update.key] = after
+        return self._concluded(txn, writes, place)
+
+    def _concluded(
+        self, txn: Transaction, after: dict[str, bytes | None], place: _Place,
+        returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """The result of a transaction that leaves values behind (None = absent), if it may."""
+        writes = {k: v for k, v in after.items() if v is not None or k in self.state}
+        if self.constraints:
+            judge = Judge(self.state, list(after), txn.locks)
+            verdict = judge.verdict(writes)
+            if verdict is not None:
+                code, failed, reason = verdict
+                result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+                return result, {}
+            writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
-        result = place.result(txn.id, "committed", reads=reads)
+        result = place.result(txn.id, "committed", reads=reads, returned=returned)
         if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
+        self._outputs = outputs
         return result, writes
+
+    def _constrain(
+        self, txn: Transaction, wanted: bytes, place: _Place
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
+        try:
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+        except Refused as refused:
+            code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
+            return place.result(txn.id, "aborted", code=code, reason=reason), {}
+        return self._concluded(txn, {CONSTRAINTS_KEY: value}, place)
 
     def _call(
         self, txn: Transaction, call: Call, place: _Place
@@ -254,13 +297,7 @@ class Oracle:
         if called.code is not None:
             result = place.result(txn.id, "aborted", code=called.code, reason=called.reason)
             return result, {}
-        writes = {k: v for k, v in called.writes.items() if v is not None or k in self.state}
-        reads = {key: writes.get(key, self._value(key)) for key in _read_keys(txn)}
-        result = place.result(txn.id, "committed", reads=reads, returned=called.returned)
-        if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
-            return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
-        self._outputs = called.outputs
-        return result, writes
+        return self._concluded(txn, called.writes, place, called.returned, called.outputs)
 
     def _failed_checks(self, txn: Transaction) -> list[Failed]:
         """The asserts and checks that do not hold on the state, at most as many as are listed."""
@@ -374,9 +411,10 @@ def replay(
     id_window: int = limits.ID_WINDOW_DEFAULT,
     faults: Mapping[tuple[int, int], DeadLetter] | None = None,
     modules: Modules = NO_MODULES,
+    constraints: bool = False,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, faults, modules)
+    oracle = Oracle(database, id_window, faults, modules, constraints=constraints)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 

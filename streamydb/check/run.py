@@ -58,6 +58,7 @@ class Options:
         id_window: for how many seqs an id is remembered.
         timeout_s: how long to wait for outputs that are missing at the end.
         modules: where the code of stored procedures is.
+        constraints: whether the database was created with constraints.
         progress: called from time to time.
     """
 
@@ -67,6 +68,7 @@ class Options:
     id_window: int = ID_WINDOW_DEFAULT
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
+    constraints: bool = False
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
 
@@ -186,6 +188,13 @@ def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type
     ]
 
 
+def _oracle(options: Options, faults: Faults) -> Oracle:
+    return Oracle(
+        options.database, options.id_window, faults, options.modules,
+        constraints=options.constraints,
+    )
+
+
 def _faults(options: Options, log: _Log) -> Faults:
     """Dead letters of transactions that a fault of ours has aborted, by partition and offset."""
     found: Faults = {}
@@ -212,7 +221,7 @@ def _replay(
     options: Options, log: _Log, faults: Faults, report: Report, workflows: Workflows
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
-    oracle = Oracle(options.database, options.id_window, faults, options.modules)
+    oracle = _oracle(options, faults)
     expected = Expected()
     total = log.records
     for batch in log.ordered():
@@ -375,7 +384,7 @@ def _expected_records(
     options: Options, log: _Log, faults: Faults, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
-    oracle = Oracle(options.database, options.id_window, faults, options.modules)
+    oracle = _oracle(options, faults)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:

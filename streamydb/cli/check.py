@@ -81,6 +81,7 @@ def run_check(
                 id_window=target.settings.id_window,
                 timeout_s=timeout_s,
                 modules=FolderModules([target.procedures]),
+                constraints=target.settings.constraints,
                 progress=lambda step: _note(phase, step),
             )
         )

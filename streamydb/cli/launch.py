@@ -54,6 +54,7 @@ def pipeline_command(
         "--procedures",
         str(target.procedures),
         *(["--partitions", str(record.partitions)] if record is not None else []),
+        *(["--constraints"] if settings.constraints else []),
         *(["--name", name] if name else []),
         *extra,
     ]

@@ -213,6 +213,8 @@ class Client:
         updates: Iterable[Mapping[str, Any]] = (),
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
+        constrain: Mapping[str, Any] | None = None,
+        locks: Iterable[str] = (),
         txn_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Committed:
@@ -226,7 +228,7 @@ class Client:
         named = self.session.new_id() if txn_id is None else txn_id
         txn = prepare(
             named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy,
+            deploy=deploy, constrain=constrain, locks=locks,
         )
         return self.send(txn, timeout_s=timeout_s)
 

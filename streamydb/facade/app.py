@@ -17,6 +17,7 @@ from litestar.handlers import BaseRouteHandler
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.changes import get_changes
+from streamydb.facade.constraints import get_constraints
 from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, list_values, put_value, read_values
 from streamydb.facade.openapi import openapi_config
@@ -43,6 +44,7 @@ _Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
+    get_constraints,
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
     get_transaction, get_changes, get_limits, get_metrics, post_query,
 ]  # fmt: skip

@@ -309,14 +309,14 @@ class MemoryDatabase:
         modules: where the code of stored procedures is.
     """
 
-    def __init__(self) -> None:
-        """Begin empty."""
+    def __init__(self, *, constraints: bool = True) -> None:
+        """Begin empty; ``constraints`` may be declared."""
         self.executing = self.resolving = True
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
-        self._oracle = Oracle("memory", modules=self.modules)
+        self._oracle = Oracle("memory", modules=self.modules, constraints=constraints)
         self._executed = 0
         self._unresolved: list[tuple[str, Change]] = []
 

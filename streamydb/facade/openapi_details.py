@@ -123,6 +123,9 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The versions.", "application/json", {"type": "object"}),
     },
     ("get", "/v1/stats"): {"200": ("The figures.", "application/json", {"type": "object"})},
+    ("get", "/v1/constraints"): {
+        "200": ("The constraints by name.", "application/json", {"type": "object"})
+    },
     ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
     ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
     ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},

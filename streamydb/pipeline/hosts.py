@@ -109,7 +109,7 @@ class Parser:
         config = self._config
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
-            whole=config.grouping == "single",
+            whole=config.grouping == "single", constraints=config.constraints,
         )
 
 

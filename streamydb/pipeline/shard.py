@@ -53,6 +53,7 @@ class ShardConfig(msgspec.Struct, frozen=True):
     id_window: int
     grouping: str = "planner"
     format: int = FORMAT
+    constraints: bool = False
     digest_interval: int = DIGEST_INTERVAL_DEFAULT
     name: str = ""
 

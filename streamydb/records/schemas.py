@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
-from streamydb.records.rejection import HASH, NAME
+from streamydb.records.rejection import HASH, NAME, UNIQUE_PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -106,13 +107,13 @@ _CHECK: Final = _object(
 )
 _FAILED: Final = _object(
     {
-        "check": {"enum": ["assert", "check", "update"]},
+        "check": {"enum": ["assert", "check", "update", "constraint", "lock"]},
         "index": _COUNT,
         "key": _KEY,
         "value": _ANY,
         "version": _COUNT,
     },
-    {"truncated": {"const": True}},
+    {"truncated": {"const": True}, "constraint": _TEXT, "violated": _TEXT},
 )
 _NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
 _BATCH: Final[Schema] = {
@@ -145,6 +146,14 @@ _DEPLOY: Final = _object(
     }
 )
 
+_CONSTRAIN: Final[Schema] = {
+    "oneOf": [
+        _object({"declare": {"type": "object"}}),
+        _object({"drop": _TEXT}),
+        _object({"validate": {"type": "object"}}),
+    ]
+}
+
 
 def _transaction() -> Schema:
     return _object(
@@ -156,6 +165,8 @@ def _transaction() -> Schema:
             "updates": {**_array(_UPDATE), "maxItems": limits.KEYS_PER_TRANSACTION_MAX},
             "call": _CALL,
             "deploy": _DEPLOY,
+            "constrain": _CONSTRAIN,
+            "locks": _array({**_KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}),
         },
     )
 

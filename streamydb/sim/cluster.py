@@ -202,6 +202,7 @@ class Cluster:
                     [r.value for r in records],
                     self.config.shards,
                     whole=self.single,
+                    constraints=self.config.constraints,
                 )
         for s, (start, end) in batch.feedback.items():
             values = self.feedback[s][start:end]

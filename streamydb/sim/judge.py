@@ -64,7 +64,7 @@ def judge(
     outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults, modules=MODULES,
+        id_window=config.id_window, faults=faults, modules=MODULES, constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]

@@ -16,7 +16,8 @@ from streamydb.pipeline import role, shard
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import core, outputs
+from streamydb.txn_processor import core, execution, outputs
+from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -208,6 +209,60 @@ def _unlocked_flows() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
+def _judge_the_value_before() -> Any:
+    """Constraints: values are judged as they were before the transaction."""
+    original = enforcing.enforce
+
+    def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
+        return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
+
+    return mock.patch.object(core, "enforce", enforce)
+
+
+def _unlocked_constraints() -> Any:
+    """Constraints: a declaration does not lock their key, so writes are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.constrain is not UNSET:
+            found[records.CONSTRAINTS_KEY] = False
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _constraints_of_the_plan() -> Any:
+    """Constraints: those at the beginning of a plan hold for all of it."""
+    original = execution._Rules.send  # noqa: SLF001 - breaking what is private is the point
+
+    def send(self: Any, route: Any, start: int) -> None:
+        if start == 0:
+            original(self, route, start)
+
+    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+
+
+def _unlocked_index() -> Any:
+    """Uniqueness: index keys are not locked, only looked at."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        return original(txn) | dict.fromkeys(txn.locks, False)
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _keep_the_index() -> Any:
+    """Uniqueness: a value that goes away keeps its place in the index."""
+    original = enforcing._index_keys  # noqa: SLF001 - breaking what is private is the point
+
+    def index_keys(rules: Any, writes: Any) -> Any:
+        return [], original(rules, writes)[1]
+
+    return mock.patch.object(enforcing, "_index_keys", index_keys)
+
+
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
     release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
@@ -258,6 +313,11 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-order": Mutation(_follow_ups_backwards, _BOTH),
     "workflows-lost": Mutation(_follow_ups_lost, _BOTH),
     "workflows-lock": Mutation(_unlocked_flows, _BOTH),
+    "constraints-before": Mutation(_judge_the_value_before, _BOTH),
+    "constraints-order": Mutation(_unlocked_constraints, _BOTH),
+    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),
+    "unique-locks": Mutation(_unlocked_index, _BOTH),
+    "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
+from streamydb.sim.constraints import Declarations
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
@@ -34,19 +35,27 @@ def run_seed(
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
+    chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
+    constraints = chance.random() < 0.5
+    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
+    if constraints and chance.random() < 0.6:
+        partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
-        "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
+        "sim", f"seed-{seed}", shards, partitions,
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
+        constraints=constraints,
         digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[config.grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
-    chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
-    workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
-    chance = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    workload.flows = FlowCalls(chance, keys, chance.choice([0.0, 0.0, 0.05, 0.2]))
+    dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
+    workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
+    dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
+    workload.flows = FlowCalls(dice, keys, dice.choice([0.0, 0.0, 0.05, 0.2]))
+    if constraints:
+        workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
@@ -54,7 +63,7 @@ def run_seed(
     outcome.grouping = config.grouping
     outcome.config = (
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} "
+        f"window={config.id_window} constraints={config.constraints} "
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:

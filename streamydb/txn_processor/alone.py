@@ -28,6 +28,7 @@ from streamydb.txn_processor.result import Position, copy_of, encode, encode_ver
 __all__ = ["Finished", "execute_gathered"]
 
 _NULL = Raw(b"null")
+_CONSTRAINTS = key_lock(r.CONSTRAINTS_KEY.encode())
 
 
 @dataclass(slots=True)
@@ -98,7 +99,9 @@ def _executed(
         return len(encode_verdict(payload.id, position, verdict))
 
     letter = None
-    calls = core.Calls(modules, Place(payload.seq, payload.ts, payload.id.decode()))
+    place = Place(payload.seq, payload.ts, payload.id.decode())
+    constrained = _CONSTRAINTS in gathered.grants
+    calls = core.Calls(modules, place, constrained)
     txn = None
     try:
         txn = _transaction_of(payload)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
@@ -28,6 +29,7 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
+from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
@@ -134,6 +136,8 @@ def execute_grants(
     txns = run.txns
     route = _routes(txns)
     _special_rejections(run, route)
+    rules = _Rules(run, constraints_slot(run.keys))
+    rules.send(route, 0)
     longest = int(np.diff(run.key_starts).max(initial=0))
     scratch = np.zeros(longest + 1, p.SLOT)
     scratch_at = np.full(longest + 1, -1, np.int64)
@@ -147,8 +151,9 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at, modules)
+            _execute_in_python(run, at, modules, rules.slot)
             at += 1
+            rules.send(route, at)
     _special_aborts(run)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     return Outcome(
@@ -224,8 +229,34 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
-    """Run one transaction on Python objects against the slots."""
+@dataclass(slots=True)
+class _Rules:
+    """The constraints as they are at one place in the plan; ``slot``: of their key, if granted."""
+
+    run: _Run
+    slot: int | None
+    known: bytes | None = None
+
+    def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
+        """Send transactions from ``start`` on to Python if constraints concern them.
+
+        Those that were sent for constraints which no longer hold stay there: it is the same.
+        """
+        if self.slot is None:
+            return
+        run = self.run
+        _, number, ref, tag, *_ = run.slots[self.slot].item()
+        value = run.value(tag, number, ref)
+        if value == self.known:
+            return
+        self.known = value
+        slots = covered(run.keys, parse(value))
+        found = constrained(slots, run.steps, run.step_starts, run.key_slot, run.key_starts)
+        route[start:][found[start:] & (route[start:] == _KERNEL)] = _PYTHON
+
+
+def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -> None:
+    """Run one transaction on Python objects against the slots; ``rules``: the constraints' one."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
@@ -241,7 +272,7 @@ def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
     txn = None
     try:
         txn = _transaction_of(run, i)
-        verdict = core.execute(txn, look, size, core.Calls(modules, place))
+        verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database

@@ -95,8 +95,10 @@ ABORT_CODES: Final = (
     errors.FOLLOW_UP_REFUSED,
     errors.BATCH_REPEATED,
     errors.BATCH_EARLY,
+    errors.CONSTRAINT_VIOLATED,
+    errors.CONSTRAINT_REFUSED,
 )
-_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.RESERVED_ID)
+_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF)
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,
