@@ -17,11 +17,13 @@ _RULES: Final[tuple[dict[str, Any], ...]] = (
     {"length": {"max": 2}}, {"length": {"min": 1}, "type": "string"},
     {"schema": {"anyOf": [{"type": ["integer", "string"]}, {"maxItems": 1, "type": "array"}]}},
     {"schema": {"not": {"const": 0}}}, {"schema": {"pattern": "x"}}, {"min": "1"}, {},
+    {"schema": {"properties": {"sum": {"maximum": 9}}}},
     {"unique": "email"}, {"type": "object", "schema": {"properties": {"version": {"const": 1}}}},
 )  # fmt: skip
 _UNIQUE: Final[tuple[dict[str, Any], ...]] = (
     {"unique": "$"}, {"unique": "$", "type": "integer"}, {"unique": "$.x"},
 )  # fmt: skip
+_PREFIXES: Final = ("", "k", "k", "k1", "k2", "é", "q", "$x", "flow/")
 _LIKELY: Final = (*range(-9, 10), 2.5, 0.5, "a", "", True, False, [], [1], {"x": None}, {"x": 1})
 
 
@@ -31,7 +33,7 @@ class Declarations:
 
     ``random``: a chance of its own, so that other records stay. ``rate``: of declarations.
     ``locks``: index keys of likely values (which of the small integers they are for), of the latest
-    declarations: right when the log has one partition, where a record's seq is its number.
+    declarations: right when the log has one partition, where a record's place is its seq.
     """
 
     random: random.Random
@@ -54,7 +56,7 @@ class Declarations:
             proof = {"name": name, "since": rng.randint(1, number), "at": rng.randint(1, 90)}
             return {"constrain": {"validate": proof}}
         rules = rng.choice(_UNIQUE if rng.random() < 0.6 else _RULES)
-        declared = {**rules, "prefix": rng.choice(["", "k", "k", "k1", "k2", "é", "q", "$x"])}
+        declared = {**rules, "prefix": rng.choice(_PREFIXES)}
         if rules in _UNIQUE:
             self._remember(name, {**declared, "since": number})
         return {"constrain": {"declare": {"name": name, **declared}}}

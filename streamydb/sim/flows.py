@@ -88,12 +88,26 @@ _VERSIONS: Final = tuple(
     (_MODULES.put(text), compile_module("flow", text)) for text in FLOW_TEXTS
 )
 
+_CONSTRAINTS: Final = (
+    {"declare": {"name": "sum", "prefix": "flow/sum", "schema": {
+        "properties": {"sum": {"maximum": 15}}}}},
+    {"declare": {"name": "seen", "prefix": "flow/seen", "length": {"max": 1}}},
+    {"drop": "sum"},
+    {"drop": "seen"},
+)  # fmt: skip
+
 
 class FlowCalls:
     """Draws deploys of the workflow, and the calls that enter it."""
 
-    def __init__(self, rng: random.Random, keys: list[str], rate: float) -> None:
-        """Every record is one of ours with probability ``rate``."""
+    def __init__(
+        self, rng: random.Random, keys: list[str], rate: float, *, constraints: bool = False
+    ) -> None:
+        """Every record is one of ours with probability ``rate``.
+
+        ``constraints``: some of them are constraints on what follow-ups write.
+        """
+        self._constraints = constraints
         self._random = rng
         self._keys = keys
         self._rate = rate
@@ -113,6 +127,8 @@ class FlowCalls:
             if rng.random() < 0.1:
                 del procedures["two"]
             return {"deploy": {"module": "flow", "hash": digest, "procedures": procedures}}
+        if self._constraints and rng.random() < 0.1:
+            return {"constrain": rng.choice(_CONSTRAINTS)}
         key = rng.choice(self._keys)
         amounts = [rng.choice([1, 2, 3, 5, 6, 7, 11]) for _ in range(rng.randint(0, 4))]
         name = "both" if rng.random() < 0.2 else "source"

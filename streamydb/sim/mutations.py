@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 from msgspec import UNSET
 
-from streamydb import records
+from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
 from streamydb.pipeline import role, shard
 from streamydb.records import transaction
@@ -209,6 +209,30 @@ def _unlocked_flows() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
+def _violations_do_not_count() -> Any:
+    """Workflows and constraints: a follow-up that a constraint aborts is not noted as done."""
+    original = core._counted  # noqa: SLF001 - breaking what is private is the point
+
+    def counted(verdict: Any, turn: Any, look: Any) -> Any:
+        violated = verdict.code == errors.CONSTRAINT_VIOLATED
+        return original(verdict, None if violated else turn, look)
+
+    return mock.patch.object(core, "_counted", counted)
+
+
+def _violations_emit() -> Any:
+    """Workflows and constraints: what a constraint aborts has emitted nevertheless."""
+    original = core._concluded  # noqa: SLF001 - as above
+
+    def concluded(*args: Any) -> Any:
+        verdict = original(*args)
+        if verdict.code is not None and len(args) > 5:
+            verdict.outputs = args[5].outputs
+        return verdict
+
+    return mock.patch.object(core, "_concluded", concluded)
+
+
 def _judge_the_value_before() -> Any:
     """Constraints: values are judged as they were before the transaction."""
     original = enforcing.enforce
@@ -313,6 +337,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-order": Mutation(_follow_ups_backwards, _BOTH),
     "workflows-lost": Mutation(_follow_ups_lost, _BOTH),
     "workflows-lock": Mutation(_unlocked_flows, _BOTH),
+    "workflows-violations": Mutation(_violations_do_not_count, _BOTH),
+    "workflows-emissions": Mutation(_violations_emit, _BOTH),
     "constraints-before": Mutation(_judge_the_value_before, _BOTH),
     "constraints-order": Mutation(_unlocked_constraints, _BOTH),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),

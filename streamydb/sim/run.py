@@ -53,7 +53,8 @@ def run_seed(
     dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
     dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    workload.flows = FlowCalls(dice, keys, dice.choice([0.0, 0.0, 0.05, 0.2]))
+    rate = dice.choice([0.0, 0.0, 0.05, 0.2])
+    workload.flows = FlowCalls(dice, keys, rate, constraints=constraints)
     if constraints:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
@@ -83,6 +84,7 @@ def _drive(
         burst = min(records, rng.choice([1, 10, 40, 90]))
         records -= burst
         for _ in range(burst):
+            workload.drawn = len(log.partitions[0])  # follow-ups are in the log, too
             log.append(workload.record())
         if len(log.partitions) > 1 and rng.random() < 0.6:
             log.round(whole=rng.random() < 0.7)

@@ -52,7 +52,7 @@ class Workload:
     """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
-    ``declarations``: draws constraints.
+    ``declarations``: draws constraints. ``drawn``: records before the next one in the log.
     """
 
     random: random.Random
