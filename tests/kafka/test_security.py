@@ -174,7 +174,10 @@ class TestRoles:
             assert refused(read(settings, topic)), topic
         with pytest.raises(TopicsError, match="refused"):
             delete(settings.client_config(), settings.database)
-        assert set(add_shared(settings.client_config(), settings.database)) == set(names.shared())
+        made = add_shared(settings.client_config(), settings.database)
+        assert set(made) == {*names.shared(), names.streams}
+        assert write(settings, names.streams) is None
+        assert refused(read(settings, names.streams))
         for topic in names.shared():
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
@@ -184,9 +187,9 @@ class TestRoles:
     @pytest.mark.long
     def test_standby(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("standby")
-        made = add_shared(settings.client_config(), settings.database, "standby")
+        made = set(add_shared(settings.client_config(), settings.database, "standby"))
         assert f"{settings.database}.feedback.standby" in made
-        for topic in made:
+        for topic in made - {TopicNames(settings.database).streams}:
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
 
