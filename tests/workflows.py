@@ -50,11 +50,11 @@ def trend(db, batch):
 class Log:
     """A log with one partition: what is appended, and the follow-ups that come of it."""
 
-    def __init__(self, text: str, name: str = "voter") -> None:
+    def __init__(self, text: str, name: str = "voter", *, constraints: bool = False) -> None:
         self.modules = MemoryModules()
         digest = self.modules.put(text.encode())
         module = compile_module(name, text.encode())
-        self.oracle = Oracle("db", modules=self.modules)
+        self.oracle = Oracle("db", modules=self.modules, constraints=constraints)
         self.records: list[bytes] = []
         self.outputs: list[OutputRecord] = []
         self.waiting: list[bytes] = []
@@ -75,6 +75,13 @@ class Log:
     def call(self, procedure: str, keys: list[str], **args: Any) -> dict[str, Any]:
         call = {"procedure": procedure, "args": args, "keys": keys}
         return self.append(json.dumps({"id": f"t{len(self.records)}", "call": call}).encode())
+
+    def declare(self, name: str, prefix: str, **rules: Any) -> None:
+        """Declare a constraint."""
+        declared = {"declare": {"name": name, "prefix": prefix, **rules}}
+        raw = json.dumps({"id": f"rule-{len(self.records)}", "constrain": declared}).encode()
+        if self.append(raw)["status"] != "committed":
+            raise AssertionError(f"refused: {declared}")
 
     def settle(self) -> list[dict[str, Any]]:
         """Execute follow-ups until there are no more; their results."""

@@ -325,17 +325,19 @@ class AsyncClient:
         """
         return AsyncWatch(self._perform, self._transport, Watching(self.session, prefix, since))
 
-    async def stream(
+    def stream(
         self, name: str, *, after: After = None, end: bool = False
     ) -> AsyncIterator[Emitted]:
-        """Yield what procedures emit to a stream, in order, each record once; waits for more.
+        """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
         Args:
             name: `module.stream`.
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        following = Following(self.session, name, after, end=end)
+        return self._followed(Following(self.session, name, after, end=end))
+
+    async def _followed(self, following: Following) -> AsyncIterator[Emitted]:
         while (record := await self._run(following.next())) is not None:
             yield record
 

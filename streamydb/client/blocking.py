@@ -321,7 +321,7 @@ class Client:
     def stream(
         self, name: str, *, after: After = None, end: bool = False
     ) -> Iterator[Emitted]:
-        """Yield what procedures emit to a stream, in order, each record once; waits for more.
+        """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
         Args:
             name: `module.stream`.
@@ -329,8 +329,7 @@ class Client:
             end: stop when there are no more.
         """
         following = Following(self.session, name, after, end=end)
-        while (record := self._run(following.next())) is not None:
-            yield record
+        return iter(lambda: self._run(following.next()), None)
 
     def _run(self, flow: Flow[_T]) -> _T:
         return drive(flow, self._perform)

@@ -57,6 +57,12 @@ class ShardConfig(msgspec.Struct, frozen=True):
     digest_interval: int = DIGEST_INTERVAL_DEFAULT
     name: str = ""
 
+    @property
+    def terms(self) -> str:
+        """What pipelines over one log must agree on, lest they execute differently."""
+        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
+        return " ".join(f"{name}={getattr(self, name)}" for name in named)
+
 
 class OpenPlan(msgspec.Struct):
     """The plan in flight: who executes it, what its completion resolves, which seq is before it."""

@@ -26,10 +26,8 @@ Mask = npt.NDArray[np.bool_]
 
 def constraints_slot(keys: Ragged) -> int | None:
     """The slot of the constraints' key among ``keys``, if it is one of them."""
-    for slot in np.flatnonzero(keys.lengths() == len(_KEY)).tolist():
-        if keys[slot] == _KEY:
-            return int(slot)
-    return None
+    found = _with(keys, np.flatnonzero(keys.lengths() == len(_KEY)), _KEY)
+    return int(found[0]) if len(found) else None
 
 
 def covered(keys: Ragged, constraints: Constraints) -> Mask:
@@ -42,12 +40,17 @@ def covered(keys: Ragged, constraints: Constraints) -> Mask:
 
 
 def _begins(keys: Ragged, prefix: bytes) -> Mask:
-    rows = np.flatnonzero(keys.lengths() >= len(prefix))
-    for place, byte in enumerate(prefix):
-        rows = rows[keys.data[keys.offsets[rows] + place] == byte]
+    rows = _with(keys, np.flatnonzero(keys.lengths() >= len(prefix)), prefix)
     found = np.zeros(len(keys), np.bool_)
     found[rows] = True
     return found
+
+
+def _with(keys: Ragged, rows: npt.NDArray[np.int64], prefix: bytes) -> npt.NDArray[np.int64]:
+    """Those of the ``rows`` whose keys, none of them shorter, begin with ``prefix``."""
+    for place, byte in enumerate(prefix):
+        rows = rows[keys.data[keys.offsets[rows] + place] == byte]
+    return rows
 
 
 def constrained(

@@ -1,4 +1,4 @@
-"""docs/workflows.md is true: its module deploys, its example runs, its figures are the code's."""
+"""docs/workflows.md and docs/streams.md are true: the module deploys, the examples run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import compile_module
 from streamydb.procedures.view import View
 from streamydb.records import Transaction, decode
+from streamydb.records.emission import decode_emitted
 
-PAGE = (Path(__file__).parents[2] / "docs" / "workflows.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "workflows.md").read_text(encoding="utf-8")
+STREAMS = (DOCS / "streams.md").read_text(encoding="utf-8")
 MODULE = re.search(r"^```python voter\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE + STREAMS, re.MULTILINE | re.DOTALL)
 RECORDS = re.findall(r"^```json transaction\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 assert MODULE is not None
 TEXT = MODULE[1].encode()
@@ -38,6 +41,14 @@ def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None
 
         monkeypatch.setattr(streamydb, "connect", connect)
         exec(compile(example, "docs/workflows.md", "exec"), {})  # noqa: S102 - our own page
+
+
+def test_the_record_of_a_stream_has_these_fields() -> None:
+    shown = re.search(r"^```json\n(.*?)^```$", STREAMS, re.MULTILINE | re.DOTALL)
+    assert shown is not None
+    record = decode_emitted(shown[1].encode())
+    for field in record.__struct_fields__:
+        assert f"`{field}`" in STREAMS
 
 
 def test_records_and_figures_are_those_of_the_code() -> None:

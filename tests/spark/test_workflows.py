@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+import streamydb
 from streamydb.check import Report
 from streamydb.procedures.folder import publish
+from streamydb.read_model import Follower, ReadModel
 from streamydb.reading import TopicReader
 from streamydb.streams import follow
 from streamydb.testing import Database, wait_for
+from tests.read_model import drained
 from tests.workflows import VOTER
 
 pytestmark = pytest.mark.timeout(600)
@@ -62,6 +65,20 @@ def repeated(database: Database) -> int:
     return len({found["seq"] for found in results if found["code"] == "batch-repeated"})
 
 
+def assert_read_by_clients(database: Database, last: int) -> None:
+    """The stream as clients see it: from the beginning, and from the middle on."""
+    folder = database.folder / "read-model"
+    settings = database.settings.client_config()
+    known = [*follow(settings, database.name, "voter.counted", end=True)]
+    with ReadModel.open(folder, database.name, write=True) as model:
+        drained(Follower(model, database.settings), last)
+    url = f"kafka://{database.broker.bootstrap}/{database.name}?read_model={folder}"
+    with streamydb.connect(url) as client:
+        assert list(client.stream("voter.counted", end=True)) == known
+        after = known[2].seq, known[2].index
+        assert list(client.stream("voter.counted", after=after, end=True)) == known[3:]
+
+
 def assert_whole(database: Database, count: int) -> Report:
     """Every vote has gone through the whole graph, once."""
     wait_for(lambda: executed(database) >= 3 * count, f"{3 * count} follow-ups", 300)
@@ -90,6 +107,7 @@ def test_votes_go_through_the_graph(tmp_path: Path, grouping: str) -> None:
         database.load(votes(0, count))
         report = assert_whole(database, count)
         assert report.transactions == 1 + count + 3 * count
+        assert_read_by_clients(database, report.transactions)
 
 
 def _more(database: Database, before: int) -> bool:
