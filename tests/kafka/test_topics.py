@@ -172,7 +172,7 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    assert delete(client, database) == [*names.all(), *names.shared()]
+    assert delete(client, database) == [*names.all(), names.streams, *names.shared()]
     assert delete(client, database) == []
     assert describe(client, database) == {}
 
@@ -188,7 +188,8 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
         names.feedback_of("b"), names.control, names.digests,
     ]  # fmt: skip
     assert add_shared(client, database, "b") == add_shared(client, database) == []
-    assert delete(client, database) == [*names.all(), *names.shared(), names.feedback_of("b")]
+    wanted = [*names.all(), names.streams, *names.shared(), names.feedback_of("b")]
+    assert delete(client, database) == wanted
     with pytest.raises(TopicsError, match="streamydb create"):
         add_shared(client, database)
 
