@@ -123,7 +123,7 @@ class StreamFeed:
     ) -> EmittedPage:
         """The next records of a stream, as soon as there are some; none after a wait without any.
 
-        ``ts_ms``: a time before which the next one was not appended, where the place has no offset.
+        ``ts_ms``: the commit timestamp of the place, if it is known and has no offset.
 
         Raises:
             LogUnavailableError: Kafka does not answer, or there are no streams.
@@ -151,7 +151,7 @@ class StreamFeed:
         with self._catch_ups.enter():
             begin = place.offset
             if begin < 0:
-                begin = await self._source.offset_at(partition, ts_ms)
+                begin = await self._source.offset_after(partition, place.seq, ts_ms)
             end = self._floors[partition]
             rows: list[StreamRow] = []
             if begin < end:

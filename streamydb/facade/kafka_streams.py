@@ -53,9 +53,9 @@ class KafkaStreams:
             await run_in(self._executor, self._tail.close)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def offset_at(self, partition: int, ts_ms: int) -> int:
-        """The first record that was appended at a time or after it, by whatever clock."""
-        return await run_in(self._executor, self._offset_at, partition, ts_ms)
+    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+        """Where to begin for what comes after a seq: some records early, rather than one late."""
+        return await run_in(self._executor, self._offset_after, partition, seq, ts_ms)
 
     async def history(
         self, wanted: StreamSpan, bounds: PageBounds
@@ -72,11 +72,25 @@ class KafkaStreams:
             found = spans(consumer, self._topic)
             return {number: high for number, (_, high) in found.items()}
 
-    def _offset_at(self, partition: int, ts_ms: int) -> int:
+    def _offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+        """The place of the commit timestamp, if a record there shows that clocks were sane.
+
+        A record is appended after its commit timestamp, unless a clock had jumped ahead.
+        """
         with closing(connect(self._settings)) as consumer:
+            low, high = spans(consumer, self._topic)[partition]
             if ts_ms <= _SKEW_MS:
-                return spans(consumer, self._topic)[partition][0]
-            return offsets_at(consumer, self._topic, ts_ms - _SKEW_MS)[partition]
+                return low
+            at = offsets_at(consumer, self._topic, ts_ms - _SKEW_MS)[partition]
+            if at <= low:
+                return low
+            probe = TopicPartition(self._topic, partition, min(at, high - 1))
+            consumer.assign([probe])
+            until = time.monotonic() + self._patience_s
+            while time.monotonic() < until:
+                for row in _rows(receive(consumer, 1, _POLL_S)):
+                    return at if place_of(row.value)[0] <= seq else low
+            return low
 
     def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         with closing(connect(self._settings)) as consumer:

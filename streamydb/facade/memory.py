@@ -331,7 +331,7 @@ class MemoryStreams:
         """Publish no more."""
         self._publish = lambda _: None
 
-    async def offset_at(self, partition: int, ts_ms: int) -> int:  # noqa: ARG002 - the port
+    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:  # noqa: ARG002
         """The beginning."""
         return 0
 

@@ -250,8 +250,10 @@ class StreamSource(Protocol):
     async def stop(self) -> None:
         """End."""
 
-    async def offset_at(self, partition: int, ts_ms: int) -> int:
-        """Return an offset before which nothing was appended at a time or after it; 0: the first.
+    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+        """Return an offset at or before the first record that is of a transaction after a seq.
+
+        ``ts_ms``: its commit timestamp, 0 if nobody knows.
 
         Raises:
             LogUnavailableError: Kafka does not answer.

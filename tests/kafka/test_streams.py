@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import confluent_kafka
 import pytest
@@ -63,7 +64,11 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
             found += [json.loads(value)["seq"] for value in page.values]
             places[stream] = page.place
         assert found == [*range(101, 151)], stream
-        assert (await feed.page(Place(stream, 120, 1), PageBounds(1, 1), 0)).place.seq == 121
+    now = round(time.time() * 1000)
+    for ts_ms in (0, now - 300_000, now, now + 300_000, now + 3_600_000):  # a clock that jumped
+        for seq in (1, 99, 120, 149):
+            page = await feed.page(Place(STREAMS[0], seq, 1), PageBounds(1, 1), 0, ts_ms)
+            assert page.place.seq == seq + 1, (ts_ms, seq)
     assert source.fault() is None
     await source.stop()
 
