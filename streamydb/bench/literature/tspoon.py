@@ -29,8 +29,8 @@ from streamydb.bench.rest.servers import facade
 from streamydb.cli.phases import Phases
 
 __all__ = [
-    "Alternating", "Graph", "Transfers", "TspoonJudge", "TspoonOptions", "audits_of", "loading", "queries",
-    "tspoon",
+    "Alternating", "Graph", "Transfers", "TspoonJudge", "TspoonOptions", "audits_of", "loading",
+    "queries", "tspoon",
 ]  # fmt: skip
 
 AMOUNT_MAX: Final = 10
