@@ -18,6 +18,7 @@ from streamydb.bench.literature.judging import Invariant, Judge, invariant
 from streamydb.bench.literature.report import show
 from streamydb.bench.literature.tpcc_inputs import Inputs, last_name
 from streamydb.bench.workload import Workload
+from streamydb.errors import ConfigurationError
 from streamydb.oracle import OutputRecord
 from streamydb.records import Transaction, decode
 from tests.literature import LastOf, Mutation, Serial, broken
@@ -254,9 +255,9 @@ def test_ycsb_transactions_stay_in_their_partitions() -> None:
 
 def test_nonsense_is_refused() -> None:
     table = ycsb.partitions_of(100, 4)
-    with pytest.raises(ValueError, match="fewer than 4 partitions"):
+    with pytest.raises(ConfigurationError, match="fewer than 4 partitions"):
         ycsb.Records(ycsb.YcsbOptions(keys=100, operations=60), table, 0.0, counted=False)
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ConfigurationError, match="too few"):
         ycsb.partitions_of(3, 64)
 
 

@@ -18,6 +18,7 @@ from streamydb.bench.literature import ycsb as ycsb_runs
 from streamydb.bench.literature.driver import StudyOptions
 from streamydb.bench.literature.report import show
 from streamydb.cli.phases import Phases
+from streamydb.limits import max_offsets
 
 __all__ = ["QUICK", "literature", "sized", "sss", "tpcc", "tspoon", "voter", "ycsb"]
 
@@ -67,16 +68,15 @@ Keys = Annotated[int | None, typer.Option("--keys", min=16, help="Keys of the da
 
 
 def sized(kind: type[_O], *, quick: bool, given: dict[str, Any]) -> _O:
-    """The options of a run: what is given, the rest as a quick or a full run takes it.
-
-    Raises:
-        BadParameter: they contradict each other.
-    """
+    """The options of a run: what is given, the rest as a quick or a full run takes it."""
     common, own = (_SHORT, QUICK) if quick else (_FULL, FULL)
     said = {name: value for name, value in given.items() if value is not None}
     taken = {**common, **own[kind], **said}
-    warm_up = max(2, min(taken.get("transactions", 2), 30_000))
-    return kind(**{"warm_up_transactions": warm_up, **taken})
+    derived = {
+        "warm_up_transactions": max(2, min(taken.get("transactions", 2), 30_000)),
+        "max_offsets": max_offsets(taken.get("shards", 1)),
+    }
+    return kind(**{**derived, **taken})
 
 
 def _run(
