@@ -94,13 +94,13 @@ def _run(
 def tspoon(
     *,
     accounts: Annotated[
-        int | None, typer.Option("--accounts", min=1_000, help="Of each state [default: 100000].")
+        int | None, typer.Option("--accounts", min=1_000, help="Of each state (default: 100000).")
     ] = None,
     theta: c.Theta = 0.99,
     states: Annotated[int, typer.Option("--states", min=1, max=5, help="Of one subgraph.")] = 3,
     subgraphs: Annotated[int, typer.Option("--subgraphs", min=1, max=5, help="Beside it.")] = 3,
     query_rate: Annotated[
-        float | None, typer.Option("--query-rate", min=1, help="Queries/s [default: 100].")
+        float | None, typer.Option("--query-rate", min=1, help="Queries/s (default: 100).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
@@ -128,10 +128,10 @@ def voter(
     contestants: Annotated[int, typer.Option("--contestants", min=2, max=99, help="Of the show.")]
     = 12,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="Votes until a removal [default: 20000].")
+        int | None, typer.Option("--every", min=1, help="Votes until a removal (default: 20000).")
     ] = None,
     phones: Annotated[
-        int | None, typer.Option("--phones", min=1, help="Who may vote [default: 1000000].")
+        int | None, typer.Option("--phones", min=1, help="Who may vote (default: 1000000).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
@@ -211,7 +211,7 @@ def sss(
     *,
     keys: Keys = None,
     clients: Annotated[
-        int | None, typer.Option("--clients", min=1, help="Under way at once [default: 100].")
+        int | None, typer.Option("--clients", min=1, help="Under way at once (default: 100).")
     ] = None,
     theta: Annotated[
         float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")
@@ -237,10 +237,10 @@ def tpcc(
     *,
     warehouses: Annotated[int, typer.Option("--warehouses", min=1, max=100, help="Scale.")] = 2,
     items: Annotated[
-        int | None, typer.Option("--items", min=100, help="Of the catalogue [default: 100000].")
+        int | None, typer.Option("--items", min=100, help="Of the catalogue (default: 100000).")
     ] = None,
     customers: Annotated[
-        int | None, typer.Option("--customers", min=10, help="Of a district [default: 3000].")
+        int | None, typer.Option("--customers", min=10, help="Of a district (default: 3000).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
