@@ -138,7 +138,7 @@ TABLE: list[tuple[str, str, Callable[[Any], Any], str]] = [
     ("ycsb", "user/", lose, "records are what the last writes left"),
     ("voter", "show", lambda v: {**v, "votes": {"contestant 99": 1}}, "the winner is that of"),
     ("voter", "show", more(1, "recorded"), "boards, window and removals"),
-    ("voter", "trending", lambda v: v[1:], "boards, window and removals"),
+    ("voter", "trending", lambda v: {**v, "last": v["last"][1:]}, "boards, window and removals"),
     ("voter", "board", lambda v: {**v, "top": []}, "boards, window and removals"),
     ("tpcc", "w/1/ytd", more(1), "condition 1"),
     ("tpcc", "d/1/1/next", more(1), "condition 2"),

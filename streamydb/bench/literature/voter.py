@@ -217,7 +217,7 @@ class VoterJudge(Base):
                 ("the count of votes", left, dict(show.votes)),
                 ("the order of removals", end.get("removed"), show.removed),
                 ("the number of recorded votes", end.get("recorded"), show.recorded),
-                ("the window", self._values.get("trending"), list(show.last)),
+                ("the window", self._window(), list(show.last)),
                 ("the board", self._values.get("board"), show.board()),
             )
             if found != expected
@@ -228,6 +228,9 @@ class VoterJudge(Base):
             invariant("boards, window and removals are those of a serial run", 5, differing),
             invariant("the winner is that of a serial run", 1, _other_winner(winner, show)),
         ]
+
+    def _window(self) -> Any:
+        return (self._values.get("trending") or {}).get("last")
 
     def _serial_run(self) -> Iterator[str]:
         for seq, number, reason, returned in sorted(self._answers, key=lambda row: row[0]):
