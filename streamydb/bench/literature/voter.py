@@ -1,0 +1,262 @@
+"""S-Store's leaderboard maintenance: who wins must be who wins in a serial run.
+
+Meehan, Tatbul, Zdonik et al.: "S-Store: Streaming Meets Transaction Processing", PVLDB 8(13),
+2015. Viewers vote; each vote is validated and recorded; boards show the best, the worst, and whom
+the last votes were for; after so many votes the lowest contestant is removed, and the votes for
+them go back to those who cast them; in the end one is left. It matters in which order all that is
+done: a vote too many or too few before a removal, and somebody else wins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb.bench.literature.driver import StudyOptions, answer, session
+from streamydb.bench.literature.judging import (
+    Answered,
+    Asked,
+    Base,
+    Changed,
+    Invariant,
+    LastValues,
+    invariant,
+    number_of,
+)
+from streamydb.cli.phases import Phases
+
+__all__ = [
+    "Show", "Voter", "VoterJudge", "VoterOptions", "beginning", "contestants", "remaining",
+    "voter",
+]  # fmt: skip
+
+NOBODY: Final = "nobody"
+"""Whom a vote in a hundred is for; it is invalid."""
+
+_NOBODY_SHARE: Final = 0.01
+_PLACES: Final = 3
+_POPULARITY: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterOptions(StudyOptions):
+    """What to measure; see `streamydb bench voter --help`."""
+
+    contestants: int = 12
+    every: int = 20_000
+    window: int = 100
+    per_phone: int = 1
+    phones: int = 1_000_000
+
+    def rules(self) -> dict[str, int]:
+        """What the show is told when it begins."""
+        return {
+            "every": self.every, "window": self.window, "per_phone": self.per_phone,
+            "places": _PLACES,
+        }  # fmt: skip
+
+
+def contestants(count: int) -> list[str]:
+    """Their names, in the order of the alphabet."""
+    return [f"contestant {number:02d}" for number in range(1, count + 1)]
+
+
+class Voter:
+    """Votes of random phones; some contestants are liked better than others."""
+
+    changes_each = 4.0
+
+    def __init__(self, options: VoterOptions) -> None:
+        """Prepare the votes; who is liked follows from the seed."""
+        self._rng = np.random.default_rng(options.seed)
+        self._options = options
+        self._names = np.array([*contestants(options.contestants), NOBODY])
+        ranks = self._rng.permutation(options.contestants) + 1.0
+        liked = ranks**-_POPULARITY
+        self._weights = np.append(liked / liked.sum() * (1 - _NOBODY_SHARE), _NOBODY_SHARE)
+
+    def payloads(self, first: int, count: int) -> list[bytes]:
+        """Make votes; see `Workload.payloads`."""
+        phones = self._rng.integers(0, self._options.phones, count).tolist()
+        chosen = self._rng.choice(self._names, count, p=self._weights).tolist()
+        rows = zip(range(first, first + count), phones, chosen, strict=True)
+        return [_vote(*row) for row in rows]
+
+
+def _vote(number: int, phone: int, who: str) -> bytes:
+    keys = [f"phone/{phone}", "show", "trending", "board"]
+    args = {"phone": phone, "contestant": who}
+    call = {"procedure": "voter.vote", "args": args, "keys": keys}
+    return msgspec.json.encode({"id": f"t{number}", "call": call})
+
+
+def beginning(options: VoterOptions, first: int) -> list[bytes]:
+    """The transaction that opens the show."""
+    args = {"contestants": contestants(options.contestants), "rules": options.rules()}
+    call = {"procedure": "voter.begin", "args": args, "keys": ["show", "trending"]}
+    return [msgspec.json.encode({"id": f"t{first}", "call": call})]
+
+
+@dataclass(slots=True)
+class Show:
+    """The show once more, vote by vote, in plain Python: what the database must agree with."""
+
+    options: VoterOptions
+    votes: Counter[str] = field(default_factory=Counter)
+    phones: dict[int, list[str]] = field(default_factory=dict)
+    recorded: int = 0
+    removed: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        """Nobody has voted."""
+        self.votes.update(dict.fromkeys(contestants(self.options.contestants), 0))
+        self.last = deque(maxlen=self.options.window)
+
+    def vote(self, phone: int, who: str) -> tuple[str | None, str | None]:
+        """Vote; why the vote does not count, and who is removed after it."""
+        if len(self.votes) == 1:
+            return "the show is over", None
+        if who not in self.votes:
+            return "not in the running", None
+        mine = self.phones.setdefault(phone, [])
+        if sum(each in self.votes for each in mine) >= self.options.per_phone:
+            return "this phone has voted", None
+        mine.append(who)
+        self.votes[who] += 1
+        self.last.append(who)
+        self.recorded += 1
+        if self.recorded % self.options.every:
+            return None, None
+        lowest = min(sorted(self.votes), key=self.votes.__getitem__)
+        del self.votes[lowest]
+        self.removed.append(lowest)
+        self.last = deque((w for w in self.last if w != lowest), self.options.window)
+        return None, lowest
+
+    def board(self) -> dict[str, list[list[Any]]]:
+        """What is shown after the last vote."""
+        ranked = _ranked(self.votes)
+        return {
+            "top": ranked[:_PLACES], "bottom": ranked[-_PLACES:],
+            "trending": _ranked(Counter(self.last))[:_PLACES],
+        }  # fmt: skip
+
+    def winner(self) -> str | None:
+        """Who is left, when only one is."""
+        return next(iter(self.votes)) if len(self.votes) == 1 else None
+
+
+def _ranked(votes: Counter[str]) -> list[list[Any]]:
+    return [[who, votes[who]] for who in sorted(votes, key=lambda who: (-votes[who], who))]
+
+
+class VoterJudge(Base):
+    """Runs the votes serially, in the order of their seqs, and compares each verdict and the end.
+
+    Attributes:
+        show: the serial run, once `invariants` has been called.
+        reasons: how many votes did not count, by the reason.
+    """
+
+    needs_log = True
+
+    def __init__(self, options: VoterOptions) -> None:
+        """Nothing is known."""
+        self.show = Show(options)
+        self.reasons: Counter[str] = Counter()
+        self._asked: dict[int, tuple[int, str]] = {}
+        self._answers: list[tuple[int, int, str | None, Any]] = []
+        self._values = LastValues()
+
+    def asked(self, transaction: Asked) -> None:
+        """Keep a vote."""
+        if transaction.call.get("procedure") == "voter.vote":
+            args = transaction.call["args"]
+            self._asked[number_of(transaction.id)] = args["phone"], args["contestant"]
+
+    def answered(self, result: Answered) -> None:
+        """Keep a verdict on a vote."""
+        number = number_of(result.id)
+        if number in self._asked:
+            reason = None if result.committed else result.reason or result.code or result.status
+            self._answers.append((result.seq, number, reason, result.returned))
+
+    def changed(self, change: Changed) -> None:
+        """Take over a value."""
+        self._values.take(change)
+
+    def invariants(self) -> list[Invariant]:
+        """Verdicts, the boards, and the winner."""
+        wrong = list(self._serial_run())
+        show, end = self.show, self._values.get("show") or {}
+        left = end.get("votes", {})
+        differing = [
+            f"{what} is {found}, not {expected}"
+            for what, found, expected in (
+                ("the count of votes", left, dict(show.votes)),
+                ("the order of removals", end.get("removed"), show.removed),
+                ("the number of recorded votes", end.get("recorded"), show.recorded),
+                ("the window", self._values.get("trending"), list(show.last)),
+                ("the board", self._values.get("board"), show.board()),
+            )
+            if found != expected
+        ]
+        winner = next(iter(left)) if len(left) == 1 else None
+        return [
+            invariant("each vote counts as in a serial run", len(self._answers), wrong),
+            invariant("boards, window and removals are those of a serial run", 5, differing),
+            invariant("the winner is that of a serial run", 1, _other_winner(winner, show)),
+        ]
+
+    def _serial_run(self) -> Iterator[str]:
+        for seq, number, reason, returned in sorted(self._answers, key=lambda row: row[0]):
+            refused, removed = self.show.vote(*self._asked[number])
+            expected = None if refused else {"recorded": self.show.recorded, "removed": removed}
+            if reason is not None:
+                self.reasons[reason] += 1
+            if (reason, returned) != (refused, expected):
+                yield f"t{number} (seq {seq}): {reason or returned}, not {refused or expected}"
+
+
+def _other_winner(winner: str | None, show: Show) -> list[str]:
+    return [] if winner == show.winner() else [f"{winner} has won, not {show.winner()}"]
+
+
+def remaining(options: VoterOptions, cast: int) -> int:
+    """Votes that are still needed, about a third more than are recorded in a whole show."""
+    return max(0, int(1.3 * (options.contestants - 1) * options.every) - cast)
+
+
+def voter(options: VoterOptions, phases: Phases) -> dict[str, Any]:
+    """Measure votes; compare everything with a serial run.
+
+    Raises:
+        BenchError: something failed.
+    """
+    workload, judge = Voter(options), VoterJudge(options)
+    with session(options, phases) as measured:
+        measured.deploy("voter")
+        first = measured.run.appender.appended
+        measured.append(beginning(options, first), "Opening the show")
+        measured.throughput({"votes": workload})
+        measured.latency(workload)
+        rest = remaining(options, measured.run.appender.appended - first)
+        votes = workload.payloads(measured.run.appender.appended, rest)
+        measured.append(votes, "Voting until one is left")
+        found = measured.prove(judge)
+        parameters = {
+            "contestants": options.contestants, "phones": options.phones, **options.rules(),
+        }  # fmt: skip
+        return {
+            **answer("voter", measured, found, parameters),
+            "winner": judge.show.winner(),
+            "removed": judge.show.removed,
+            "recorded": judge.show.recorded,
+            "refused": dict(judge.reasons),
+        }
