@@ -20,6 +20,7 @@ __all__ = [
     "Bank",
     "Workload",
     "Zipf",
+    "follow_ups_each",
     "funding",
 ]
 
@@ -49,6 +50,11 @@ class Workload(Protocol):
     def payloads(self, first: int, count: int) -> list[bytes]:
         """Make `count` transactions with the ids `<prefix><first>`, `<prefix><first + 1>`, ..."""
         ...
+
+
+def follow_ups_each(workload: Workload) -> int:
+    """How many transactions follow from each one of a workload: its `follow_ups_each`, if any."""
+    return int(getattr(workload, "follow_ups_each", 0))
 
 
 class Zipf:

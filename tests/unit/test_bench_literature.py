@@ -23,7 +23,7 @@ from streamydb.records import Transaction, decode
 from tests.literature import LastOf, Mutation, Serial, broken
 
 TSPOON = tspoon.TspoonOptions(accounts=300, balance=20, states=2, subgraphs=2, seed=3)
-VOTER = voter.VoterOptions(contestants=4, every=60, phones=400, window=20, seed=3)
+VOTER = voter.VoterOptions(contestants=4, every=60, phones=400, seed=3)
 YCSB = ycsb.YcsbOptions(keys=200, operations=6, value_bytes=8, seed=3)
 TPCC = tpcc.TpccOptions(warehouses=2, items=100, customers=30, seed=3)
 

@@ -130,9 +130,6 @@ def voter(
     every: Annotated[
         int | None, typer.Option("--every", min=1, help="Votes until a removal [default: 20000].")
     ] = None,
-    window: Annotated[
-        int, typer.Option("--window", min=1, max=1_000, help="Votes of the trending board.")
-    ] = 100,
     phones: Annotated[
         int | None, typer.Option("--phones", min=1, help="Who may vote [default: 1000000].")
     ] = None,
@@ -151,7 +148,7 @@ def voter(
     """S-Store's leaderboard maintenance: the winner must be that of a serial run."""
     _run(
         voter_runs.voter, voter_runs.VoterOptions, quick=quick, output=output, json=json,
-        contestants=contestants, every=every, window=window, phones=phones, shards=shards,
+        contestants=contestants, every=every, phones=phones, shards=shards,
         transactions=transactions, repetitions=repetitions, latency_rate=rate, latency_s=seconds,
         replay=replay, seed=seed, parent=folder,
     )  # fmt: skip

@@ -38,6 +38,10 @@ __all__ = [
 NOBODY: Final = "nobody"
 """Whom a vote in a hundred is for; it is invalid."""
 
+WINDOW: Final = 100
+"""Votes that the trending board looks at."""
+
+_KNOWS_SHARE: Final = 0.9
 _NOBODY_SHARE: Final = 0.01
 _PLACES: Final = 3
 _POPULARITY: Final = 0.5
@@ -49,16 +53,12 @@ class VoterOptions(StudyOptions):
 
     contestants: int = 12
     every: int = 20_000
-    window: int = 100
     per_phone: int = 1
     phones: int = 1_000_000
 
     def rules(self) -> dict[str, int]:
         """What the show is told when it begins."""
-        return {
-            "every": self.every, "window": self.window, "per_phone": self.per_phone,
-            "places": _PLACES,
-        }  # fmt: skip
+        return {"every": self.every, "per_phone": self.per_phone}
 
 
 def contestants(count: int) -> list[str]:
@@ -67,14 +67,17 @@ def contestants(count: int) -> list[str]:
 
 
 class Voter:
-    """Votes of random phones; some contestants are liked better than others."""
+    """Votes of random phones; some contestants are liked better than others.
+
+    Most viewers know who has been removed, and vote for somebody else.
+    """
 
     changes_each = 4.0
 
     def __init__(self, options: VoterOptions) -> None:
         """Prepare the votes; who is liked follows from the seed."""
         self._rng = np.random.default_rng(options.seed)
-        self._options = options
+        self._options, self._show = options, Show(options)
         self._names = np.array([*contestants(options.contestants), NOBODY])
         ranks = self._rng.permutation(options.contestants) + 1.0
         liked = ranks**-_POPULARITY
@@ -84,8 +87,21 @@ class Voter:
         """Make votes; see `Workload.payloads`."""
         phones = self._rng.integers(0, self._options.phones, count).tolist()
         chosen = self._rng.choice(self._names, count, p=self._weights).tolist()
-        rows = zip(range(first, first + count), phones, chosen, strict=True)
-        return [_vote(*row) for row in rows]
+        chances = self._rng.random((count, 2)).tolist()
+        rows = zip(phones, chosen, chances, strict=True)
+        votes = [(phone, self._cast(phone, who, *chance)) for phone, who, chance in rows]
+        return [self._payload(number, *vote) for number, vote in enumerate(votes, first)]
+
+    def _cast(self, phone: int, who: str, knows: float, place: float) -> str:
+        """Whom a viewer votes for who may know that their favourite is out."""
+        running = self._show.votes
+        if who != NOBODY and who not in running and knows < _KNOWS_SHARE:
+            who = list(running)[int(place * len(running))]
+        self._show.vote(phone, who)
+        return who
+
+    def _payload(self, number: int, phone: int, who: str) -> bytes:
+        return _vote(number, phone, who)
 
 
 def _vote(number: int, phone: int, who: str) -> bytes:
@@ -116,7 +132,7 @@ class Show:
     def __post_init__(self) -> None:
         """Nobody has voted."""
         self.votes.update(dict.fromkeys(contestants(self.options.contestants), 0))
-        self.last = deque(maxlen=self.options.window)
+        self.last = deque(maxlen=WINDOW)
 
     def vote(self, phone: int, who: str) -> tuple[str | None, str | None]:
         """Vote; why the vote does not count, and who is removed after it."""
@@ -136,7 +152,6 @@ class Show:
         lowest = min(sorted(self.votes), key=self.votes.__getitem__)
         del self.votes[lowest]
         self.removed.append(lowest)
-        self.last = deque((w for w in self.last if w != lowest), self.options.window)
         return None, lowest
 
     def board(self) -> dict[str, list[list[Any]]]:
@@ -144,7 +159,7 @@ class Show:
         ranked = _ranked(self.votes)
         return {
             "top": ranked[:_PLACES], "bottom": ranked[-_PLACES:],
-            "trending": _ranked(Counter(self.last))[:_PLACES],
+            "trending": _ranked(Counter(w for w in self.last if w in self.votes))[:_PLACES],
         }  # fmt: skip
 
     def winner(self) -> str | None:
@@ -229,8 +244,8 @@ def _other_winner(winner: str | None, show: Show) -> list[str]:
 
 
 def remaining(options: VoterOptions, cast: int) -> int:
-    """Votes that are still needed, about a third more than are recorded in a whole show."""
-    return max(0, int(1.3 * (options.contestants - 1) * options.every) - cast)
+    """Votes that are still needed, half as many again as are recorded in a whole show."""
+    return max(0, int(1.5 * (options.contestants - 1) * options.every) - cast)
 
 
 def voter(options: VoterOptions, phases: Phases) -> dict[str, Any]:
@@ -251,7 +266,8 @@ def voter(options: VoterOptions, phases: Phases) -> dict[str, Any]:
         measured.append(votes, "Voting until one is left")
         found = measured.prove(judge)
         parameters = {
-            "contestants": options.contestants, "phones": options.phones, **options.rules(),
+            "contestants": options.contestants, "phones": options.phones, "window": WINDOW,
+            **options.rules(),
         }  # fmt: skip
         return {
             **answer("voter", measured, found, parameters),

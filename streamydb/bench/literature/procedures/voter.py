@@ -10,10 +10,13 @@ from typing import Any
 
 from streamydb.procedures import Abort, procedure
 
+WINDOW = 100
+PLACES = 3
+
 
 @procedure
 def begin(db: Any, contestants: list[str], rules: dict[str, int]) -> None:
-    """Open the show; rules: every, window, per_phone, places."""
+    """Open the show; rules: every, per_phone."""
     votes = {who: 0 for who in contestants}  # noqa: C420 - procedures have no dict.fromkeys
     db.put("show", {"votes": votes, "recorded": 0, "removed": [], **rules})
     db.put("trending", [])
@@ -21,12 +24,11 @@ def begin(db: Any, contestants: list[str], rules: dict[str, int]) -> None:
 
 @procedure(keys=lambda args: [f"phone/{args['phone']}", "show", "trending", "board"])
 def vote(db: Any, phone: int, contestant: str) -> dict[str, Any]:
-    """Record a vote, slide the window, remove the lowest when it is time, show the boards."""
+    """Record a vote, remove the lowest when it is time, slide the window, show the boards."""
     show = db.get("show")
     _record(db, show, f"phone/{phone}", contestant)
-    last = [*db.get("trending"), contestant][-show["window"] :]
     removed = _remove(show) if show["recorded"] % show["every"] == 0 else None
-    last = [who for who in last if who != removed]
+    last = [*db.get("trending"), contestant][-WINDOW:]
     db.put("trending", last)
     db.put("show", show)
     db.put("board", _board(show, last))
@@ -59,14 +61,15 @@ def _remove(show: dict[str, Any]) -> str:
 
 def _board(show: dict[str, Any], last: list[str]) -> dict[str, Any]:
     """The most and the fewest votes, and the most of the last ones."""
-    votes, places = show["votes"], show["places"]
+    votes = show["votes"]
     ranked = sorted(votes, key=lambda who: (-votes[who], who))
     recent: dict[str, int] = {}
     for who in last:
-        recent[who] = recent.get(who, 0) + 1
-    trending = sorted(recent, key=lambda who: (-recent[who], who))[:places]
+        if who in votes:
+            recent[who] = recent.get(who, 0) + 1
+    trending = sorted(recent, key=lambda who: (-recent[who], who))[:PLACES]
     return {
-        "top": [[who, votes[who]] for who in ranked[:places]],
-        "bottom": [[who, votes[who]] for who in ranked[-places:]],
+        "top": [[who, votes[who]] for who in ranked[:PLACES]],
+        "bottom": [[who, votes[who]] for who in ranked[-PLACES:]],
         "trending": [[who, recent[who]] for who in trending],
     }
