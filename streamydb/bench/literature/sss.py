@@ -20,7 +20,7 @@ from streamydb.bench.literature.driver import Session, StudyOptions, answer, ses
 from streamydb.bench.literature.judging import Base, Changed, Invariant, LastValues, invariant
 from streamydb.bench.literature.players import Play, Played, latency_facts, playing
 from streamydb.bench.rest.servers import Server, facade
-from streamydb.bench.workload import Zipf
+from streamydb.bench.workload import Zipf, funding
 from streamydb.cli.phases import Phases
 from streamydb.histories import Answer, Append, History, Operation, Read, Seen
 from streamydb.histories.answers import call_of
@@ -151,6 +151,8 @@ def sss(options: SssOptions, phases: Phases) -> dict[str, Any]:
     """
     judge = SssJudge()
     with session(options, phases) as measured:
+        empty = funding(0, options.keys, b"[]", key_prefix="k/")
+        measured.append(empty, f"Loading {options.keys:,} keys")
         with facade(measured.run.engine, phases) as front:
             _play(options, measured, front, 0.5, "w", options.warm_up_s, judge)
             mixes = {
