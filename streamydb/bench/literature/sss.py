@@ -151,7 +151,8 @@ def sss(options: SssOptions, phases: Phases) -> dict[str, Any]:
     """
     judge = SssJudge()
     with session(options, phases) as measured:
-        empty = funding(0, options.keys, b"[]", key_prefix="k/")
+        first = measured.run.appender.appended
+        empty = funding(0, options.keys, b"[]", first_id=first, key_prefix="k/")
         measured.append(empty, f"Loading {options.keys:,} keys")
         with facade(measured.run.engine, phases) as front:
             _play(options, measured, front, 0.5, "w", options.warm_up_s, judge)
