@@ -197,9 +197,8 @@ def test_a_vote_that_counts_otherwise_is_noticed(studies: dict[str, Study]) -> N
 
 def test_votes_that_are_settled_out_of_order_are_noticed(studies: dict[str, Study]) -> None:
     serial = studies["voterflow"].serial
-    settled = [output for output in serial.outputs
-               if output.topic == "results" and (output.key or b"").startswith(b"$flow/")]  # fmt: skip
-    first, second = (json.loads(output.value or b"") for output in settled[:2])
+    results = (json.loads(o.value or b"") for o in serial.outputs if o.topic == "results")
+    first, second, *_ = (result for result in results if result["id"].startswith("$flow/"))
 
     def swap(output: OutputRecord, value: Any) -> Any:
         if output.topic == "results" and value["id"] in {first["id"], second["id"]}:

@@ -223,12 +223,14 @@ class VoterJudge(Base):
             if found != expected
         ]
         winner = next(iter(left)) if len(left) == 1 else None
-        named = [
-            ("each vote counts as in a serial run", len(self._told), wrong),
-            ("boards, window and removals are those of a serial run", 5, differing),
-            ("the winner is that of a serial run", 1, _other_winner(winner, show)),
+        return [
+            self._named("each vote counts as in a serial run", len(self._told), wrong),
+            self._named("boards, window and removals are those of a serial run", 5, differing),
+            self._named("the winner is that of a serial run", 1, _other_winner(winner, show)),
         ]
-        return [invariant(name + self.suffix, *found) for name, *found in named]
+
+    def _named(self, name: str, checked: int, problems: list[str]) -> Invariant:
+        return invariant(name + self.suffix, checked, problems)
 
     def _value(self, key: str) -> Any:
         return self._values.get(key)
