@@ -186,13 +186,13 @@ def soak(
 def rest(
     *,
     keys: Annotated[
-        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys [default: 100000].")
+        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys (default: 100000).")
     ] = None,
     value_bytes: Annotated[
         int, typer.Option("--value-bytes", min=10, max=100_000, help="Size of a value.")
     ] = 100,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads [default: 8].")
+        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads (default: 8).")
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", min=1, help="Reads/s, and writes/s, of the mixed run.")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from streamydb.bench.command import deliver
 from streamydb.bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
@@ -17,7 +18,9 @@ from streamydb.bench.literature.driver import hold
 from streamydb.bench.literature.judging import Invariant, Judge, invariant
 from streamydb.bench.literature.report import show
 from streamydb.bench.literature.tpcc_inputs import Inputs, last_name
+from streamydb.bench.main import app
 from streamydb.bench.workload import Workload
+from streamydb.errors import ConfigurationError
 from streamydb.oracle import OutputRecord
 from streamydb.records import Transaction, decode
 from tests.literature import LastOf, Mutation, Serial, broken
@@ -279,9 +282,9 @@ def test_ycsb_transactions_stay_in_their_partitions() -> None:
 
 def test_nonsense_is_refused() -> None:
     table = ycsb.partitions_of(100, 4)
-    with pytest.raises(ValueError, match="fewer than 4 partitions"):
+    with pytest.raises(ConfigurationError, match="fewer than 4 partitions"):
         ycsb.Records(ycsb.YcsbOptions(keys=100, operations=60), table, 0.0, counted=False)
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ConfigurationError, match="too few"):
         ycsb.partitions_of(3, 64)
 
 
@@ -292,6 +295,17 @@ def test_options_are_sized_and_what_is_given_stands(name: str, *, quick: bool) -
     options = commands.sized(kind, quick=quick, given={"seed": 9, "repetitions": None})
     assert (options.seed, options.repetitions) == (9, 1 if quick else 3)
     assert options.replay
+
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_is_shown_as_it_is_written(name: str) -> None:
+    """Square brackets are markup, which swallows words like `[default: 1]`."""
+    found = COMMANDS[name]
+    texts = [found.help or "", *(getattr(param, "help", None) or "" for param in found.params)]
+    assert [Text.from_markup(text).plain for text in texts] == texts
 
 
 def answer_with(found: list[Invariant]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from streamydb.bench.literature.driver import StudyOptions
 from streamydb.bench.literature.report import show
 from streamydb.bench.literature.voter import VoterOptions
 from streamydb.cli.phases import Phases
+from streamydb.limits import max_offsets
 
 __all__ = ["QUICK", "literature", "sized", "sss", "tpcc", "tspoon", "voter", "ycsb"]
 
@@ -68,16 +69,15 @@ Keys = Annotated[int | None, typer.Option("--keys", min=16, help="Keys of the da
 
 
 def sized(kind: type[_O], *, quick: bool, given: dict[str, Any]) -> _O:
-    """The options of a run: what is given, the rest as a quick or a full run takes it.
-
-    Raises:
-        BadParameter: they contradict each other.
-    """
+    """The options of a run: what is given, the rest as a quick or a full run takes it."""
     common, own = (_SHORT, QUICK) if quick else (_FULL, FULL)
     said = {name: value for name, value in given.items() if value is not None}
     taken = {**common, **own[kind], **said}
-    warm_up = max(2, min(taken.get("transactions", 2), 30_000))
-    return kind(**{"warm_up_transactions": warm_up, **taken})
+    derived = {
+        "warm_up_transactions": max(2, min(taken.get("transactions", 2), 30_000)),
+        "max_offsets": max_offsets(taken.get("shards", 1)),
+    }
+    return kind(**{**derived, **taken})
 
 
 def _run(
@@ -95,13 +95,13 @@ def _run(
 def tspoon(
     *,
     accounts: Annotated[
-        int | None, typer.Option("--accounts", min=1_000, help="Of each state [default: 100000].")
+        int | None, typer.Option("--accounts", min=1_000, help="Of each state (default: 100000).")
     ] = None,
     theta: c.Theta = 0.99,
     states: Annotated[int, typer.Option("--states", min=1, max=5, help="Of one subgraph.")] = 3,
     subgraphs: Annotated[int, typer.Option("--subgraphs", min=1, max=5, help="Beside it.")] = 3,
     query_rate: Annotated[
-        float | None, typer.Option("--query-rate", min=1, help="Queries/s [default: 100].")
+        float | None, typer.Option("--query-rate", min=1, help="Queries/s (default: 100).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
@@ -129,10 +129,10 @@ def voter(
     contestants: Annotated[int, typer.Option("--contestants", min=2, max=99, help="Of the show.")]
     = 12,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="Votes until a removal [default: 20000].")
+        int | None, typer.Option("--every", min=1, help="Votes until a removal (default: 20000).")
     ] = None,
     phones: Annotated[
-        int | None, typer.Option("--phones", min=1, help="Who may vote [default: 1000000].")
+        int | None, typer.Option("--phones", min=1, help="Who may vote (default: 1000000).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
@@ -212,7 +212,7 @@ def sss(
     *,
     keys: Keys = None,
     clients: Annotated[
-        int | None, typer.Option("--clients", min=1, help="Under way at once [default: 100].")
+        int | None, typer.Option("--clients", min=1, help="Under way at once (default: 100).")
     ] = None,
     theta: Annotated[
         float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")
@@ -238,10 +238,10 @@ def tpcc(
     *,
     warehouses: Annotated[int, typer.Option("--warehouses", min=1, max=100, help="Scale.")] = 2,
     items: Annotated[
-        int | None, typer.Option("--items", min=100, help="Of the catalogue [default: 100000].")
+        int | None, typer.Option("--items", min=100, help="Of the catalogue (default: 100000).")
     ] = None,
     customers: Annotated[
-        int | None, typer.Option("--customers", min=10, help="Of a district [default: 3000].")
+        int | None, typer.Option("--customers", min=10, help="Of a district (default: 3000).")
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,

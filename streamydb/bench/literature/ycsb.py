@@ -31,6 +31,7 @@ from streamydb.bench.literature.judging import (
 from streamydb.bench.workload import KEYS_A_LOAD, Zipf
 from streamydb.cli.phases import Phases
 from streamydb.columns import Ragged
+from streamydb.errors import ConfigurationError
 from streamydb.hashing import hash_ragged
 
 __all__ = ["Records", "YcsbJudge", "YcsbOptions", "loading", "partitions_of", "ycsb"]
@@ -66,14 +67,14 @@ def partitions_of(keys: int, partitions: int) -> Ints:
     """The numbers of keys by partition, (partitions, n): equally many of each, in chance order.
 
     Raises:
-        ValueError: there are too few keys.
+        ConfigurationError: there are too few keys.
     """
     names = Ragged.of([f"{PREFIX}{number}".encode() for number in range(keys)])
     places = (hash_ragged(names) % np.uint64(partitions)).astype(np.int64)
     groups = [np.flatnonzero(places == number) for number in range(partitions)]
     least = min(map(len, groups))
     if least == 0:
-        raise ValueError(f"{keys} keys are too few for {partitions} partitions")
+        raise ConfigurationError(f"{keys} keys are too few for {partitions} partitions")
     return np.stack([group[:least] for group in groups])
 
 
@@ -84,11 +85,11 @@ class Records:
         """Draw records of `table`; `counted`: writes are read-modify-writes by a procedure.
 
         Raises:
-            ValueError: a transaction has more operations than a partition has keys.
+            ConfigurationError: a transaction has more operations than a partition has keys.
         """
         partitions, size = table.shape
         if options.operations > size:
-            raise ValueError(
+            raise ConfigurationError(
                 f"{options.operations} operations on different keys need partitions of as many "
                 f"keys: take more than {options.keys:,} keys or fewer than {partitions} partitions"
             )
