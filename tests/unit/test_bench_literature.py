@@ -144,7 +144,7 @@ TABLE: list[tuple[str, str, Callable[[Any], Any], str]] = [
     ("ycsb", "user/", lose, "records are what the last writes left"),
     ("voter", "show", lambda v: {**v, "votes": {"contestant 99": 1}}, "the winner is that of"),
     ("voter", "show", more(1, "recorded"), "boards, window and removals"),
-    ("voter", "trending", lambda v: v[1:], "boards, window and removals"),
+    ("voter", "trending", lambda v: {**v, "last": v["last"][1:]}, "boards, window and removals"),
     ("voter", "board", lambda v: {**v, "top": []}, "boards, window and removals"),
     ("voterflow", "flow/show", lambda v: {**v, "votes": {"x": 1}}, "the winner is that of"),
     ("voterflow", "$windows/voterflow.last", lambda v: {**v, "active": []}, "boards, window"),

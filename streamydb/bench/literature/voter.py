@@ -236,7 +236,7 @@ class VoterJudge(Base):
         return self._values.get(key)
 
     def _window(self) -> Any:
-        return self._values.get("trending")
+        return (self._values.get("trending") or {}).get("last")
 
     def _serial_run(self) -> Iterator[str]:
         for seq, number, told in sorted(self._told, key=lambda row: row[0]):

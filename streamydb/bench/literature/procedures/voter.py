@@ -1,7 +1,7 @@
 """S-Store's leaderboard maintenance: votes, boards, and the removal of who is lowest.
 
 Keys: `show` has the votes of the contestants in the running, `phone/<n>` whom a phone has voted
-for, `trending` the last votes (the window), `board` what is shown.
+for, `trending` the last votes (the window) and how many are for whom, `board` what is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def begin(db: Any, contestants: list[str], rules: dict[str, int]) -> None:
     """Open the show; rules: every, per_phone."""
     votes = {who: 0 for who in contestants}  # noqa: C420 - procedures have no dict.fromkeys
     db.put("show", {"votes": votes, "recorded": 0, "removed": [], **rules})
-    db.put("trending", [])
+    db.put("trending", {"last": [], "counts": {}})
 
 
 @procedure(keys=lambda args: [f"phone/{args['phone']}", "show", "trending", "board"])
@@ -28,10 +28,9 @@ def vote(db: Any, phone: int, contestant: str) -> dict[str, Any]:
     show = db.get("show")
     _record(db, show, f"phone/{phone}", contestant)
     removed = _remove(show) if show["recorded"] % show["every"] == 0 else None
-    last = [*db.get("trending"), contestant][-WINDOW:]
-    db.put("trending", last)
+    recent = _slide(db, contestant)
     db.put("show", show)
-    db.put("board", _board(show, last))
+    db.put("board", _board(show["votes"], recent))
     return {"recorded": show["recorded"], "removed": removed}
 
 
@@ -59,15 +58,23 @@ def _remove(show: dict[str, Any]) -> str:
     return lowest
 
 
-def _board(show: dict[str, Any], last: list[str]) -> dict[str, Any]:
+def _slide(db: Any, contestant: str) -> dict[str, int]:
+    """Take a vote into the window; how many of its votes are for whom."""
+    window = db.get("trending")
+    last, counts = window["last"], window["counts"]
+    last.append(contestant)
+    counts[contestant] = counts.get(contestant, 0) + 1
+    if len(last) > WINDOW:
+        counts[last.pop(0)] -= 1
+    db.put("trending", window)
+    return dict(counts)
+
+
+def _board(votes: dict[str, int], recent: dict[str, int]) -> dict[str, Any]:
     """The most and the fewest votes, and the most of the last ones."""
-    votes = show["votes"]
     ranked = sorted(votes, key=lambda who: (-votes[who], who))
-    recent: dict[str, int] = {}
-    for who in last:
-        if who in votes:
-            recent[who] = recent.get(who, 0) + 1
-    trending = sorted(recent, key=lambda who: (-recent[who], who))[:PLACES]
+    running = [who for who in votes if recent.get(who, 0) > 0]
+    trending = sorted(running, key=lambda who: (-recent[who], who))[:PLACES]
     return {
         "top": [[who, votes[who]] for who in ranked[:PLACES]],
         "bottom": [[who, votes[who]] for who in ranked[-PLACES:]],

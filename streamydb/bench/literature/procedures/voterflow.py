@@ -4,7 +4,8 @@
 contestant when it is time, and slides the window: three procedures in one transaction, because no
 vote may be counted between.
 
-Keys: as those of `voter`, with `flow/` before them; the window is `$windows/voterflow.last`.
+Keys: as those of `voter`, with `flow/` before them; `flow/trending` has the counts only, the window
+is `$windows/voterflow.last`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from streamydb.procedures import Workflow, procedure
 
+WINDOW = 100
 PLACES = 3
 
 flow = Workflow(
@@ -39,7 +41,7 @@ def cast(db: Any, phone: int, contestant: str) -> None:
 def settle_keys(args: dict[str, Any]) -> list[str]:
     """What settling touches."""
     phones = [f"flow/phone/{vote['phone']}" for vote in args["batch"]]
-    return [*phones, "flow/show", "flow/board"]
+    return [*phones, "flow/show", "flow/trending", "flow/board"]
 
 
 @procedure(keys=settle_keys)
@@ -94,14 +96,17 @@ def remove(db: Any) -> str | None:
 def trend(db: Any, who: str) -> None:
     """Slide the window and show the boards."""
     last = db.window("last")
+    before = last.items()
     last.insert(who)
+    recent = db.get("flow/trending", {})
+    recent[who] = recent.get(who, 0) + 1
+    if len(before) == WINDOW:
+        recent[before[0]] -= 1
+    db.put("flow/trending", recent)
     votes = db.get("flow/show")["votes"]
-    recent: dict[str, int] = {}
-    for each in last.items():
-        if each in votes:
-            recent[each] = recent.get(each, 0) + 1
     ranked = sorted(votes, key=lambda name: (-votes[name], name))
-    trending = sorted(recent, key=lambda name: (-recent[name], name))[:PLACES]
+    running = [name for name in votes if recent.get(name, 0) > 0]
+    trending = sorted(running, key=lambda name: (-recent[name], name))[:PLACES]
     db.put("flow/board", {
         "top": [[name, votes[name]] for name in ranked[:PLACES]],
         "bottom": [[name, votes[name]] for name in ranked[-PLACES:]],
