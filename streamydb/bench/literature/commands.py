@@ -41,7 +41,7 @@ FULL: Final[dict[type[StudyOptions], dict[str, Any]]] = {
 QUICK: Final[dict[type[StudyOptions], dict[str, Any]]] = {
     tspoon_runs.TspoonOptions: {"transactions": 20_000, "accounts": 5_000, "query_rate": 40.0},
     VoterOptions: {
-        "transactions": 5_000, "warm_up_transactions": 2_000, "every": 1_000, "phones": 50_000,
+        "transactions": 4_000, "warm_up_transactions": 1_500, "every": 600, "phones": 30_000,
     },
     ycsb_runs.YcsbOptions: {"transactions": 4_000, "keys": 10_000},
     sss_runs.SssOptions: {"clients": 32, "seconds": 5.0, "warm_up_s": 5.0},
