@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from streamydb.bench.command import deliver
+from streamydb.bench.command import deliver, keep
 from streamydb.bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
 from streamydb.bench.literature.driver import hold
 from streamydb.bench.literature.judging import Invariant, Judge, invariant
@@ -323,6 +325,26 @@ def answer_with(found: list[Invariant]) -> dict[str, Any]:
         "invariants": [{"name": i.name, "checked": i.checked, "broken": i.broken,
                         "problems": i.problems, "ok": i.ok} for i in found],
     }  # fmt: skip
+
+
+def test_the_table_is_made_when_all_answers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path(__file__).resolve().parents[2] / "bench" / "table.py"
+    spec = spec_from_file_location("table", place)
+    assert spec is not None
+    assert spec.loader is not None
+    table = module_from_spec(spec)
+    spec.loader.exec_module(table)
+    monkeypatch.setattr(table, "RESULTS", tmp_path)
+    assert table.literature_table() is None
+    machine = {"cores": 4, "processor": "one", "load": 0.1}
+    for name in table.LITERATURE:
+        answer = {**answer_with([invariant("sums", 4, [])]), "benchmark": name, "machine": machine}
+        keep(answer, tmp_path / f"literature-{name}.json")
+    lines = table.literature_table().splitlines()
+    assert "| tspoon | one | 5 | 25.0% | 1 / 2 ms at 200/s | 1 hold |" in lines
+    assert "|  | 80% read-only | 8 | 25.0% | read-only 1 / 2 ms at 200/s, updates - |  |" in lines
 
 
 def test_a_broken_invariant_is_shown_and_ends_with_code_3(

@@ -53,9 +53,9 @@ class Session:
         evidence: what was read back by `prove`.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, options: StudyOptions, run: Run) -> None:
         """Measure `run`."""
-        self.run = run
+        self.options, self.run = options, run
         self.rates: dict[str, list[Rate]] = {}
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.latency_ms: dict[str, Any] | None = None
@@ -84,18 +84,16 @@ class Session:
     def throughput(self, cases: Cases) -> None:
         """Warm up with the first case, then measure all in turn."""
         self.run.warm_up(next(iter(cases.values())))
-        first, count = self.run.appender.appended, self.run.options.transactions
+        first, count = self.run.appender.appended, self.options.transactions
         self.rates = self.run.throughput(cases)
-        for turn, name in enumerate(list(cases) * self.run.options.repetitions):
+        for turn, name in enumerate(list(cases) * self.options.repetitions):
             start = first + turn * count
             self.ranges.setdefault(name, []).append((start, start + count))
 
     def latency(self, workload: Workload) -> None:
         """Measure the latency of verdicts while transactions are due at a rate."""
-        options = self.run.options
-        self.latency_ms = self.run.latency(
-            workload, options.latency_rate, 0.0, options.latency_s
-        )
+        rate, seconds = self.options.latency_rate, self.options.latency_s
+        self.latency_ms = self.run.latency(workload, rate, 0.0, seconds)
 
     def facts(self, case: str) -> dict[str, Any]:
         """A case's throughput in figures, and which share of its transactions aborted."""
@@ -112,7 +110,7 @@ class Session:
             self.evidence = from_kafka(judge, run.engine.connection, run.engine.names, phase.note)
             found = [complete(self.evidence, run.appender.appended), *judge.invariants()]
             phase.outcome = told(found)
-        if isinstance(run.options, StudyOptions) and run.options.replay:
+        if self.options.replay:
             found.append(self._replayed())
         return found
 
@@ -175,7 +173,7 @@ def share(part: int, whole: int) -> float:
 def session(options: StudyOptions, phases: Phases) -> Iterator[Session]:
     """Start an engine for a benchmark; everything has ended after the block."""
     with running(options, phases) as run:
-        yield Session(run)
+        yield Session(options, run)
 
 
 def answer(

@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from streamydb.bench.literature.driver import Session, StudyOptions, answer, session
+from streamydb.bench.literature.driver import share as share_of
 from streamydb.bench.literature.judging import Base, Changed, Invariant, LastValues, invariant
 from streamydb.bench.literature.players import Play, Played, latency_facts, playing
 from streamydb.bench.rest.servers import Server, facade
 from streamydb.bench.workload import Zipf, funding
 from streamydb.cli.phases import Phases
-from streamydb.histories import Answer, Append, History, Operation, Read, Seen
-from streamydb.histories.answers import call_of
+from streamydb.histories import Append, History, Operation, Read
+from streamydb.histories.answers import call_of, told
 from streamydb.histories.serializability import check_lists
 
 __all__ = ["SssJudge", "SssOptions", "mix", "operation_of", "sss"]
@@ -32,6 +32,8 @@ Request = Append | Read
 
 UPDATED: Final = 2
 """Keys of an update."""
+
+NO_ABORT: Final = "no transaction aborts, is refused, or goes without an answer"
 
 READ_SIZES: Final = (2, 16)
 """Fewest and most keys of a read-only transaction."""
@@ -85,22 +87,17 @@ def _update(name: str, drawn: Iterator[str]) -> Append:
 
 
 def operation_of(request: Request, played: Played) -> Operation:
-    """What a client did and was told, for the checkers."""
-    fields: dict[str, Any] = msgspec.json.decode(played.body)
-    committed, seq, seen = False, None, {}
-    outcome = "ok" if played.status == 200 else "unknown"
-    if played.status == 200 and isinstance(request, Read):
-        committed, seq = True, fields["seq"]
-        entries = fields["entries"].items()
-        seen = {key: Seen(None if entry is None else entry["value"]) for key, entry in entries}
-    elif played.status == 200:
-        committed, seq = fields["status"] == "committed", fields["seq"]
-        seen = {key: Seen(value) for key, value in fields["reads"].items()}
+    """What a client did and was told, for the checkers.
+
+    Raises:
+        ValueError: the answer is none that the documentation has.
+    """
+    found = told(request, played.status, {}, played.body)
+    known = found.outcome != "unknown"
     return Operation(
         client=played.client, session=0, invoked_ns=played.began_ns, request=request,
-        outcome="ok" if outcome == "ok" else "unknown",
-        returned_ns=played.ended_ns if outcome == "ok" else None,
-        answer=Answer(played.status, committed, seq, seen) if outcome == "ok" else None,
+        outcome=found.outcome, returned_ns=played.ended_ns if known else None,
+        answer=found.answer,
     )  # fmt: skip
 
 
@@ -124,7 +121,7 @@ class SssJudge(Base):
         ]  # fmt: skip
         violations = check_lists(History.of(self.operations))
         return [
-            invariant("no transaction aborts", len(self.operations), aborted),
+            invariant(NO_ABORT, len(self.operations), aborted),
             invariant(
                 "external consistency (strictly serializable as clients saw it)",
                 len(self.operations), (f"[{v.anomaly}] {v.message}" for v in violations),
@@ -168,10 +165,20 @@ def sss(options: SssOptions, phases: Phases) -> dict[str, Any]:
             "seconds": options.seconds, "updated_keys": UPDATED, "read_keys": list(READ_SIZES),
         }  # fmt: skip
         given = answer("sss", measured, found, parameters)
-        aborts = next(each for each in found if each.name == "no transaction aborts")
-        rate = aborts.broken / max(1, aborts.checked)
-        whole = {"txn_per_s": max(row["per_s"] for row in mixes.values()), "abort_rate": rate}
-        return {**given, **whole, "latency_ms": mixes["50% read-only"]["updates"], "mixes": mixes}
+        del given["transactions"], given["repetitions"]  # of a backlog, which there is none of
+        return {**given, **_totals(judge, found), "mixes": mixes,
+                "txn_per_s": max(row["per_s"] for row in mixes.values()),
+                "latency_ms": mixes["50% read-only"]["updates"]}  # fmt: skip
+
+
+def _totals(judge: SssJudge, found: Sequence[Invariant]) -> dict[str, Any]:
+    """What became of the transactions of clients."""
+    aborts = next(each for each in found if each.name == NO_ABORT)
+    return {
+        "committed": len(judge.operations) - aborts.broken,
+        "aborted": aborts.broken,
+        "abort_rate": share_of(aborts.broken, aborts.checked),
+    }
 
 
 def _play(

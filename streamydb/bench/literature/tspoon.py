@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -230,10 +231,12 @@ def _read(keys: list[str]) -> bytes:
 
 
 def audits_of(played: Sequence[Played]) -> list[tuple[str, int]]:
-    """What the audits among the queries added up to."""
+    """What the audits among the queries added up to; -1 for a query that was refused."""
     found = []
     for each in played:
-        if each.request % 2 == 0:
+        if each.status != HTTPStatus.OK:
+            found.append((f"query {each.request}, answered {each.status},", -1))
+        elif each.request % 2 == 0:
             entries = msgspec.json.decode(each.body)["entries"].values()
             total = sum(_money(entry["value"]) if entry else -1 for entry in entries)
             found.append((f"query {each.request}", total))
