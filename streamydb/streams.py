@@ -10,34 +10,12 @@ pipeline records are there again; they are left out here, for their place was pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import msgspec
-
-from streamydb.errors import RecordError
 from streamydb.reading import TopicReader
+from streamydb.records.emission import Emitted, decode_emitted
 from streamydb.topics.names import TopicNames
 
 __all__ = ["Emitted", "StreamOrder", "follow"]
-
-
-class Emitted(msgspec.Struct, frozen=True):
-    """A record of a stream, emitted by transaction ``seq`` as its record number ``index``.
-
-    ``batch``: the seq of the transaction with which it all began. ``id``: that of the emitting
-    transaction. ``ts_ms``: its commit timestamp.
-    """
-
-    stream: str
-    seq: int
-    index: int
-    ts_ms: int
-    id: str
-    batch: int
-    record: Any
-
-
-_decode = msgspec.json.Decoder(Emitted).decode
 
 
 class StreamOrder:
@@ -56,10 +34,7 @@ class StreamOrder:
         """
         if key != self._stream:
             return None
-        try:
-            found = _decode(value or b"")
-        except msgspec.MsgspecError as fault:
-            raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
+        found = decode_emitted(value)
         if (found.seq, found.index) <= self.place:
             return None
         self.place = found.seq, found.index

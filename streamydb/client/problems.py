@@ -101,6 +101,12 @@ class TransactionUnknownError(RequestError):
     slug, status = "transaction-unknown", 404
 
 
+class NoSuchStreamError(RequestError):
+    """The name is not `module.stream`, or no such module is deployed."""
+
+    slug, status = "no-such-stream", 404
+
+
 class NoSuchEndpointError(RequestError):
     """The address is not a facade's, or of one that is older than this client."""
 

@@ -34,6 +34,7 @@ from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.streams import get_stream
 from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.place import PipelineStatus
@@ -46,7 +47,7 @@ _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
     get_constraints,
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
-    get_transaction, get_changes, get_limits, get_metrics, post_query,
+    get_transaction, get_changes, get_stream, get_limits, get_metrics, post_query,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {

@@ -74,6 +74,8 @@ _TABLE: Final = (
     Problem("key-not-found", 404, "There is no such key", "The key is absent in the snapshot."),
     Problem("transaction-unknown", 404, "No verdict was found",
             "No transaction with this id is known here: none was appended, or too long ago."),
+    Problem("no-such-stream", 404, "There is no such stream",
+            "The name is not module.stream, or no module of this name is deployed."),
     Problem("no-such-endpoint", 404, "There is no such endpoint", "The path names nothing."),
     Problem("method-not-allowed", 405, "The endpoint has no such method",
             "The header Allow names the methods."),
