@@ -27,18 +27,19 @@ class Serial:
         self.oracle = Oracle("bench", modules=known)
         self.log: list[bytes] = []
         self.outputs: list[OutputRecord] = []
+        self.appended = 0
         self.run(deploy_record(module, number) for number, module in enumerate(modules))
 
-    @property
-    def appended(self) -> int:
-        return len(self.log)
-
     def run(self, payloads: Iterable[bytes]) -> None:
-        """Append transactions and execute them."""
-        for payload in payloads:
+        """Append transactions and execute them, their follow-ups after them."""
+        waiting = [*payloads]
+        self.appended += len(waiting)
+        for payload in waiting:
             at = len(self.log)
             self.log.append(payload)
-            self.outputs += self.oracle.apply(payload, 0, at, 1000 + at)
+            outputs = self.oracle.apply(payload, 0, at, 1000 + at)
+            self.outputs += outputs
+            waiting += [output.value or b"" for output in outputs if output.topic == "transactions"]
 
     def judged(self, judge: Judge, mutation: Mutation | None = None) -> list[Invariant]:
         """What a judge says of it, or of what a mutation makes of the outputs."""

@@ -45,4 +45,8 @@ def test_a_benchmark_runs_and_keeps_its_invariants(tmp_path: Path, name: str) ->
     assert checked["equal to the serial replay"] > 0
     assert answer["txn_per_s"] > 0
     assert 0 < answer["latency_ms"]["p50"] <= answer["latency_ms"]["p99"]
+    if name == "voter":
+        assert set(answer["cases"]) == {"one transaction", "workflow"}
+        assert answer["winner"]
+        assert answer["workflow_winner"]
     assert list(tmp_path.iterdir()) == []

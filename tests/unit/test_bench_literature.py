@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from streamydb.bench.command import deliver, keep
-from streamydb.bench.literature import commands, tpcc, tspoon, voter, ycsb
+from streamydb.bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
 from streamydb.bench.literature.driver import hold
 from streamydb.bench.literature.judging import Invariant, Judge, invariant
 from streamydb.bench.literature.report import show
@@ -51,6 +51,11 @@ class Study:
         self.workloads = {"votes": voter.Voter(VOTER)}
         self._run(400)
 
+    def voterflow(self) -> None:
+        self.serial.run(voter_workflow.flow_beginning(VOTER, self.serial.appended))
+        self.workloads = {"votes": voter_workflow.FlowVoter(VOTER)}
+        self._run(400)
+
     def ycsb(self) -> None:
         self.serial.run(ycsb.loading(YCSB, self.serial.appended))
         self.workloads = dict(YCSB.cases())
@@ -71,13 +76,14 @@ def judge_of(name: str) -> Judge:
     judges: dict[str, Callable[[], Judge]] = {
         "tspoon": lambda: tspoon.TspoonJudge(TSPOON),
         "voter": lambda: voter.VoterJudge(VOTER),
+        "voterflow": lambda: voter_workflow.FlowJudge(VOTER),
         "ycsb": ycsb.YcsbJudge,
         "tpcc": lambda: tpcc.TpccJudge(TPCC),
     }
     return judges[name]()
 
 
-NAMES = ("tspoon", "voter", "ycsb", "tpcc")
+NAMES = ("tspoon", "voter", "voterflow", "ycsb", "tpcc")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +148,9 @@ TABLE: list[tuple[str, str, Callable[[Any], Any], str]] = [
     ("voter", "show", more(1, "recorded"), "boards, window and removals"),
     ("voter", "trending", lambda v: {**v, "last": v["last"][1:]}, "boards, window and removals"),
     ("voter", "board", lambda v: {**v, "top": []}, "boards, window and removals"),
+    ("voterflow", "flow/show", lambda v: {**v, "votes": {"x": 1}}, "the winner is that of"),
+    ("voterflow", "$windows/voterflow.last", lambda v: {**v, "active": []}, "boards, window"),
+    ("voterflow", "$flows/voterflow", more(1, "done"), "each vote is settled once"),
     ("tpcc", "w/1/ytd", more(1), "condition 1"),
     ("tpcc", "d/1/1/next", more(1), "condition 2"),
     ("tpcc", "no/", more(1000), "condition 2"),
@@ -171,6 +180,7 @@ def test_a_wrong_value_breaks_its_invariant(
 def test_a_lost_or_invalid_result_is_noticed(studies: dict[str, Study], name: str) -> None:
     serial = studies[name].serial
     last = serial.appended - 1
+    assert any(output.key == b"t%d" % last for output in serial.outputs)
     for change in (lose, lambda value: {**value, "status": "rejected", "code": "invalid"}):
         found = serial.judged(judge_of(name), with_result(change, last))
         assert "every transaction has a verdict" in broken(found)
@@ -188,6 +198,21 @@ def test_a_vote_that_counts_otherwise_is_noticed(studies: dict[str, Study]) -> N
     number = committed_call(serial, "recorded")
     refuse = with_result(lambda value: {**value, "status": "aborted", "reason": "no"}, number)
     assert "each vote counts as in a serial run" in broken(serial.judged(judge_of("voter"), refuse))
+
+
+def test_votes_that_are_settled_out_of_order_are_noticed(studies: dict[str, Study]) -> None:
+    serial = studies["voterflow"].serial
+    results = (json.loads(o.value or b"") for o in serial.outputs if o.topic == "results")
+    first, second, *_ = (result for result in results if result["id"].startswith("$flow/"))
+
+    def swap(output: OutputRecord, value: Any) -> Any:
+        if output.topic == "results" and value["id"] in {first["id"], second["id"]}:
+            other = second if value["id"] == first["id"] else first
+            return {**value, "id": other["id"]}
+        return value
+
+    wanted = "each vote is settled once, in the order in which votes came"
+    assert wanted in broken(serial.judged(judge_of("voterflow"), swap))
 
 
 def test_a_stale_read_is_noticed(studies: dict[str, Study]) -> None:

@@ -13,10 +13,11 @@ from streamydb.bench import command as c
 from streamydb.bench.literature import sss as sss_runs
 from streamydb.bench.literature import tpcc as tpcc_runs
 from streamydb.bench.literature import tspoon as tspoon_runs
-from streamydb.bench.literature import voter as voter_runs
+from streamydb.bench.literature import voter_workflow as voter_runs
 from streamydb.bench.literature import ycsb as ycsb_runs
 from streamydb.bench.literature.driver import StudyOptions
 from streamydb.bench.literature.report import show
+from streamydb.bench.literature.voter import VoterOptions
 from streamydb.cli.phases import Phases
 from streamydb.limits import max_offsets
 
@@ -30,7 +31,7 @@ _SHORT: Final[dict[str, Any]] = {"repetitions": 1, "latency_rate": 200.0, "laten
 
 FULL: Final[dict[type[StudyOptions], dict[str, Any]]] = {
     tspoon_runs.TspoonOptions: {"transactions": 200_000},
-    voter_runs.VoterOptions: {"transactions": 50_000, "warm_up_transactions": 30_000},
+    VoterOptions: {"transactions": 50_000, "warm_up_transactions": 30_000},
     ycsb_runs.YcsbOptions: {"transactions": 60_000},
     sss_runs.SssOptions: {},
     tpcc_runs.TpccOptions: {"transactions": 30_000},
@@ -39,7 +40,7 @@ FULL: Final[dict[type[StudyOptions], dict[str, Any]]] = {
 
 QUICK: Final[dict[type[StudyOptions], dict[str, Any]]] = {
     tspoon_runs.TspoonOptions: {"transactions": 20_000, "accounts": 5_000, "query_rate": 40.0},
-    voter_runs.VoterOptions: {
+    VoterOptions: {
         "transactions": 4_000, "warm_up_transactions": 1_500, "every": 600, "phones": 30_000,
     },
     ycsb_runs.YcsbOptions: {"transactions": 4_000, "keys": 10_000},
@@ -147,7 +148,7 @@ def voter(
 ) -> None:
     """S-Store's leaderboard maintenance: the winner must be that of a serial run."""
     _run(
-        voter_runs.voter, voter_runs.VoterOptions, quick=quick, output=output, json=json,
+        voter_runs.voter, VoterOptions, quick=quick, output=output, json=json,
         contestants=contestants, every=every, phones=phones, shards=shards,
         transactions=transactions, repetitions=repetitions, latency_rate=rate, latency_s=seconds,
         replay=replay, seed=seed, parent=folder,
@@ -265,7 +266,7 @@ def tpcc(
 
 ALL: Final[dict[str, tuple[Measure, type[StudyOptions]]]] = {
     "tspoon": (tspoon_runs.tspoon, tspoon_runs.TspoonOptions),
-    "voter": (voter_runs.voter, voter_runs.VoterOptions),
+    "voter": (voter_runs.voter, VoterOptions),
     "ycsb": (ycsb_runs.ycsb, ycsb_runs.YcsbOptions),
     "sss": (sss_runs.sss, sss_runs.SssOptions),
     "tpcc": (tpcc_runs.tpcc, tpcc_runs.TpccOptions),

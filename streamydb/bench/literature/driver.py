@@ -74,6 +74,13 @@ class Session:
             drain(self.run.engine, self.run.appender, phase.note)
             phase.outcome = f"{self.run.appender.appended - before:,} transactions"
 
+    def feed(self, workload: Workload, count: int, what: str) -> None:
+        """Append transactions of a workload that are not measured; wait for their results."""
+        with self.run.phases.phase(what) as phase:
+            self.run.appender.append(workload, count)
+            drain(self.run.engine, self.run.appender, phase.note)
+            phase.outcome = f"{count:,} transactions"
+
     def throughput(self, cases: Cases) -> None:
         """Warm up with the first case, then measure all in turn."""
         self.run.warm_up(next(iter(cases.values())))

@@ -7,14 +7,14 @@ engine, and not the serial oracle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 __all__ = [
-    "Answered", "Asked", "Base", "Changed", "Invariant", "Judge", "LastValues", "invariant",
-    "number_of",
+    "Answered", "Asked", "Base", "Changed", "Invariant", "Judge", "Judges", "LastValues",
+    "invariant", "number_of",
 ]  # fmt: skip
 
 PROBLEMS_SHOWN: Final = 5
@@ -125,6 +125,34 @@ class Base:
     def invariants(self) -> list[Invariant]:
         """What must hold, and what of it does not."""
         return []
+
+
+class Judges(Base):
+    """Several judges as one."""
+
+    def __init__(self, judges: Sequence[Judge]) -> None:
+        """Tell each of them everything."""
+        self._judges = judges
+        self.needs_log = any(judge.needs_log for judge in judges)
+
+    def asked(self, transaction: Asked) -> None:
+        """Take note of a transaction in the log."""
+        for judge in self._judges:
+            judge.asked(transaction)
+
+    def answered(self, result: Answered) -> None:
+        """Take note of a result."""
+        for judge in self._judges:
+            judge.answered(result)
+
+    def changed(self, change: Changed) -> None:
+        """Take note of a change."""
+        for judge in self._judges:
+            judge.changed(change)
+
+    def invariants(self) -> list[Invariant]:
+        """What must hold, and what of it does not."""
+        return [found for judge in self._judges for found in judge.invariants()]
 
 
 class LastValues(dict[str, Any]):

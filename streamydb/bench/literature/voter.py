@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamydb.bench.literature.driver import StudyOptions, answer, session
+from streamydb.bench.literature.driver import StudyOptions
 from streamydb.bench.literature.judging import (
     Answered,
     Asked,
@@ -28,11 +28,9 @@ from streamydb.bench.literature.judging import (
     invariant,
     number_of,
 )
-from streamydb.cli.phases import Phases
 
 __all__ = [
     "Show", "Voter", "VoterJudge", "VoterOptions", "beginning", "contestants", "remaining",
-    "voter",
 ]  # fmt: skip
 
 NOBODY: Final = "nobody"
@@ -90,7 +88,7 @@ class Voter:
         chances = self._rng.random((count, 2)).tolist()
         rows = zip(phones, chosen, chances, strict=True)
         votes = [(phone, self._cast(phone, who, *chance)) for phone, who, chance in rows]
-        return [self._payload(number, *vote) for number, vote in enumerate(votes, first)]
+        return [self.payload(number, *vote) for number, vote in enumerate(votes, first)]
 
     def _cast(self, phone: int, who: str, knows: float, place: float) -> str:
         """Whom a viewer votes for who may know that their favourite is out."""
@@ -100,15 +98,12 @@ class Voter:
         self._show.vote(phone, who)
         return who
 
-    def _payload(self, number: int, phone: int, who: str) -> bytes:
-        return _vote(number, phone, who)
-
-
-def _vote(number: int, phone: int, who: str) -> bytes:
-    keys = [f"phone/{phone}", "show", "trending", "board"]
-    args = {"phone": phone, "contestant": who}
-    call = {"procedure": "voter.vote", "args": args, "keys": keys}
-    return msgspec.json.encode({"id": f"t{number}", "call": call})
+    def payload(self, number: int, phone: int, who: str) -> bytes:
+        """The transaction of a vote."""
+        keys = [f"phone/{phone}", "show", "trending", "board"]
+        args = {"phone": phone, "contestant": who}
+        call = {"procedure": "voter.vote", "args": args, "keys": keys}
+        return msgspec.json.encode({"id": f"t{number}", "call": call})
 
 
 def beginning(options: VoterOptions, first: int) -> list[bytes]:
@@ -180,18 +175,22 @@ class VoterJudge(Base):
     """
 
     needs_log = True
+    suffix = ""
+    """Of the invariants' names."""
+    procedure = "voter.vote"
+    """What a vote calls."""
 
     def __init__(self, options: VoterOptions) -> None:
         """Nothing is known."""
         self.show = Show(options)
         self.reasons: Counter[str] = Counter()
         self._asked: dict[int, tuple[int, str]] = {}
-        self._answers: list[tuple[int, int, str | None, Any]] = []
+        self._told: list[tuple[int, int, Any]] = []
         self._values = LastValues()
 
     def asked(self, transaction: Asked) -> None:
         """Keep a vote."""
-        if transaction.call.get("procedure") == "voter.vote":
+        if transaction.call.get("procedure") == self.procedure:
             args = transaction.call["args"]
             self._asked[number_of(transaction.id)] = args["phone"], args["contestant"]
 
@@ -199,8 +198,9 @@ class VoterJudge(Base):
         """Keep a verdict on a vote."""
         number = number_of(result.id)
         if number in self._asked:
-            reason = None if result.committed else result.reason or result.code or result.status
-            self._answers.append((result.seq, number, reason, result.returned))
+            reason = result.reason or result.code or result.status
+            told = result.returned if result.committed else reason
+            self._told.append((result.seq, number, told))
 
     def changed(self, change: Changed) -> None:
         """Take over a value."""
@@ -209,7 +209,7 @@ class VoterJudge(Base):
     def invariants(self) -> list[Invariant]:
         """Verdicts, the boards, and the winner."""
         wrong = list(self._serial_run())
-        show, end = self.show, self._values.get("show") or {}
+        show, end = self.show, self._value("show") or {}
         left = end.get("votes", {})
         differing = [
             f"{what} is {found}, not {expected}"
@@ -218,28 +218,34 @@ class VoterJudge(Base):
                 ("the order of removals", end.get("removed"), show.removed),
                 ("the number of recorded votes", end.get("recorded"), show.recorded),
                 ("the window", self._window(), list(show.last)),
-                ("the board", self._values.get("board"), show.board()),
+                ("the board", self._value("board"), show.board()),
             )
             if found != expected
         ]
         winner = next(iter(left)) if len(left) == 1 else None
         return [
-            invariant("each vote counts as in a serial run", len(self._answers), wrong),
-            invariant("boards, window and removals are those of a serial run", 5, differing),
-            invariant("the winner is that of a serial run", 1, _other_winner(winner, show)),
+            self._named("each vote counts as in a serial run", len(self._told), wrong),
+            self._named("boards, window and removals are those of a serial run", 5, differing),
+            self._named("the winner is that of a serial run", 1, _other_winner(winner, show)),
         ]
+
+    def _named(self, name: str, checked: int, problems: list[str]) -> Invariant:
+        return invariant(name + self.suffix, checked, problems)
+
+    def _value(self, key: str) -> Any:
+        return self._values.get(key)
 
     def _window(self) -> Any:
         return (self._values.get("trending") or {}).get("last")
 
     def _serial_run(self) -> Iterator[str]:
-        for seq, number, reason, returned in sorted(self._answers, key=lambda row: row[0]):
+        for seq, number, told in sorted(self._told, key=lambda row: row[0]):
             refused, removed = self.show.vote(*self._asked[number])
-            expected = None if refused else {"recorded": self.show.recorded, "removed": removed}
-            if reason is not None:
-                self.reasons[reason] += 1
-            if (reason, returned) != (refused, expected):
-                yield f"t{number} (seq {seq}): {reason or returned}, not {refused or expected}"
+            expected = refused or {"recorded": self.show.recorded, "removed": removed}
+            if isinstance(told, str):
+                self.reasons[told] += 1
+            if told != expected:
+                yield f"t{number} (seq {seq}): {told}, not {expected}"
 
 
 def _other_winner(winner: str | None, show: Show) -> list[str]:
@@ -249,33 +255,3 @@ def _other_winner(winner: str | None, show: Show) -> list[str]:
 def remaining(options: VoterOptions, cast: int) -> int:
     """Votes that are still needed, half as many again as are recorded in a whole show."""
     return max(0, int(1.5 * (options.contestants - 1) * options.every) - cast)
-
-
-def voter(options: VoterOptions, phases: Phases) -> dict[str, Any]:
-    """Measure votes; compare everything with a serial run.
-
-    Raises:
-        BenchError: something failed.
-    """
-    workload, judge = Voter(options), VoterJudge(options)
-    with session(options, phases) as measured:
-        measured.deploy("voter")
-        first = measured.run.appender.appended
-        measured.append(beginning(options, first), "Opening the show")
-        measured.throughput({"votes": workload})
-        measured.latency(workload)
-        rest = remaining(options, measured.run.appender.appended - first)
-        votes = workload.payloads(measured.run.appender.appended, rest)
-        measured.append(votes, "Voting until one is left")
-        found = measured.prove(judge)
-        parameters = {
-            "contestants": options.contestants, "phones": options.phones, "window": WINDOW,
-            **options.rules(),
-        }  # fmt: skip
-        return {
-            **answer("voter", measured, found, parameters),
-            "winner": judge.show.winner(),
-            "removed": judge.show.removed,
-            "recorded": judge.show.recorded,
-            "refused": dict(judge.reasons),
-        }
