@@ -80,6 +80,11 @@ soak: venv jars ## Run 30 minutes at half load and compare with the first minute
 bench: venv jars ## Measure throughput and latency on real Kafka and Spark
 	$(BIN)/streamydb bench bank
 
+.PHONY: bench-literature
+bench-literature: venv jars ## Run the five benchmarks of the literature; keep their answers, write their table
+	$(BIN)/streamydb bench literature --results bench/results
+	$(BIN)/python bench/table.py --write
+
 .PHONY: lint
 lint: $(READY_DEV) ## Check style, types and sizes: ruff, mypy, tests/test_tidy.py
 	$(BIN)/ruff check .

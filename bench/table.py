@@ -16,6 +16,8 @@ README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 REST_BEGIN, REST_END = "<!-- rest -->", "<!-- /rest -->"
+LITERATURE_BEGIN, LITERATURE_END = "<!-- literature -->", "<!-- /literature -->"
+LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
@@ -128,6 +130,55 @@ def mixed(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
+def literature_table() -> str | None:
+    """The section of the benchmarks of the literature; None unless all have been kept."""
+    if not all((RESULTS / f"literature-{name}.json").exists() for name in LITERATURE):
+        return None
+    answers = [load(f"literature-{name}") for name in LITERATURE]
+    machine = answers[0]["machine"]
+    told = (
+        f"{machine['cores']} cores ({machine['processor']}), load {machine['load']} at the end, "
+        f"{answers[0]['shards']} shard(s)."
+    )
+    lines = [
+        LITERATURE_BEGIN,
+        told,
+        "",
+        "| | case | transactions/s | aborted | latency p50 / p99 | invariants |",
+        "|---|---|---|---|---|---|",
+        *(line for answer in answers for line in literature_lines(answer)),
+        LITERATURE_END,
+    ]
+    return "\n".join(lines)
+
+
+def literature_lines(answer: dict[str, Any]) -> list[str]:
+    """The rows of one benchmark; its latency stands in the row of the case that it is of."""
+    name = answer["benchmark"]
+    whole = f"{len(answer['invariants'])} hold" if answer["invariants_ok"] else "BROKEN"
+    lines = []
+    for case, row in answer["cases"].items():
+        late = answer["latency_ms"] if not lines else None
+        aborted = f"{row['abort_rate']:.1%}"
+        lines.append((case, f"{row['txn_per_s']:,.0f}", aborted, latency_cell(late)))
+    for case, row in answer.get("mixes", {}).items():
+        late = f"read-only {latency_cell(row['reads'])}, updates {latency_cell(row['updates'])}"
+        lines.append((case, f"{row['per_s']:,.0f}", f"{answer['abort_rate']:.1%}", late))
+    firsts = [(name, whole), *[("", "")] * len(lines)]
+    return [
+        f"| {first} | {' | '.join(line)} | {held} |"
+        for (first, held), line in zip(firsts, lines, strict=False)
+    ]
+
+
+def latency_cell(found: dict[str, Any] | None) -> str:
+    """p50 and p99, and the rate if there was one."""
+    if not found or found["p50"] is None:
+        return "-"
+    at = f" at {found['rate']:,.0f}/s" if "rate" in found else ""
+    return f"{found['p50']:,.0f} / {found['p99']:,.0f} ms{at}"
+
+
 def write(page: Path, marks: tuple[str, str], section: str) -> None:
     """Put a section into a page, in place of what is between its marks."""
     text = page.read_text("utf-8")
@@ -137,11 +188,14 @@ def write(page: Path, marks: tuple[str, str], section: str) -> None:
 
 def main() -> int:
     """Print the sections, or put them into README and docs."""
+    literature = literature_table()
     if "--write" not in sys.argv[1:]:
-        sys.stdout.write(f"{table()}\n\n{rest_table()}\n")
+        sys.stdout.write(f"{table()}\n\n{rest_table()}\n\n{literature or 'not measured yet'}\n")
         return 0
     write(README, (BEGIN, END), table())
     write(PERFORMANCE, (REST_BEGIN, REST_END), rest_table())
+    if literature is not None:
+        write(PERFORMANCE, (LITERATURE_BEGIN, LITERATURE_END), literature)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from streamydb.bench.errors import BenchError
-from streamydb.bench.workload import Workload
+from streamydb.bench.workload import Workload, follow_ups_each
 
 __all__ = ["Appender"]
 
@@ -35,6 +35,7 @@ class Appender:
 
     Attributes:
         appended: how many have been appended, which is the number in the next one's id.
+        follow_ups: results that come beside one for each of them: those of follow-ups.
     """
 
     def __init__(self, connection: Mapping[str, str], topic: str, *, prompt: bool = False) -> None:
@@ -42,7 +43,12 @@ class Appender:
         self._producer = Producer({**connection, **(_PROMPT if prompt else _BULK)})
         self._topic = topic
         self._failed = 0
-        self.appended = 0
+        self.appended = self.follow_ups = 0
+
+    @property
+    def expected(self) -> int:
+        """How many results there will be."""
+        return self.appended + self.follow_ups
 
     def append(
         self, workload: Workload, count: int, note: Callable[[int], object] = lambda _: None
@@ -55,6 +61,7 @@ class Appender:
         for done in range(0, count, _CHUNK):
             self.send(workload.payloads(self.appended, min(_CHUNK, count - done)))
             note(done)
+        self.follow_ups += count * follow_ups_each(workload)
         self.flush()
 
     def append_all(self, payloads: Iterable[bytes]) -> None:

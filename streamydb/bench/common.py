@@ -109,6 +109,7 @@ class Run:
                 warm_up_s=warm_up_s, seconds=seconds, note=phase.note,
             )  # fmt: skip
             self.appender.appended += count
+            self.appender.follow_ups += count * w.follow_ups_each(workload)
             found = {"rate": rate, **summary(latencies)}
             phase.outcome = f"p50 {found['p50']} ms, p99 {found['p99']} ms"
         return found

@@ -85,6 +85,11 @@ class Engine:
         """The pipeline's log."""
         return processes.log_path(self.folder, _PIPELINE)
 
+    @property
+    def procedures(self) -> Path:
+        """Where the pipeline finds modules of stored procedures."""
+        return self.folder / "procedures"
+
     def start(self) -> None:
         """Start the pipeline and wait until it runs.
 
@@ -178,6 +183,7 @@ class Engine:
             "master": f"local[{options.cores}]",
             "shards": options.shards,
             "max-offsets": options.max_offsets,
+            "procedures": self.procedures,
         }
         if options.plan_limit is not None:
             arguments["plan-limit"] = options.plan_limit

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 
 from streamydb.bench import bank as bank_runs
 from streamydb.bench import others
-from streamydb.bench.ending import ending_in_order
+from streamydb.bench.command import (
+    Accounts,
+    CopyLimit,
+    Distribution,
+    Folder,
+    Json,
+    LatencySeconds,
+    MaxOffsets,
+    Output,
+    Plan,
+    Rate,
+    Repetitions,
+    Seed,
+    Shards,
+    Theta,
+    Transactions,
+    WarmUp,
+    deliver,
+)
+from streamydb.bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
 from streamydb.bench.report import show
 from streamydb.bench.rest.cases import KEYS_MIN
 from streamydb.bench.rest.report import show as show_rest
 from streamydb.bench.rest.run import RestOptions
 from streamydb.bench.rest.run import rest as run_rest
 from streamydb.bench.workload import DISTRIBUTIONS
-from streamydb.cli.phases import Phases
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "distributions", "latency", "rest", "soak", "ycsb"]
+__all__ = ["app", "bank", "distributions", "latency", "rest", "soak"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,41 +44,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Measure on a fresh broker and pipeline of its own, which end with the measurement.",
 )
-
-Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
-Transactions = Annotated[
-    int, typer.Option("--transactions", min=1, help="Transactions of one measured backlog.")
-]
-WarmUp = Annotated[
-    int | None,
-    typer.Option("--warm-up-transactions", min=2, help="Before it; else as many as measured."),
-]
-Repetitions = Annotated[int, typer.Option("--repetitions", min=1, help="The median counts.")]
-Accounts = Annotated[int, typer.Option("--accounts", min=2, help="Accounts of the bank.")]
-Distribution = Annotated[
-    str, typer.Option("--distribution", help=f"{', '.join(DISTRIBUTIONS)}, a,b or all.")
-]
-Plan = Annotated[
-    int | None, typer.Option("--plan", min=1, help="Most transactions in one plan.")
-]
-MaxOffsets = Annotated[
-    int | None,
-    typer.Option("--max-offsets", min=1, help="Most transactions read in one micro-batch."),
-]
-Rate = Annotated[float, typer.Option("--rate", min=1, help="Transactions/s for the latency.")]
-LatencySeconds = Annotated[
-    float, typer.Option("--seconds", min=0, help="Seconds that latency is measured; 0: not.")
-]
-Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
-CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
-Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where to put the run's folder (default: temporary)")
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+for _command in (tspoon, voter, ycsb, sss, tpcc, literature):
+    app.command()(_command)
 
 
 def distributions(text: str) -> tuple[str, ...]:
@@ -137,56 +117,16 @@ def bank(
     )  # fmt: skip
     if keys_series is not None:
         sizes = _sizes(keys_series)
-        _run(lambda phases: bank_runs.keys_series(options, sizes, phases), output, json=json)
+        deliver(
+            lambda phases: bank_runs.keys_series(options, sizes, phases), show, output, json=json
+        )
     elif sustain is not None:
-        _run(
+        deliver(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
-            output, json=json,
+            show, output, json=json,
         )  # fmt: skip
     else:
-        _run(lambda phases: bank_runs.bank(options, phases), output, json=json)
-
-
-@app.command()
-def ycsb(
-    *,
-    shards: Shards = 1,
-    transactions: Transactions = 300_000,
-    warm_up_transactions: WarmUp = None,
-    repetitions: Repetitions = 3,
-    keys: Annotated[int, typer.Option("--keys", min=1, help="Keys of the database.")] = 100_000,
-    operations: Annotated[
-        int, typer.Option("--operations", min=1, help="Different keys a transaction touches.")
-    ] = 4,
-    read_share: Annotated[
-        float, typer.Option("--read-share", min=0, max=1, help="Share of them only read.")
-    ] = 0.5,
-    theta: Theta = 0.99,
-    value_bytes: Annotated[
-        int, typer.Option("--value-bytes", min=13, max=100_000, help="Size of a value.")
-    ] = 100,
-    plan: Plan = None,
-    max_offsets: MaxOffsets = None,
-    rate: Rate = 500.0,
-    seconds: LatencySeconds = 20.0,
-    copy_limit: CopyLimit = True,
-    seed: Seed = 1,
-    folder: Folder = None,
-    output: Output = None,
-    json: Json = False,
-) -> None:
-    """Transactions of several reads and puts on keys drawn by Zipf (YCSB)."""
-    if operations > keys:
-        raise typer.BadParameter(f"{operations} operations on different keys need as many keys")
-    options = others.YcsbOptions(
-        shards=shards, transactions=transactions, repetitions=repetitions, keys=keys,
-        warm_up_transactions=warm_up_transactions or transactions, operations=operations,
-        read_share=read_share, theta=theta, value_bytes=value_bytes, plan_limit=plan,
-        max_offsets=_most(max_offsets, shards), latency_rate=rate, latency_s=seconds,
-        copy_limit=copy_limit,
-        seed=seed, parent=folder,
-    )  # fmt: skip
-    _run(lambda phases: others.ycsb(options, phases), output, json=json)
+        deliver(lambda phases: bank_runs.bank(options, phases), show, output, json=json)
 
 
 @app.command()
@@ -221,7 +161,7 @@ def latency(
         plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
         parent=folder,
     )  # fmt: skip
-    _run(lambda phases: others.latency(options, phases), output, json=json)
+    deliver(lambda phases: others.latency(options, phases), show, output, json=json)
 
 
 @app.command()
@@ -236,20 +176,23 @@ def soak(
 ) -> None:
     """Half the capacity for 30 minutes: the first minute against the last (bank --sustain)."""
     options = bank_runs.BankOptions(shards=shards, accounts=accounts, distributions=("uniform",))
-    _run(lambda phases: bank_runs.sustained(options, seconds, load, phases), output, json=json)
+    deliver(
+        lambda phases: bank_runs.sustained(options, seconds, load, phases),
+        show, output, json=json,
+    )  # fmt: skip
 
 
 @app.command()
 def rest(
     *,
     keys: Annotated[
-        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys [default: 100000].")
+        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys (default: 100000).")
     ] = None,
     value_bytes: Annotated[
         int, typer.Option("--value-bytes", min=10, max=100_000, help="Size of a value.")
     ] = 100,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads [default: 8].")
+        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads (default: 8).")
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", min=1, help="Reads/s, and writes/s, of the mixed run.")
@@ -264,7 +207,7 @@ def rest(
     json: Json = False,
 ) -> None:
     """Reads and writes through HTTP, beside PostgreSQL and a constant behind the same server."""
-    _run(
+    deliver(
         lambda phases: run_rest(
             RestOptions.sized(
                 quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
@@ -272,26 +215,5 @@ def rest(
             ),
             phases,
         ),
-        output, json=json,
+        show_rest, output, json=json,
     )  # fmt: skip
-
-
-def _run(
-    measure: Callable[[Phases], dict[str, Any]],
-    output: Path | None,
-    *,
-    json: bool,
-) -> None:
-    """Measure, then print."""
-    with ending_in_order():
-        answer = measure(Phases())
-    raw = msgspec.json.encode(answer)
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(msgspec.json.format(raw) + b"\n")
-    if json:
-        sys.stdout.write(raw.decode() + "\n")
-        sys.stdout.flush()
-    else:
-        shown = show_rest if answer["benchmark"] == "rest" else show
-        shown(answer, Console(highlight=False))

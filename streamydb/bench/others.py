@@ -1,28 +1,16 @@
-"""`streamydb bench ycsb` and `streamydb bench latency`."""
+"""`streamydb bench latency`: a load at a fixed rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from streamydb.bench import workload as w
 from streamydb.bench.bank import BankOptions
-from streamydb.bench.common import CommonOptions, rate_facts, running
+from streamydb.bench.common import rate_facts, running
 from streamydb.bench.throughput import median_rate
 from streamydb.cli.phases import Phases
 
-__all__ = ["LatencyOptions", "YcsbOptions", "latency", "ycsb"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YcsbOptions(CommonOptions):
-    """What to measure; see `streamydb bench ycsb --help`."""
-
-    keys: int = 100_000
-    operations: int = 4
-    read_share: float = 0.5
-    theta: float = 0.99
-    value_bytes: int = 100
+__all__ = ["LatencyOptions", "latency"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,41 +18,6 @@ class LatencyOptions(BankOptions):
     """What to measure; see `streamydb bench latency --help`."""
 
     warm_up_s: float = 120.0
-
-
-def ycsb(options: YcsbOptions, phases: Phases) -> dict[str, Any]:
-    """Measure transactions of several reads and puts.
-
-    Raises:
-        BenchError: something failed, or a transaction has no result.
-    """
-    workload = w.Ycsb(
-        options.keys, options.operations, options.read_share, options.theta, options.seed,
-        value_bytes=options.value_bytes,
-    )  # fmt: skip
-    with running(options, phases) as run:
-        run.load_values(options.keys, options.value_bytes)
-        run.warm_up(workload)
-        first = run.appender.appended
-        rates = run.throughput({"ycsb": workload})["ycsb"]
-        latency_ms = run.latency(workload, options.latency_rate, 0.0, options.latency_s)
-        run.stop()
-        proof = run.answered()
-        limit = run.copy_limit(first, workload.changes_each)
-        return {
-            "benchmark": "ycsb",
-            **run.facts(limit, median_rate(rates)),
-            "latency_ms": latency_ms,
-            "aborted": proof.get("aborted", 0),
-            "keys": options.keys,
-            "operations": options.operations,
-            "read_share": options.read_share,
-            "theta": options.theta,
-            "value_bytes": options.value_bytes,
-            "operations_per_s": round(median_rate(rates) * options.operations, 1),
-            "throughput": rate_facts(rates),
-            "proof": proof,
-        }
 
 
 def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:

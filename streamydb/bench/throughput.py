@@ -72,8 +72,8 @@ def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:
 
 
 def drain(engine: Engine, appender: Appender, note: Note) -> None:
-    """Wait until every appended transaction has its result; raises as `backlog`."""
-    total, done = appender.appended, -1
+    """Wait until every transaction has its result, follow-ups too; raises as `backlog`."""
+    total, done = appender.expected, -1
     while done < total:
         last = done
         wait_until(

@@ -1,4 +1,4 @@
-"""Seeded transactions by the million: bank transfers and YCSB operations, drawn with numpy.
+"""Seeded transactions by the million: bank transfers, drawn with numpy.
 
 Zipf: the rank r of n keys is drawn with probability proportional to 1 / r**theta (Gray et al.,
 "Quickly generating billion-record synthetic databases", SIGMOD 1994, as YCSB uses it), here by
@@ -19,8 +19,8 @@ __all__ = [
     "KEYS_A_LOAD",
     "Bank",
     "Workload",
-    "Ycsb",
     "Zipf",
+    "follow_ups_each",
     "funding",
 ]
 
@@ -50,6 +50,11 @@ class Workload(Protocol):
     def payloads(self, first: int, count: int) -> list[bytes]:
         """Make `count` transactions with the ids `<prefix><first>`, `<prefix><first + 1>`, ..."""
         ...
+
+
+def follow_ups_each(workload: Workload) -> int:
+    """How many transactions follow from each one of a workload: its `follow_ups_each`, if any."""
+    return int(getattr(workload, "follow_ups_each", 0))
 
 
 class Zipf:
@@ -121,69 +126,6 @@ class Bank:
         if self._zipf is not None:
             return self._zipf.draw(count)
         return self._rng.integers(0, self._accounts, count)
-
-
-class Ycsb:
-    """Transactions of several reads and puts on keys drawn by Zipf (theta 0: uniformly)."""
-
-    def __init__(
-        self,
-        keys: int,
-        operations: int,
-        read_share: float,
-        theta: float,
-        seed: int = 1,
-        *,
-        value_bytes: int = 100,
-        id_prefix: str = "t",
-    ) -> None:
-        """Prepare transactions of `operations` different keys, a share of them only read.
-
-        Raises:
-            ValueError: more operations than keys, or a share outside 0 to 1.
-        """
-        if not 1 <= operations <= keys:
-            raise ValueError(f"{operations} operations on different keys need as many of {keys}")
-        if not 0 <= read_share <= 1:
-            raise ValueError(f"the read share {read_share} is not between 0 and 1")
-        self._keys, self._operations, self._read_share = keys, operations, read_share
-        self._rng = np.random.default_rng(seed)
-        self._zipf = Zipf(keys, theta, self._rng)
-        self._value, self._prefix = b"v" * max(1, value_bytes - 12), id_prefix.encode()
-        self.changes_each = operations * (1 - read_share)
-
-    def payloads(self, first: int, count: int) -> list[bytes]:
-        """Make transactions; see `Workload.payloads`."""
-        k = self._operations
-        drawn = self._different(count)
-        reads = self._rng.random((count, k)) < self._read_share
-        rows = zip(range(first, first + count), drawn.tolist(), reads.tolist(), strict=True)
-        return [self._payload(number, keys, read) for number, keys, read in rows]
-
-    def _different(self, count: int) -> Ints:
-        """Keys of transactions, (count, operations); a key drawn again moves to the next."""
-        drawn = self._zipf.draw(count * self._operations).reshape(count, self._operations)
-        for column in range(1, self._operations):
-            while True:
-                again = (drawn[:, :column] == drawn[:, column, None]).any(axis=1)
-                if not again.any():
-                    break
-                drawn[again, column] = (drawn[again, column] + 1) % self._keys
-        return drawn
-
-    def _payload(self, number: int, keys: list[int], reads: list[bool]) -> bytes:
-        read = [b'"user/%d"' % key for key, only in zip(keys, reads, strict=True) if only]
-        put = [
-            b'{"op":"put","key":"user/%d","value":"%d-%s"}' % (key, number, self._value)
-            for key, only in zip(keys, reads, strict=True)
-            if not only
-        ]
-        parts = [b'{"id":"%s%d"' % (self._prefix, number)]
-        if read:
-            parts.append(b'"reads":[%s]' % b",".join(read))
-        if put:
-            parts.append(b'"updates":[%s]' % b",".join(put))
-        return b",".join(parts) + b"}"
 
 
 def funding(

@@ -21,7 +21,7 @@ PASSED_ON = {
 
 
 def bench(context: typer.Context) -> None:
-    """Measure throughput and latency: bank, ycsb, latency, rest. (`streamydb bench --help`)"""
+    """Measure: bank, latency, rest, tspoon, voter, ycsb, sss, tpcc. (`streamydb bench --help`)"""
     run("streamydb.bench", "bench", context.args)
 
 

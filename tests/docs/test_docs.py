@@ -87,7 +87,9 @@ def test_make_targets_exist(page: Path) -> None:
 def test_the_measured_figures_are_those_that_were_kept() -> None:
     found = runpy.run_path(str(ROOT / "bench" / "table.py"))
     assert found["table"]() in (ROOT / "README.md").read_text("utf-8")
-    assert found["rest_table"]() in (ROOT / "docs/performance.md").read_text("utf-8")
+    performance = (ROOT / "docs/performance.md").read_text("utf-8")
+    assert found["rest_table"]() in performance
+    assert (found["literature_table"]() or "Not measured on a quiet machine yet.") in performance
 
 
 def test_the_sizes_are_those_that_were_kept() -> None:

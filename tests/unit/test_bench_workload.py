@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb.bench.workload import BALANCE, DISTRIBUTIONS, Bank, Workload, Ycsb, Zipf, funding
+from streamydb.bench.workload import BALANCE, DISTRIBUTIONS, Bank, Workload, Zipf, funding
 from streamydb.records import Transaction, decode
 
 
@@ -54,19 +54,6 @@ def test_zipf_draws_the_exact_distribution() -> None:
     np.testing.assert_allclose(shares, expected, atol=0.01)
 
 
-def test_ycsb_transactions_touch_different_keys_and_read_their_share() -> None:
-    workload = Ycsb(6, 5, 0.4, 0.99)
-    found = transactions(workload)
-    reads = sum(len(one.reads) for one in found)
-    writes = sum(len(one.updates) for one in found)
-    assert reads + writes == 5 * len(found)
-    assert abs(reads / (reads + writes) - 0.4) < 0.05
-    assert workload.changes_each == pytest.approx(3.0)
-    for one in found:
-        keys = [*one.reads, *(update.key for update in one.updates)]
-        assert len(set(keys)) == 5
-
-
 def test_funding_puts_every_account_once() -> None:
     payloads = list(funding(10, 120, b"%d" % BALANCE, first_id=3))
     found = [decode(payload) for payload in payloads]
@@ -79,5 +66,3 @@ def test_funding_puts_every_account_once() -> None:
 def test_nonsense_is_refused(accounts: int, distribution: str) -> None:
     with pytest.raises(ValueError, match=r"accounts|none of"):
         Bank(accounts, distribution)
-    with pytest.raises(ValueError, match="operations"):
-        Ycsb(3, 4, 0.5, 0.99)

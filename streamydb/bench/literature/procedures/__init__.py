@@ -1,0 +1,1 @@
+"""Stored procedures of the benchmarks; the driver deploys these files."""
