@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from streamydb.oracle import OutputRecord
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.txn_processor.compile import parse_ints
 
-__all__ = ["wrong_digests"]
+__all__ = ["state_digest", "wrong_digests"]
 
 State = dict[bytes, tuple[bytes, int]]
 _MASK = (1 << 64) - 1
@@ -62,7 +62,7 @@ def _expected(
             at += 1
         for shard in range(config.shards):
             own = {k: v for k, v in state.items() if shard_of(k, config.shards) == shard}
-            expected[end, shard] = _digest(own)
+            expected[end, shard] = state_digest(own)
     return expected
 
 
@@ -70,7 +70,8 @@ class _After(msgspec.Struct):
     after: msgspec.Raw
 
 
-def _digest(state: State) -> str:
+def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
+    """The digest of keys with their values (canonical JSON) and versions, one by one."""
     if not state:
         return "0" * 32
     texts = Ragged.of([value for value, _ in state.values()])
