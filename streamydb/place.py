@@ -28,13 +28,17 @@ FACADE = "facade"
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a database was created; fixed for good."""
+    """How a database was created, or what `resize` made of it."""
 
     database: str
     shards: int
     partitions: int
     """Partitions of the transactions topic at the creation."""
     grouping: str = "planner"
+    id_window: int | None = None
+    """For how many seqs an id is remembered; None = as the settings say."""
+    digest_interval: int | None = None
+    """Transactions from digest to digest; None = as the settings say."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
 

@@ -30,8 +30,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         digest_interval: transactions from digest to digest.
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
-        begins: per partition, the first offset of the log that the backup has.
-        ends: per partition, one past the last.
+        ends: per partition, one past the last offset that the backup has; it has all before.
         states: the seqs of the states, ascending.
     """
 
@@ -45,7 +44,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digest_interval: int
     seq: int
     ts_ms: int
-    begins: dict[int, int]
     ends: dict[int, int]
     states: list[int]
 
@@ -61,7 +59,8 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     Raises:
         BackupError: it is none, or of a newer format.
     """
-    return decode_about(data, name, Manifest, FORMAT)
+    found: Manifest = decode_about(data, name, Manifest, FORMAT)
+    return found
 
 
 def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.wrapping import unwrap, wrap
-from streamydb.columns import Ragged, Table
+from streamydb.columns import Array, Ragged, Table
 from streamydb.records import Marker, decode_marker
 from streamydb.sorter.core import PartitionState
 
@@ -56,7 +56,7 @@ def encode_piece(piece: Piece, end: int) -> bytes:
         "key": Ragged.of([key or b"" for key in piece.keys]),
         "value": Ragged.of([value or b"" for value in piece.values]),
     }
-    cols = {
+    cols: dict[str, Array] = {
         "off": piece.offsets,
         "append": piece.append_ms,
         "keyed": np.array([key is not None for key in piece.keys], np.uint8),

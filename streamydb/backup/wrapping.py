@@ -30,8 +30,8 @@ _BLOCK_BYTES_MAX: Final = 1 << 32
 def wrap(arrays: dict[str, Array], **header: Any) -> bytes:
     """The content of a file with these arrays and a small header."""
     block = pack(arrays, **header)
-    data = pa.compress(block, codec="zstd", asbytes=True)
-    whole = _HEAD.pack(_MAGIC, FORMAT, len(block)) + data
+    data: bytes = pa.compress(block, codec="zstd", asbytes=True)
+    whole: bytes = _HEAD.pack(_MAGIC, FORMAT, len(block)) + data
     return whole + hashlib.blake2b(whole, digest_size=_SUM_BYTES).digest()
 
 

@@ -58,7 +58,12 @@ def find_target(
     record = place.record()
     if record is None:
         return Target(settings, place)
-    known = {"shards": record.shards, "grouping": record.grouping, "bootstrap": record.bootstrap}
+    known: dict[str, object] = {
+        "shards": record.shards, "grouping": record.grouping, "bootstrap": record.bootstrap
+    }
+    for name in ("id_window", "digest_interval"):
+        if getattr(record, name) is not None:
+            known[name] = getattr(record, name)
     missing = {name: known[name] for name in known if name not in settings.model_fields_set}
     if not missing:
         return Target(settings, place)

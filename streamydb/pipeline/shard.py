@@ -136,7 +136,8 @@ class Shard:
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
         self._digests = ShardDigests(
-            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied()
+            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
+            config.shards,
         )
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:

@@ -275,7 +275,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
         wire.coming = [Claim(log="log", pipeline="you", epoch=1)]
     found.begin()
     found._turn()
-    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb"}'
+    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
     wire.digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
     found._turn()
     assert open_block(wire.told[-1])[0]["kind"] == "audit"
