@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from streamydb import processes
+from streamydb.errors import ConfigurationError
+from streamydb.records.formats import FORMAT, later_format
 
 PIPELINE = "pipeline"
 """Name of the background process that runs the Spark query."""
@@ -41,6 +43,7 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions from digest to digest; None = as the settings say."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
+    format: int = FORMAT
 
 
 class PipelineStatus(msgspec.Struct, kw_only=True):
@@ -109,10 +112,22 @@ class Place:
         return sorted(path.parent.name for path in self._others.glob("*/status.json"))
 
     def record(self) -> DatabaseRecord | None:
-        """How the database was created, if that was done from this home."""
+        """How the database was created, if that was done from this home.
+
+        Raises:
+            ConfigurationError: a newer release wrote it.
+        """
         try:
-            return msgspec.json.decode(self._record_file.read_bytes(), type=DatabaseRecord)
-        except (FileNotFoundError, msgspec.MsgspecError):
+            data = self._record_file.read_bytes()
+        except FileNotFoundError:
+            return None
+        later = later_format(data)
+        if later is not None:
+            what = f"{self._record_file} has format {later}, this release reads {FORMAT}"
+            raise ConfigurationError(f"{what}: use the release that wrote it, or a newer one")
+        try:
+            return msgspec.json.decode(data, type=DatabaseRecord)
+        except msgspec.MsgspecError:
             return None
 
     def write_record(self, record: DatabaseRecord) -> None:

@@ -22,7 +22,7 @@ from streamydb.backup.folder import BackupFolder, write_whole
 from streamydb.backup.kafka import KafkaLog, told_digests
 from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.pieces import LogSource, Piece
-from streamydb.backup.replay import Replay, replay
+from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
@@ -72,8 +72,9 @@ class Taken(NamedTuple):
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
         records: of the log that were copied by this call.
-        keys: of the state.
-        digest: of the state.
+        keys: after that transaction.
+        digest: of the state after it.
+        state: the seq of the newest state.
         verified: how many digests of the pipelines the copy was held against.
     """
 
@@ -82,6 +83,7 @@ class Taken(NamedTuple):
     records: int
     keys: int
     digest: str
+    state: int
     verified: int
 
 
@@ -104,10 +106,10 @@ def take(
     log = KafkaLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
-    if resolved < manifest.seq:
+    if resolved < max(manifest.states, default=0):
         raise BackupError(
-            f"{folder.folder} goes up to seq {manifest.seq}, and {subject.database} is resolved up "
-            f"to {resolved}: wait until the pipeline is there"
+            f"{folder.folder} has a state at seq {max(manifest.states)}, and {subject.database} is "
+            f"resolved up to {resolved}: wait until the pipeline is there"
         )
     copied = _copy(folder, log, spans, progress)
     _copy_procedures(subject.procedures, folder.procedures)
@@ -116,19 +118,23 @@ def take(
     config = config_of(manifest)
     modules = FolderModules([folder.procedures])
     state, digests = state_at(folder, config, base, resolved, ends, modules, progress)
-    told = told_digests(subject.connection, subject.database, subject.digest_interval)
-    verified = _compare(digests, told)
     about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
     if base is None or base.about.seq < resolved:
         folder.state(resolved).write(State(about, state.values, state.ids, state.verdicts))
+    newest, more = state_at(folder, config, state, EVERYTHING, ends, modules, progress)
+    told = told_digests(subject.connection, subject.database, subject.digest_interval)
+    verified = _compare(digests | more, told)
     states = sorted({*manifest.states, resolved})[-keep:]
+    last = newest.about
     finished = msgspec.structs.replace(
-        manifest, seq=resolved, ts_ms=about.ts_ms, ends=ends, states=states, shards=subject.shards,
+        manifest, seq=last.seq, ts_ms=last.ts_ms, ends=ends, states=states, shards=subject.shards,
         grouping=subject.grouping,
     )
     folder.write_manifest(finished)
     folder.drop_states(states)
-    return Taken(resolved, about.ts_ms, copied, about.keys, about.digest, verified)
+    return Taken(
+        last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified
+    )
 
 
 def config_of(manifest: Manifest, incarnation: str = "replay") -> ShardConfig:
@@ -149,7 +155,7 @@ def state_at(
         source: the log.
         config: of the database.
         base: the state to begin with.
-        seq: where to stop.
+        seq: where to stop; `EVERYTHING`: where the log stops.
         ends: per partition, where to stop reading.
         modules: where the code of stored procedures is.
         progress: is told how far it is.
@@ -163,7 +169,8 @@ def state_at(
     work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
     try:
         run = Replay(config, work, base, seq, modules)
-        replay(run, source, ends, seq, lambda at: progress("executing the copy", at, seq))
+        goal = seq if seq != EVERYTHING else 0
+        replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
         return run.state(config.database, base.about.log if base else ""), run.digests
     finally:
         shutil.rmtree(work, ignore_errors=True)

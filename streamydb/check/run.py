@@ -125,9 +125,9 @@ class _Log:
         lost = [number for number, span in spans.items() if span.low > 0]
         if lost:
             raise CheckError(
-                f"{self.topic}: the beginning of the partitions {lost} has been deleted, so the "
-                "log cannot be replayed; set its retention.ms and retention.bytes to -1 "
-                "(`streamydb doctor` shows the command) and check a database that is complete"
+                f"{self.topic} was trimmed (or retention deleted the beginning of the partitions "
+                f"{lost}), so the log cannot be replayed: restore the backup that it was trimmed "
+                "behind into a new database (`streamydb restore`) and check that one"
             )
         self.ends = {number: span.high for number, span in spans.items()}
         initial = options.initial_partitions or len(spans)

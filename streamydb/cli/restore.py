@@ -131,8 +131,10 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     from streamydb.backup import resizing as sizes
     from streamydb.backup.beginning import START
     from streamydb.cli.backing import noting, resolved_seq, subject_of
+    from streamydb.cli.up import start_broker
 
     checkpoint = target.place.checkpoint
+    start_broker(target, None, Phases())
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "

@@ -36,7 +36,7 @@ _PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
 _MASK: Final = (1 << 64) - 1
 
 
-class Digest(msgspec.Struct, frozen=True):
+class Digest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shard's state at ``seq``, and its outcomes since the digest before.
 
     ``state``: 32 hex digits over keys, versions and values. ``outcomes``: 16 hex digits over the

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from streamydb.errors import RecordError
 from streamydb.key_processor.digest import Digest
+from streamydb.records.formats import not_read
 
 __all__ = ["Agreement", "Difference"]
 
@@ -63,7 +63,7 @@ class Agreement:
         try:
             digest = msgspec.json.decode(value or b"", type=Digest)
         except msgspec.MsgspecError as error:
-            raise RecordError(f"not a digest: {error}") from error
+            raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None
         pipeline = (key or b"").rpartition(b"/")[2].decode("utf-8", "replace")
