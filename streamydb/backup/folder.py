@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -181,7 +181,7 @@ class BackupFolder:
         fitting = [seq for seq in manifest.states if seq <= at]
         return self.state(max(fitting)).read() if fitting else None
 
-    def drop_states(self, keep: Mapping[int, object] | list[int]) -> None:
+    def drop_states(self, keep: Collection[int]) -> None:
         """Remove all states but those at these seqs."""
         for path in (self.folder / "states").glob("*"):
             if not (path.name.isdigit() and int(path.name) in keep):

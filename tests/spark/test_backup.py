@@ -43,7 +43,10 @@ def command(db: Database, *words: str, code: int = 0) -> Any:
 def refused(db: Database, *extra: str) -> str:
     """Start a pipeline on a new checkpoint where it must not start; what it says."""
     done = subprocess.run(
-        [*db.command(extra), "--checkpoint", str(db.folder / "refused"), "--name", "refused"],
+        [
+            *db.command(extra), "--checkpoint", str(db.folder / "refused"), "--name", "refused",
+            "--status-file", str(db.folder / "refused.json"),
+        ],
         capture_output=True, text=True, timeout=120, check=False,
     )
     assert done.returncode == 2, done.stderr
