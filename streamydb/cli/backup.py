@@ -35,6 +35,10 @@ def backup(
     keep: Annotated[
         int, typer.Option("--keep", help="States to keep, the newest; `trim` cuts at the oldest.")
     ] = 2,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare/--no-compare", help="Hold the copy against told digests."),
+    ] = True,
     json: Json = False,
 ) -> None:
     """Copy the log while the database runs, and check the copy by executing it.
@@ -49,7 +53,8 @@ def backup(
     with Phases().phase(f"Backup of {target.database}") as phase:
         subject = subject_of(target)
         seq = resolved_seq(target)
-        done = take(BackupFolder(folder), subject, seq, max(1, keep), noting(phase))
+        kept = BackupFolder(folder)
+        done = take(kept, subject, seq, max(1, keep), noting(phase), compare=compare)
         phase.outcome = f"seq {done.seq:,}, {done.records:,} records copied, {done.keys:,} keys"
     if json:
         print_json({**done._asdict(), "folder": str(folder), "bytes": size_of(folder)})
