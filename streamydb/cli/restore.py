@@ -101,9 +101,12 @@ def resize(
     json: Json = False,
 ) -> None:
     """Change the number of shards (of a stopped database) or of the log's partitions (any time)."""
+    from streamydb.cli.up import start_broker
+
     target = find_target(database, home, bootstrap, procedures=procedures)
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
+    start_broker(target, None, Phases())
     told: dict[str, Any] = {"database": target.database}
     if shards is not None:
         told |= _reshard(target, shards, from_state)
@@ -131,10 +134,8 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     from streamydb.backup import resizing as sizes
     from streamydb.backup.beginning import START
     from streamydb.cli.backing import noting, resolved_seq, subject_of
-    from streamydb.cli.up import start_broker
 
     checkpoint = target.place.checkpoint
-    start_broker(target, None, Phases())
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "

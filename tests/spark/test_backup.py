@@ -212,4 +212,4 @@ def _trim(db: Database, folder: Path, last: int) -> None:
     assert done["verified"] >= 4, "two pipelines, two intervals and more"
     restored = command(db, "restore", str(folder), "-d", "again", "--at", str(last))
     assert restored["digest"] == digest
-    assert BackupFolder(folder).manifest().states == [done["seq"]]
+    assert BackupFolder(folder).manifest().states == [done["state"]]
