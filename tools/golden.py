@@ -54,6 +54,7 @@ DATABASE = "golden"
 ROOT = Path(__file__).resolve().parent.parent
 _WINDOW = 60
 _INTERVAL = 20
+_MIDDLE = 110
 
 
 class GoldenLog:
@@ -131,8 +132,7 @@ def _checkpoint(path: Path, config: ShardConfig, log: SimulatedLog) -> list[byte
     rng = random.Random("checkpoint")  # noqa: S311 - as above
     cluster = Cluster(config, log, rng, crashes=0.0)
     cluster.plan_limit = 25
-    total = sum(map(len, log.partitions.values()))
-    while sum(cluster.read_log.values()) < total // 2:
+    while cluster.resolved < _MIDDLE:
         cluster.batch()
     found = {
         "config": config, "plan_limit": cluster.plan_limit, "read_log": cluster.read_log,
@@ -145,7 +145,7 @@ def _checkpoint(path: Path, config: ShardConfig, log: SimulatedLog) -> list[byte
 
 
 def _messages() -> list[Claim | Beat | Following | Handover | Audited]:
-    who = {"log": "log", "pipeline": "p", "name": "two", "terms": "shards=2"}
+    who: dict[str, Any] = {"log": "log", "pipeline": "p", "name": "two", "terms": "shards=2"}
     return [
         Claim(**who, epoch=3), Beat(**who, epoch=3, resolved=5, read=9), Handover(**who, to="two"),
         Following(**who, epoch=3, resolved=4, lag_ms=7, ready=True), Audited(**who),
@@ -167,8 +167,8 @@ def _read_model(folder: Path, outputs: Iterable[OutputRecord], last: int) -> Non
         pass
     follower.close()
     model.close()
-    for name in ("lock.mdb", "writer.lock"):
-        (folder / name).unlink(missing_ok=True)
+    for lock in ("lock.mdb", "writer.lock"):
+        (folder / lock).unlink(missing_ok=True)
 
 
 def _snapshot(folder: Path, state: dict[str, tuple[bytes, int]], last: int) -> None:

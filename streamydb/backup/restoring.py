@@ -30,7 +30,7 @@ from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
 from streamydb.topics import Problem, TopicNames, mend
 
-__all__ = ["Line", "append_log", "lines", "prefix", "seq_at"]
+__all__ = ["Line", "append_log", "lines", "prefix", "seq_at", "set_times"]
 
 SEQUENCER: Final = "restore"
 _FLUSH_S: Final = 120.0

@@ -25,7 +25,17 @@ from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.pipeline.shard import Meta, ShardConfig
 from streamydb.sorter.core import PartitionState, SorterState, chunk_bounds
 
-__all__ = ["FORMAT", "About", "State", "digest_of", "empty_ids", "parts_of", "start_blobs"]
+__all__ = [
+    "FORMAT",
+    "About",
+    "State",
+    "digest_of",
+    "empty_ids",
+    "no_values",
+    "parts_of",
+    "start_blobs",
+    "state_of",
+]
 
 FORMAT: Final = 1
 """Version of a state's folder; raised when an older program would misread it."""

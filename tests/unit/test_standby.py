@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from streamydb.key_processor.digest import Digest
 from streamydb.pipeline.blocks import open_block
@@ -213,7 +213,7 @@ def test_another_log_is_not_believed() -> None:
 def test_one_with_other_terms_cannot_stand_beside_the_leader() -> None:
     member = Member("log", "me", "", standby=True, terms="shards=1 id_window=5")
     member.begin(0)
-    place = {"log": "log", "pipeline": "you"}
+    place: dict[str, Any] = {"log": "log", "pipeline": "you"}
     beat = Beat(**place, epoch=1, resolved=1, read=1, terms="shards=1 id_window=6")
     assert member.disagreement(beat) is None, "it does not lead yet"
     member.hear(beat, 0)
