@@ -110,7 +110,9 @@ class Member:
         self.covered = 0
         self.leader = _Leader()
         self._log, self._me = log, pipeline
-        self._sender: dict[str, Any] = {"log": log, "pipeline": pipeline, "name": name, "terms": terms}
+        self._sender: dict[str, Any] = {
+            "log": log, "pipeline": pipeline, "name": name, "terms": terms
+        }
         self._standby = standby
         self._times = times
         self._own = _Own()
