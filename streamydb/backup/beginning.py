@@ -133,7 +133,7 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
             f"the state in {start} is of another log than that of {config.database}: name one of "
             "a backup of this database, or leave it out"
         )
-    for name in ("partitions", "id_window"):
+    for name in ("partitions", "id_window", "constraints"):
         old, new = getattr(about, name), getattr(config, name)
         if old != new:
             raise BackupError(

@@ -28,6 +28,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
+        constraints: whether constraints may be declared.
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
         ends: per partition, one past the last offset that the backup has; it has all before.
@@ -42,6 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     id_window: int
     digest_interval: int
+    constraints: bool
     seq: int
     ts_ms: int
     ends: dict[int, int]

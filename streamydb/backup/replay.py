@@ -110,7 +110,7 @@ class Replay:
         rows = len(piece.offsets)
         routed = parse_transactions(
             np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms, piece.values,
-            1,
+            1, constraints=self._config.constraints,
         )
         self._inbox += [each.block for each in routed]
 

@@ -65,7 +65,8 @@ def divided(
     manifest = Manifest(
         format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
         partitions=subject.partitions, id_window=subject.id_window,
-        digest_interval=subject.digest_interval, seq=resolved, ts_ms=0, ends=ends, states=[],
+        digest_interval=subject.digest_interval, constraints=subject.constraints,
+        seq=resolved, ts_ms=0, ends=ends, states=[],
     )
     modules = FolderModules([subject.procedures])
     state, _ = state_at(log, config_of(manifest), base, resolved, ends, modules, progress)

@@ -55,6 +55,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         log: Kafka's id of the log.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
+        constraints: whether constraints may be declared.
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp of that.
         positions: per partition of the log, where it goes on and what is known of it there.
@@ -68,6 +69,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     partitions: int
     id_window: int
+    constraints: bool
     seq: int
     ts_ms: int
     positions: dict[int, PartitionState]
@@ -164,7 +166,7 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
             "a pipeline with grouping=single begins with the log, not with a state; leave the "
             "state out, or start with --grouping planner"
         )
-    for name in ("partitions", "id_window"):
+    for name in ("partitions", "id_window", "constraints"):
         old, new = getattr(about, name), getattr(config, name)
         if old != new:
             raise BackupError(
@@ -183,7 +185,8 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
     oldest = meta.seq - meta.config.id_window
     found = About(
         format=FORMAT, partitions=meta.config.partitions, id_window=meta.config.id_window,
-        seq=meta.seq, ts_ms=meta.ts, keys=len(values), digest=digest_of(values), **about,
+        constraints=meta.config.constraints, seq=meta.seq, ts_ms=meta.ts,
+        keys=len(values), digest=digest_of(values), **about,
     )
     return State(found, values, _after(ids, oldest), _after(verdicts, oldest))
 

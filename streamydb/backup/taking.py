@@ -35,7 +35,9 @@ Progress = Callable[[str, int, int], None]
 
 _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
-_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval")
+_SAME: Final = (
+    "database", "log", "partitions", "id_window", "digest_interval", "constraints"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Subject:
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
+        constraints: whether constraints may be declared.
         procedures: the folder of its modules.
     """
 
@@ -62,6 +65,7 @@ class Subject:
     partitions: int
     id_window: int
     digest_interval: int
+    constraints: bool = False
     procedures: Path = field(default_factory=Path)
 
 
@@ -144,6 +148,7 @@ def config_of(manifest: Manifest, incarnation: str = "replay") -> ShardConfig:
     return ShardConfig(
         manifest.database, incarnation, manifest.shards, manifest.partitions, manifest.id_window,
         manifest.grouping, digest_interval=manifest.digest_interval,
+        constraints=manifest.constraints,
     )
 
 

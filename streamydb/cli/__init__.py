@@ -13,6 +13,7 @@ from streamydb.cli.backup import backup, trim
 from streamydb.cli.broker import broker
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
+from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.handover import handover
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
-    procedures, watch, doctor, check, snapshot,
+    procedures, constraints, watch, doctor, check, snapshot,
     backup, restore, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:

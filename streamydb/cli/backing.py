@@ -48,6 +48,7 @@ def subject_of(target: Target) -> Subject:
         partitions=created if known is None else known.partitions,
         id_window=settings.id_window if known is None else known.id_window,
         digest_interval=settings.digest_interval if known is None else known.digest_interval,
+        constraints=settings.constraints if known is None else known.constraints,
         procedures=target.procedures,
     )
 

@@ -189,7 +189,8 @@ def _empty_target(manifest: Manifest, **options: Any) -> Target:
     shards = options.pop("shards") or manifest.shards
     target = find_target(
         database or manifest.database, home, bootstrap, shards=shards, grouping=manifest.grouping,
-        id_window=manifest.id_window, digest_interval=manifest.digest_interval, **options,
+        id_window=manifest.id_window, digest_interval=manifest.digest_interval,
+        constraints=manifest.constraints, **options,
     )
     if target.place.checkpoint.exists():
         fail(
@@ -229,7 +230,8 @@ def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
         DatabaseRecord(
             database=target.database, shards=settings.shards, partitions=manifest.partitions,
             grouping=manifest.grouping, id_window=manifest.id_window,
-            digest_interval=manifest.digest_interval, bootstrap=settings.bootstrap,
+            digest_interval=manifest.digest_interval, constraints=manifest.constraints,
+            bootstrap=settings.bootstrap,
         )
     )
 

@@ -35,6 +35,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         "grouping": given.grouping, "id_window": given.id_window,
         "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
         "digest_interval": given.digest_interval, "partitions": given.partitions,
+        "constraints": given.constraints,
     }  # what no argument says, the environment does
     settings = Settings(**{each: value for each, value in named.items() if value is not None})
     name = given.name if given.name is not None else STANDBY if given.standby else ""
@@ -66,6 +67,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--shards", type=int, help="slices of the keys, fixed for good")
     add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"))
+    add(
+        "--constraints", action="store_true", default=None,
+        help="constraints may be declared, fixed for good",
+    )
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
     add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")

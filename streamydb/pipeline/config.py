@@ -59,6 +59,7 @@ def recorded_config(
     given = ShardConfig(
         settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
         settings.grouping, digest_interval=settings.digest_interval, name=name,
+        constraints=settings.constraints,
     )
     recorded = read_record(checkpoint)
     if recorded is None:
@@ -103,7 +104,9 @@ def _refuse_drift(
     path: Path, recorded: ShardConfig, given: ShardConfig, *, partitions: bool
 ) -> None:
     """``partitions``: somebody said how many there were; else the log may have grown since."""
-    names = ("database", "shards", "id_window", "grouping", "digest_interval", "name")
+    names = (
+        "database", "shards", "id_window", "grouping", "constraints", "digest_interval", "name"
+    )
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:

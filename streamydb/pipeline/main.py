@@ -140,12 +140,8 @@ def _coordinator(
     """This pipeline's part among the others over the log."""
     client = config.settings.client_config()
     log_of_it = log_id(client, database.database)
-    terms = (
-        f"shards={database.shards} partitions={database.partitions} "
-        f"id_window={database.id_window} digest_interval={database.digest_interval}"
-    )
     member = Member(
-        log_of_it, database.incarnation, config.name, standby=config.standby, terms=terms
+        log_of_it, database.incarnation, config.name, standby=config.standby, terms=database.terms
     )
 
     def show(view: View) -> None:

@@ -37,7 +37,8 @@ def piece(partition: int, offsets: list[int], times: list[int], *values: bytes) 
 def backup_of(folder: Path, ends: dict[int, int], states: list[int], **more: object) -> Manifest:
     fields = {
         "format": 1, "database": "bank", "log": "log", "shards": 2, "grouping": "planner",
-        "partitions": 1, "id_window": 100, "digest_interval": 100, "seq": 9, "ts_ms": 90,
+        "partitions": 1, "id_window": 100, "digest_interval": 100, "constraints": False,
+        "seq": 9, "ts_ms": 90,
     }  # fmt: skip
     manifest = Manifest(ends=ends, states=states, **{**fields, **more})  # type: ignore[arg-type]
     BackupFolder(folder).write_manifest(manifest)
@@ -46,7 +47,8 @@ def backup_of(folder: Path, ends: dict[int, int], states: list[int], **more: obj
 
 def state_at(seq: int, offsets: dict[int, int], **changes: object) -> State:
     about = About(
-        format=1, database="bank", log="log", partitions=1, id_window=100, seq=seq, ts_ms=10 * seq,
+        format=1, database="bank", log="log", partitions=1, id_window=100, constraints=False,
+        seq=seq, ts_ms=10 * seq,
         positions={n: PartitionState(10, offset) for n, offset in offsets.items()}, keys=0,
         digest="0" * 32,
     )  # fmt: skip
@@ -195,7 +197,7 @@ def test_a_pipeline_begins_with_a_state_of_its_log_or_with_all_of_it(tmp_path: P
         begin(fresh, None, CONFIG, "log", [7, 3])
     with pytest.raises(BackupError, match="of another log"):
         begin(fresh, None, CONFIG, "another", [0, 0])
-    for name, value in (("id_window", 5), ("partitions", 2)):
+    for name, value in (("id_window", 5), ("partitions", 2), ("constraints", True)):
         with pytest.raises(BackupError, match=f"made with {name}="):
             begin(fresh, None, msgspec.structs.replace(CONFIG, **{name: value}), "log", [0, 0])
     with pytest.raises(BackupError, match="grouping=single begins with the log"):

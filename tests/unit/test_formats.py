@@ -158,7 +158,8 @@ def backup(folder: Path) -> None:
     BackupFolder(folder).write_manifest(
         BackupManifest(
             format=BACKUP_FORMAT, database="bank", log="l", shards=1, grouping="planner",
-            partitions=1, id_window=10, digest_interval=100, seq=0, ts_ms=0, ends={}, states=[],
+            partitions=1, id_window=10, digest_interval=100, constraints=False, seq=0,
+            ts_ms=0, ends={}, states=[],
         )
     )
     path = folder / "backup.json"
@@ -168,8 +169,8 @@ def backup(folder: Path) -> None:
 
 def backup_state(folder: Path) -> None:
     about = About(
-        format=1, database="bank", log="l", partitions=1, id_window=10, seq=0, ts_ms=0,
-        positions={}, keys=0, digest="0" * 32,
+        format=1, database="bank", log="l", partitions=1, id_window=10, constraints=False,
+        seq=0, ts_ms=0, positions={}, keys=0, digest="0" * 32,
     )  # fmt: skip
     StateFolder(folder).write(State(about, no_values(), empty_ids(), empty_verdicts()))
     path = folder / "state.json"
@@ -228,7 +229,7 @@ def test_everything_that_is_kept_says_its_format(tmp_path: Path) -> None:
     ("name", "value"),
     [
         ("shards", 2), ("grouping", "single"), ("id_window", 5), ("digest_interval", 200),
-        ("partitions", 3), ("database", "other"),
+        ("partitions", 3), ("database", "other"), ("constraints", True),
     ],
 )  # fmt: skip
 def test_drift_is_refused_with_the_recorded_value(name: str, value: Any, tmp_path: Path) -> None:

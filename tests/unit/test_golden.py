@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,11 @@ def test_the_files_of_this_release_can_be_made_again(golden: Path, tmp_path: Pat
         pytest.skip("the files of an earlier release are kept, not made")
     make(tmp_path / "again")
     here, there = (
-        {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        {
+            re.sub(r"\d+", "n", str(path.relative_to(root)))
+            for path in root.rglob("*")
+            if path.is_file()
+        }
         for root in (golden, tmp_path / "again")
     )
     assert here == there
