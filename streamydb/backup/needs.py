@@ -12,7 +12,7 @@ from streamydb.backup.errors import BackupError
 from streamydb.errors import RecordError
 from streamydb.place import Place
 from streamydb.reading import TopicMissingError, TopicReader
-from streamydb.standby.messages import Beat, Following, decode_message
+from streamydb.standby.messages import Beat, Claim, Following, Message, decode_message
 from streamydb.topics import TopicNames
 
 __all__ = ["Need", "checkpoint_offsets", "needs"]
@@ -83,31 +83,37 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Need]:
-    """The newest word of each pipeline in `<db>.control`, by name."""
-    found: dict[str, Need] = {}
+    """The newest word of each pipeline in `<db>.control`, by name.
+
+    Of the one that leads it says little, because it only tells those that follow; what it has
+    executed is what is resolved.
+    """
+    found: dict[str, tuple[str, Need]] = {}
+    leader = (0, "")
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
             spans = reader.spans()
             reader.assign({number: span.low for number, span in spans.items()})
             for batch in reader.until({number: span.high for number, span in spans.items()}):
                 for record in batch:
-                    need = _word(record.value(), log)
-                    if need is not None:
-                        found[need.name] = need
+                    message = _message(record.value(), log)
+                    if isinstance(message, Claim) and message.epoch > leader[0]:
+                        leader = message.epoch, message.pipeline
+                    if isinstance(message, Beat | Following):
+                        name = message.name or "active"
+                        what = f"the pipeline {name}, as it last told,"
+                        found[name] = message.pipeline, Need(what, name, message.resolved, None)
     except TopicMissingError:
         return
-    yield from found.values()
+    yield from (need for pipeline, need in found.values() if pipeline != leader[1])
 
 
-def _word(value: bytes | None, log: str) -> Need | None:
+def _message(value: bytes | None, log: str) -> Message | None:
     try:
         message = decode_message(value)
     except RecordError:
         return None
-    if message.log != log or not isinstance(message, Beat | Following):
-        return None
-    name = message.name or "active"
-    return Need(f"the pipeline {name}, as it last told", name, message.resolved, None)
+    return message if message.log == log else None
 
 
 def _read_model(place: Place, database: str) -> Iterator[Need]:
