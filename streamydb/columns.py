@@ -271,7 +271,7 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         view, size = memoryview(block), len(block)
         if view[:4] != _MAGIC:
-            raise RecordError("a block does not start with its magic number")
+            raise RecordError(_not_ours(bytes(view[:4])))
         at = 8 + int.from_bytes(view[4:8], "little")
         header, names = _decode_header(view[8:at])
         arrays = {}
@@ -284,6 +284,16 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
     except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
     return header, arrays
+
+
+def _not_ours(magic: bytes) -> str:
+    if magic[:3] != _MAGIC[:3]:
+        return "a block does not start with its magic number"
+    later, ours = magic.decode("ascii", "replace"), _MAGIC.decode("ascii")
+    return (
+        f"a block has layout {later}, this release reads {ours}: run the release that wrote it, "
+        "or a newer one (docs/upgrading.md)"
+    )
 
 
 _Names = list[tuple[str, int, str, str, int, int, int]]

@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from streamydb import processes
+from streamydb.errors import ConfigurationError
+from streamydb.records.formats import FORMAT, later_format
 
 PIPELINE = "pipeline"
 """Name of the background process that runs the Spark query."""
@@ -28,17 +30,22 @@ FACADE = "facade"
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a database was created; fixed for good."""
+    """How a database was created, or what `resize` made of it."""
 
     database: str
     shards: int
     partitions: int
     """Partitions of the transactions topic at the creation."""
     grouping: str = "planner"
+    id_window: int | None = None
+    """For how many seqs an id is remembered; None = as the settings say."""
+    digest_interval: int | None = None
+    """Transactions from digest to digest; None = as the settings say."""
     constraints: bool = False
     """Whether constraints may be declared."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
+    format: int = FORMAT
 
 
 class PipelineStatus(msgspec.Struct, kw_only=True):
@@ -107,10 +114,22 @@ class Place:
         return sorted(path.parent.name for path in self._others.glob("*/status.json"))
 
     def record(self) -> DatabaseRecord | None:
-        """How the database was created, if that was done from this home."""
+        """How the database was created, if that was done from this home.
+
+        Raises:
+            ConfigurationError: a newer release wrote it.
+        """
         try:
-            return msgspec.json.decode(self._record_file.read_bytes(), type=DatabaseRecord)
-        except (FileNotFoundError, msgspec.MsgspecError):
+            data = self._record_file.read_bytes()
+        except FileNotFoundError:
+            return None
+        later = later_format(data)
+        if later is not None:
+            what = f"{self._record_file} has format {later}, this release reads {FORMAT}"
+            raise ConfigurationError(f"{what}: use the release that wrote it, or a newer one")
+        try:
+            return msgspec.json.decode(data, type=DatabaseRecord)
+        except msgspec.MsgspecError:
             return None
 
     def write_record(self, record: DatabaseRecord) -> None:

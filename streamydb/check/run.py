@@ -129,9 +129,9 @@ class _Log:
         lost = [number for number, span in spans.items() if span.low > 0]
         if lost:
             raise CheckError(
-                f"{self.topic}: the beginning of the partitions {lost} has been deleted, so the "
-                "log cannot be replayed; set its retention.ms and retention.bytes to -1 "
-                "(`streamydb doctor` shows the command) and check a database that is complete"
+                f"{self.topic} was trimmed (or retention deleted the beginning of the partitions "
+                f"{lost}), so the log cannot be replayed: restore the backup that it was trimmed "
+                "behind into a new database (`streamydb restore`) and check that one"
             )
         self.ends = {number: span.high for number, span in spans.items()}
         initial = options.initial_partitions or len(spans)
@@ -163,6 +163,11 @@ class _Log:
                     unfinished.discard(number)
                 yield list(order.take())
         yield list(order.take())
+
+    @property
+    def unjoined(self) -> int:
+        """Offsets in partitions that were added and that no marker has let into the order yet."""
+        return sum(end for number, end in self.ends.items() if number >= self.order.joined)
 
     def grown(self) -> int:
         """How many records the log has got since the check began."""
@@ -234,7 +239,7 @@ def _replay(
         options.progress(Step("replaying the log", done, total))
     report.transactions = expected.transactions
     report.markers = log.order.markers
-    report.held_back = log.order.held_back
+    report.held_back = log.order.held_back + log.unjoined
     return oracle, expected
 
 

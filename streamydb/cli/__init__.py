@@ -9,6 +9,7 @@ import typer
 
 from streamydb.cli.about import limits, version
 from streamydb.cli.acls import acls
+from streamydb.cli.backup import backup, trim
 from streamydb.cli.broker import broker
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
@@ -18,6 +19,7 @@ from streamydb.cli.doctor import doctor
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
+from streamydb.cli.restore import resize, restore
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
 from streamydb.cli.snapshot import snapshot
@@ -37,7 +39,8 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
-    procedures, constraints, watch, doctor, check, snapshot, limits, version, acls,
+    procedures, constraints, watch, doctor, check, snapshot,
+    backup, restore, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

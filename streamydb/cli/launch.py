@@ -33,6 +33,10 @@ def pipeline_command(
     """
     settings, place = target.settings, target.place
     record = place.record()
+    fixed = {} if record is None else {
+        "partitions": record.partitions, "id-window": record.id_window,
+        "digest-interval": record.digest_interval,
+    }  # fmt: skip
     return [
         sys.executable,
         "-m",
@@ -53,7 +57,7 @@ def pipeline_command(
         str(place.status_file_of(name)),
         "--procedures",
         str(target.procedures),
-        *(["--partitions", str(record.partitions)] if record is not None else []),
+        *(f"--{option}={value}" for option, value in fixed.items() if value is not None),
         *(["--constraints"] if settings.constraints else []),
         *(["--name", name] if name else []),
         *extra,

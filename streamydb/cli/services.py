@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +28,10 @@ def pipeline(
         typer.Option("--name", help="Tells pipelines apart; a standby is called standby."),
     ] = None,
     procedures: Procedures = None,
+    from_state: Annotated[
+        Path | None,
+        typer.Option("--from-state", help="A backup that a new checkpoint begins with."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,7 +46,9 @@ def pipeline(
 
     target = find_target(database, home, bootstrap, procedures=procedures)
     called = name if name is not None else STANDBY if standby else ""
-    extra = ["--standby", *(option or ())] if standby else option or ()
+    extra = [*(["--standby"] if standby else []), *(option or ())]
+    if from_state is not None:
+        extra += ["--from-state", str(from_state)]
     if called and not PIPELINE_NAME.fullmatch(called):
         fail(f"--name {called!r}: {PIPELINE_NAME_RULE}", EXIT_USAGE)
     command = pipeline_command(target, master, extra, called)

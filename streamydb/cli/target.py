@@ -61,6 +61,9 @@ def find_target(
         return Target(settings, place)
     names = ("shards", "grouping", "constraints", "bootstrap")
     known = {name: getattr(record, name) for name in names}
+    for name in ("id_window", "digest_interval"):
+        if getattr(record, name) is not None:
+            known[name] = getattr(record, name)
     missing = {name: known[name] for name in known if name not in settings.model_fields_set}
     if not missing:
         return Target(settings, place)

@@ -80,7 +80,7 @@ def up(
         _tell_running(target, json)
         return
     _fetch_jars(target, phases)
-    _start_broker(target, port, phases)
+    start_broker(target, port, phases)
     _start_pipeline(target, master, timeout, phases)
     first = _first_transaction(target, phases)
     if http:
@@ -177,7 +177,7 @@ def _noting(phase: Phase) -> Any:
     return note
 
 
-def _start_broker(target: Target, port: int | None, phases: Phases) -> None:
+def start_broker(target: Target, port: int | None, phases: Phases) -> None:
     """Start the embedded broker unless another one is named or it runs."""
     from streamydb.broker import find_broker, start_detached
 

@@ -36,11 +36,12 @@ _PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
 _MASK: Final = (1 << 64) - 1
 
 
-class Digest(msgspec.Struct, frozen=True):
+class Digest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shard's state at ``seq``, and its outcomes since the digest before.
 
     ``state``: 32 hex digits over keys, versions and values. ``outcomes``: 16 hex digits over the
-    results of the transactions at home in the shard that read or aborted.
+    results of the transactions at home in the shard that read or aborted. ``shards``: how many
+    there are; digests of other divisions cannot be compared, only their sums over all shards.
     """
 
     seq: int
@@ -48,6 +49,7 @@ class Digest(msgspec.Struct, frozen=True):
     interval: int
     state: str
     outcomes: str
+    shards: int = 0
 
 
 class DigestState(msgspec.Struct):
@@ -208,7 +210,7 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
     )
 
 
-def close(state: DigestState, shard: int, resolved: int) -> list[Digest]:
+def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> list[Digest]:
     """The digests of the intervals that end at or before ``resolved``, which are over."""
     found = []
     while (state.told + 1) * state.interval <= resolved:
@@ -217,5 +219,7 @@ def close(state: DigestState, shard: int, resolved: int) -> list[Digest]:
         state.told += 1
         seq = state.told * state.interval
         shown = f"{state.high:016x}{state.low:016x}"
-        found.append(Digest(seq, shard, state.interval, shown, f"{outcomes:016x}"))
+        found.append(
+            Digest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards)
+        )
     return found

@@ -49,6 +49,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
         spark_conf, name, given.standby,
         tuple(path.resolve() for path in given.procedures or known),
+        given.from_state,
     )
 
 
@@ -76,6 +77,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--id-window", type=int, help="seqs an id is remembered for")
     add("--max-offsets", type=int, help="most transactions read per micro-batch")
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
+    add(
+        "--from-state", type=Path, metavar="FOLDER",
+        help="a backup (or a state of one) that a new checkpoint begins with, not the whole log",
+    )
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from streamydb.pipeline.blocks import FORMAT
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.settings import Settings
 
-__all__ = ["PipelineConfig", "recorded_config"]
+__all__ = ["PipelineConfig", "read_record", "recorded_config"]
 
 _RECORD: Final = "streamydb.json"
 
@@ -29,6 +29,7 @@ class PipelineConfig:
     caches. ``spark_conf``: Spark settings on top of ours. ``name``: of one of several pipelines
     over one log. ``standby``: it follows until it is needed.
     ``procedures``: folders and files with the code of stored procedures, on every executor.
+    ``start``: a state or a backup that a new checkpoint begins with.
     """
 
     settings: Settings
@@ -41,6 +42,7 @@ class PipelineConfig:
     name: str = ""
     standby: bool = False
     procedures: tuple[Path, ...] = ()
+    start: Path | None = None
 
 
 def recorded_config(
@@ -59,7 +61,8 @@ def recorded_config(
         settings.grouping, digest_interval=settings.digest_interval, name=name,
         constraints=settings.constraints,
     )
-    if not path.exists():
+    recorded = read_record(checkpoint)
+    if recorded is None:
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; restore it, or rebuild with a new checkpoint folder")
@@ -68,22 +71,43 @@ def recorded_config(
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(given)) + b"\n")
         draft.replace(path)
         return given
-    try:
-        recorded = msgspec.json.decode(path.read_bytes(), type=ShardConfig)
-    except msgspec.MsgspecError as error:
-        fix = "restore it from a backup, or rebuild with a new checkpoint folder"
-        raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error
-    _refuse_drift(path, recorded, given)
+    told = "partitions" in settings.model_fields_set
+    _refuse_drift(path, recorded, given, partitions=told)
     return recorded
 
 
-def _refuse_drift(path: Path, recorded: ShardConfig, given: ShardConfig) -> None:
-    if recorded.format != FORMAT:
-        what = f"{path} was written with format {recorded.format}, this release has {FORMAT}"
-        raise ConfigurationError(f"{what}; run the matching release, or rebuild from the log")
-    fixed = ("database", "shards", "id_window", "grouping", "constraints", "digest_interval",
-             "name")  # fmt: skip
-    for name in fixed:
+def read_record(checkpoint: Path) -> ShardConfig | None:
+    """The fixed configuration that a checkpoint has recorded; None: it has not begun.
+
+    Raises:
+        ConfigurationError: it was begun by a newer release, or is damaged.
+
+    """
+    path = checkpoint / _RECORD
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(data, type=dict[str, Any])
+        if found.get("format") != FORMAT:
+            what = f"{path} was written with format {found.get('format')}, this release has"
+            fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
+            raise ConfigurationError(f"{what} {FORMAT}; {fix}")
+        return msgspec.convert(found, ShardConfig)
+    except msgspec.MsgspecError as error:
+        fix = "restore it from a copy, or rebuild with a new checkpoint folder"
+        raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error
+
+
+def _refuse_drift(
+    path: Path, recorded: ShardConfig, given: ShardConfig, *, partitions: bool
+) -> None:
+    """``partitions``: somebody said how many there were; else the log may have grown since."""
+    names = (
+        "database", "shards", "id_window", "grouping", "constraints", "digest_interval", "name"
+    )
+    for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
             fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"

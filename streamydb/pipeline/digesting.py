@@ -36,14 +36,16 @@ class ShardDigests:
         shard: the shard's number.
         values: the shard's values.
         resolved: what they stand at, when the digests begin with them.
+        shards: how many shards there are.
 
     """
 
     def __init__(
         self, state: DigestState | None, interval: int, shard: int, values: ShardValues,
-        resolved: int,
+        resolved: int, shards: int = 1,
     ) -> None:
         """Continue, or begin."""
+        self._shards = shards
         self._shard = shard
         self._values = values
         self.state = state or self._begun(interval, resolved)
@@ -73,7 +75,7 @@ class ShardDigests:
 
     def over(self, resolved: int, incarnation: str) -> bytes | None:
         """A block of the digests of all intervals that end at or before ``resolved``."""
-        found = close(self.state, self._shard, resolved)
+        found = close(self.state, self._shard, resolved, self._shards)
         if not found:
             return None
         return digests_block([(_key(digest, incarnation), _encode(digest)) for digest in found])

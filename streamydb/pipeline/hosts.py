@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from streamydb.backup.beginning import Starter
 from streamydb.columns import Ragged
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.blocks import open_output, output_block
@@ -186,9 +187,15 @@ class SparkBlobs:
 class ShardProcessor(StatefulProcessor):
     """transformWithState: the sorter and the key processor of one shard."""
 
-    def __init__(self, config: ShardConfig, local: str, plan_limit: int) -> None:
-        """Keep caches under the folder ``local``; plans have at most ``plan_limit`` records."""
+    def __init__(
+        self, config: ShardConfig, local: str, plan_limit: int, starter: Starter | None = None
+    ) -> None:
+        """Keep caches under the folder ``local``; plans have at most ``plan_limit`` records.
+
+        ``starter``: fills the store before the first step.
+        """
         self._config = config
+        self._starter = starter or Starter(None)
         self._local = local
         self._limit = plan_limit
 
@@ -206,6 +213,7 @@ class ShardProcessor(StatefulProcessor):
         folder = shard_folder(Path(self._local), config.database, config.incarnation, number)
         folder.mkdir(parents=True, exist_ok=True)
         blobs = SparkBlobs(self._state)
+        self._starter.put(blobs, config, number)
         values, tables = LmdbValues(folder), FileIdTables(folder)
         kind = SingleShard if config.grouping == "single" else Shard
         shard = kind(config, number, blobs, values, tables, self._limit)

@@ -15,6 +15,7 @@ from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamydb.backup.beginning import begin
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config
@@ -92,6 +93,11 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if made:
         log.info("created %s", ", ".join(made))
     database = recorded_config(config.checkpoint, settings, partitions, config.name)
+    log_topic = topics[names.transactions]
+    known_log = log_id(client, settings.database)
+    start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
+    if start is not None:
+        log.info("began with the state at seq %d", start.seq)
     remove_other_incarnations(config.local, database.database, database.incarnation)
     log.info("compiling kernels (cached after the first time)")
     warm_up()
@@ -100,7 +106,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     changes_partitions = topics[names.changes].partitions
-    writer = build_query(spark, config, database, changes_partitions)
+    writer = build_query(spark, config, database, changes_partitions, start)
     coordinator = _coordinator(config, database, status, metrics)
     spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
     coordinator.begin()

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamydb.backup.beginning import Beginning, Starter
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
@@ -49,18 +50,23 @@ _SINK_OPTIONS: Final = {
 
 
 def build_query(
-    spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int
+    spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int,
+    start: Beginning | None = None,
 ) -> DataStreamWriter:
-    """Assemble the query of ``database``; the caller starts it."""
+    """Assemble the query of ``database``; the caller starts it.
+
+    ``start``: what a new checkpoint begins with, in its folder; None: the beginning of the log.
+    """
     shards = database.shards
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
     parser = hosts.Parser(database)
     modules = FolderModules(config.procedures)
     executor = hosts.Executor(database, changes_partitions, modules)
     explode = hosts.Explode(database)
-    processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit)
+    starter = Starter(None if start is None else start.folder)
+    processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit, starter)
 
-    blocks = _input(spark, config, database)
+    blocks = _input(spark, config, database, start)
     if shards == 1:
         blocks = blocks.coalesce(1)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
@@ -88,13 +94,17 @@ def build_query(
     return _to_kafka(records, config)
 
 
-def _input(spark: SparkSession, config: PipelineConfig, database: ShardConfig) -> DataFrame:
+def _input(
+    spark: SparkSession, config: PipelineConfig, database: ShardConfig, start: Beginning | None
+) -> DataFrame:
     """Transactions, as many as one micro-batch may take, and all feedback."""
     names = TopicNames(database.database)
     most = config.settings.max_offsets_per_trigger or max_offsets(database.shards)
     limits = {"maxOffsetsPerTrigger": str(most)}
     if database.shards > 1:
         limits["minPartitions"] = str(database.shards)
+    if start is not None:
+        limits["startingOffsets"] = start.starting_offsets(names.transactions)
     transactions = _source(spark, config, names.transactions, limits)
     feedback = _source(spark, config, names.feedback_of(database.name), {})
     return _rows(transactions, feedback=False).union(_rows(feedback, feedback=True))

@@ -37,7 +37,7 @@ from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
 
-__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig", "mismatch"]
+__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig", "mismatch", "unreadable"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -136,14 +136,15 @@ class Shard:
             sorter, values = SorterState(config.partitions), ValuesState()
             self._meta = Meta(config, sorter, values, IdWindowState(config.id_window))
         else:
-            self._meta = _decode_meta(data)
+            self._meta = _load(data)
             if self._meta.config != config:
                 raise ConfigurationError(mismatch(self._meta.config, config))
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
         self._digests = ShardDigests(
-            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied()
+            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
+            config.shards,
         )
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
@@ -279,8 +280,39 @@ class Shard:
             yield Emitted(proc, block, meta.seq)
 
 
+def _load(data: bytes) -> Meta:
+    try:
+        return _decode_meta(data)
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(unreadable(data, error)) from error
+
+
+class _Fixed(msgspec.Struct):
+    format: int
+
+
+class _Head(msgspec.Struct):
+    config: _Fixed
+
+
+def unreadable(data: bytes, error: Exception) -> str:
+    """Why the state of a shard cannot be read, from its blob "meta"."""
+    try:
+        found = msgspec.msgpack.decode(data, type=_Head).config.format
+    except msgspec.MsgspecError:
+        found = FORMAT
+    if found == FORMAT:
+        return f"the state of this database cannot be read ({error}); rebuild it from the log"
+    fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
+    return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"
+
+
 def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
     """What to tell a user whose configuration is not that of the state."""
+    if recorded.format != given.format:
+        what = f"the state of this database has format {recorded.format}, this release reads"
+        fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
+        return f"{what} {given.format}; {fix}"
     differing = [
         f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
         for name in ShardConfig.__struct_fields__

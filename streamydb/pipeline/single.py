@@ -107,7 +107,7 @@ class SingleShard:
         self._repeats = Repeats(IdWindow(self._meta.ids, blobs, tables))
         meta = self._meta
         self._digests = ShardDigests(
-            meta.digests, config.digest_interval, shard, self._values, meta.seq
+            meta.digests, config.digest_interval, shard, self._values, meta.seq, config.shards
         )
         self._out: dict[int, _Outbox] = {}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from streamydb.errors import ConfigurationError
 from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locks import Lock
 from streamydb.key_processor.values import ValuesState
 from streamydb.pipeline.role import Role
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.shard import ShardConfig, unreadable
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]
@@ -53,8 +54,16 @@ class SingleMeta(msgspec.Struct):
 
 
 def decode_meta(data: bytes) -> SingleMeta:
-    """What a shard remembered, from its blob "meta"."""
-    return _decode(data)
+    """What a shard remembered, from its blob "meta".
+
+    Raises:
+        ConfigurationError: it was written by a newer release, or is damaged.
+
+    """
+    try:
+        return _decode(data)
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(unreadable(data, error)) from error
 
 
 _decode = msgspec.msgpack.Decoder(SingleMeta).decode

@@ -24,6 +24,7 @@ from streamydb.errors import InvariantViolation, RecordError
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.records import Resolved as ResolvedRecord
+from streamydb.records.formats import FORMAT, not_read
 
 __all__ = ["Batch", "Part", "Progress", "Record", "Repeat", "Resolved", "Retention", "plan"]
 
@@ -163,6 +164,7 @@ class _Change(msgspec.Struct, gc=False):
     ts_ms: int
     source: _Source
     transaction: _Transaction
+    format: int = FORMAT
 
 
 _decode_change = msgspec.json.Decoder(_Change).decode
@@ -213,6 +215,8 @@ def plan(
 
 def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -> None:
     change = _decode_change(value)
+    if change.format != FORMAT:
+        raise RecordError(f"it has format {change.format}, this release reads {FORMAT}: upgrade it")
     txn_id = change.transaction.id.encode()
     seq = change.source.seq
     if change.source.db != database:
@@ -238,7 +242,10 @@ def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -
 
 
 def _resolve(batch: Batch, part: Part, value: bytes) -> None:
-    found = _decode_resolved(value)
+    try:
+        found = _decode_resolved(value)
+    except msgspec.DecodeError as fault:
+        raise not_read(value, "resolved", fault) from fault
     if found.resolved < 0 or found.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")
     offsets = {int(q): offset for q, offset in found.offsets.items()}

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from streamydb.errors import RecordError
+from streamydb.records.formats import not_read
 
 CONNECTOR = "streamydb"
 
@@ -84,4 +84,4 @@ def decode_change(value: bytes) -> Change | Resolved:
             return _decode_resolved(value)
         return _decode_change(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise RecordError(f"Not a change record ({fault}); is this a changes topic?") from fault
+        raise not_read(value, "change", fault) from fault

@@ -9,8 +9,8 @@ import base64
 
 import msgspec
 
-from streamydb.errors import RecordError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
+from streamydb.records.formats import not_read
 from streamydb.records.result import Source
 
 
@@ -79,4 +79,4 @@ def decode_dead_letter(value: bytes) -> DeadLetter:
     try:
         return _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise RecordError(f"Not a dead letter ({fault}); is this a dead-letters topic?") from fault
+        raise not_read(value, "dead-letter", fault) from fault

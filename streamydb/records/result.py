@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.errors import RecordError
+from streamydb.records.formats import not_read
 
 Status: TypeAlias = Literal["committed", "aborted", "rejected"]
 NULL = Raw(b"null")
@@ -90,4 +90,4 @@ def decode_result(value: bytes) -> Result:
     try:
         return _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise RecordError(f"Not a result record ({fault}); is this a results topic?") from fault
+        raise not_read(value, "result", fault) from fault

@@ -291,6 +291,7 @@ def _digest() -> Schema:
             "interval": _SEQ,
             "state": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
             "outcomes": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+            "shards": {"type": "integer", "minimum": 1, "maximum": limits.SHARDS_MAX},
         }
     )
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.contact import ContactedConsumer, RefusedError, metadata
 from streamydb.errors import StreamyError
+from streamydb.records.formats import FORMAT
 from streamydb.sequencer.clients import PARTITION_EOF, consumer_config
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
@@ -219,6 +220,10 @@ class ResultReader:
             place = position or (source["partition"], source["offset"])
         except (msgspec.DecodeError, KeyError, TypeError):
             self.error = f"offset {message.offset()} of {self._topic} is not a result"
+            return
+        if result.get("format", FORMAT) != FORMAT:
+            where, later = f"offset {message.offset()} of {self._topic}", result["format"]
+            self.error = f"{where} has format {later}, this release reads {FORMAT}: upgrade it"
             return
         if seq in self._seen:
             self.duplicates += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from streamydb.oracle import OutputRecord
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.txn_processor.compile import parse_ints
 
-__all__ = ["wrong_digests"]
+__all__ = ["state_digest", "wrong_digests"]
 
 State = dict[bytes, tuple[bytes, int]]
 _MASK = (1 << 64) - 1
@@ -52,7 +52,7 @@ def _expected(
             writes.append((change["source"]["seq"], output.key, None if change["op"] == "d"
                            else bytes(after)))  # fmt: skip
     states: list[State] = [{} for _ in range(config.shards)]
-    digests = [_digest(state) for state in states]
+    digests = [state_digest(state) for state in states]
     expected, at = {}, 0
     for end in range(config.digest_interval, last + 1, config.digest_interval):
         written = set()
@@ -65,7 +65,7 @@ def _expected(
             written.add(shard)
             at += 1
         for shard in written:
-            digests[shard] = _digest(states[shard])
+            digests[shard] = state_digest(states[shard])
         expected.update({(end, shard): digest for shard, digest in enumerate(digests)})
     return expected
 
@@ -74,7 +74,8 @@ class _After(msgspec.Struct):
     after: msgspec.Raw
 
 
-def _digest(state: State) -> str:
+def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
+    """The digest of keys with their values (canonical JSON) and versions, one by one."""
     if not state:
         return "0" * 32
     texts = Ragged.of([value for value, _ in state.values()])

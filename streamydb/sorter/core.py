@@ -159,6 +159,10 @@ class KeyedEventTimeSorter:
             return None
         return next((max(join, time) for named, time in state.named if named >= count), None)
 
+    def joined(self) -> list[int | None]:
+        """Per partition, from when on it takes part in the order (ms); None: not decided yet."""
+        return self._joins()[0]
+
     def watermark(self) -> int:
         """Records with an effective time below this are released (ms)."""
         joins, caps = self._joins()

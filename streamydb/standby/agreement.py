@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from streamydb.errors import RecordError
 from streamydb.key_processor.digest import Digest
+from streamydb.records.formats import not_read
 
 __all__ = ["Agreement", "Difference"]
 
@@ -47,9 +47,9 @@ class Agreement:
     is missed by that.
     """
 
-    def __init__(self, interval: int) -> None:
-        """Compare digests of one interval; others are of another database, or another life."""
-        self._interval = interval
+    def __init__(self, interval: int, shards: int = 0) -> None:
+        """Compare digests of one interval and number of shards; others are of another life."""
+        self._life = interval, shards
         self._known: dict[tuple[int, int], list[tuple[str, Digest]]] = {}
         self.compared = 0
 
@@ -63,8 +63,8 @@ class Agreement:
         try:
             digest = msgspec.json.decode(value or b"", type=Digest)
         except msgspec.MsgspecError as error:
-            raise RecordError(f"not a digest: {error}") from error
-        if digest.interval != self._interval:
+            raise not_read(value or b"", "digest", error) from error
+        if (digest.interval, digest.shards) != self._life:
             return None
         pipeline = (key or b"").rpartition(b"/")[2].decode("utf-8", "replace")
         known = self._known.setdefault((digest.shard, digest.seq), [])

@@ -75,7 +75,7 @@ class Coordinator:
         self._is_alive: Callable[[], bool] = lambda: False
         self._show = show
         self._feedback = TopicNames(config.database).feedback_of(config.name)
-        self._agreement = Agreement(config.digest_interval)
+        self._agreement = Agreement(config.digest_interval, config.shards)
         self._live_from = 0
         self._difference: Difference | None = None
         self._audit_at: int | None = None

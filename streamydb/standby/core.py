@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, Message
 
@@ -110,7 +110,9 @@ class Member:
         self.covered = 0
         self.leader = _Leader()
         self._log, self._me = log, pipeline
-        self._sender = {"log": log, "pipeline": pipeline, "name": name, "terms": terms}
+        self._sender: dict[str, Any] = {
+            "log": log, "pipeline": pipeline, "name": name, "terms": terms
+        }
         self._standby = standby
         self._times = times
         self._own = _Own()

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from streamydb.errors import RecordError
+from streamydb.records.formats import FORMAT, not_read
 
 __all__ = [
     "Audited",
@@ -25,12 +26,14 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     ``pipeline``: the incarnation of the sender's checkpoint. ``name``: what people call it.
     ``terms``: the settings that its outputs follow from, which all must have alike.
+    ``format``: of the message.
     """
 
     log: str
     pipeline: str
     name: str = ""
     terms: str = ""
+    format: int = FORMAT
 
 
 class Claim(_Message, frozen=True, kw_only=True, tag="claim"):
@@ -90,5 +93,8 @@ def decode_message(value: bytes | None) -> Message:
     try:
         found: Message = _decoder.decode(value or b"")
     except msgspec.MsgspecError as error:
-        raise RecordError(f"not a message between pipelines: {error}") from error
+        raise not_read(value or b"", "control", error) from error
+    if found.format != FORMAT:
+        what = f"this control record has format {found.format}, this release reads {FORMAT}"
+        raise RecordError(f"{what}: upgrade this pipeline (docs/upgrading.md)")
     return found

@@ -17,6 +17,7 @@ from streamydb.topics.creation import (
     describe,
     grow,
     log_id,
+    reshard,
 )
 from streamydb.topics.names import TopicNames
 
@@ -34,4 +35,5 @@ __all__ = [
     "grow",
     "log_id",
     "mend",
+    "reshard",
 ]

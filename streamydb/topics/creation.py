@@ -34,6 +34,7 @@ __all__ = [
     "existing",
     "grow",
     "log_id",
+    "reshard",
 ]
 
 RECORD_BYTES_MAX = 1_048_588
@@ -128,6 +129,39 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
             lambda: count_partitions(cluster(admin).topics.get(name)) == partitions,
             f"{name} to have {partitions} partitions",
         )
+
+
+def reshard(client_config: Mapping[str, str], database: str, shards: int) -> None:
+    """Give the feedback topic a partition per shard: a new one, as nobody needs the old records.
+
+    The results get as many partitions at least; the feedback of pipelines with names is dropped,
+    and made when they start. Harmless when it was done before, or half of it.
+
+    Raises:
+        TopicsError: a topic is missing, or the cluster refuses or does not answer.
+    """
+    _check_bounds(1, shards, 1, 1, 1)
+    admin, names = connect(client_config), TopicNames(database)
+    found = describe_topics(admin, [names.transactions, names.results, names.feedback])
+    for name in (names.transactions, names.results):
+        if name not in found:
+            raise TopicsError(_missing(name, database))
+    log, results = found[names.transactions], found[names.results]
+    if results.partitions < shards:
+        answers(admin.create_partitions([NewPartitions(names.results, shards)]), "grow")
+    feedback = found.get(names.feedback)
+    others = [name for name in cluster(admin).topics if name.startswith(f"{names.feedback}.")]
+    old = [names.feedback] if feedback is not None and feedback.partitions != shards else []
+    if old or others:
+        answers(admin.delete_topics(old + others, operation_timeout=TIMEOUT_S), "delete")
+        gone = {*old, *others}
+        wait_until(lambda: not gone & set(cluster(admin).topics), "the old feedback to be gone")
+    min_insync = int(log.settings.get("min.insync.replicas", 1))
+    plans = _plans(names, log.partitions, shards, log.replication, min_insync, 1)
+    plan = [plan for plan in plans if plan.name == names.feedback]
+    if old or feedback is None:
+        _create_missing(admin, plan)
+    _await_metadata(admin, plan)
 
 
 def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = "") -> list[str]:
@@ -250,7 +284,8 @@ def _refuse_differences(plans: Iterable[_Plan], found: Mapping[str, TopicDescrip
 
 def _differences(plan: _Plan, topic: TopicDescription) -> Iterator[str]:
     """Name the differences between a plan and a topic."""
-    if topic.partitions != plan.partitions:
+    grown = plan.name.endswith(".results") and topic.partitions > plan.partitions
+    if topic.partitions != plan.partitions and not grown:
         yield f"partitions: {topic.partitions}, asked for {plan.partitions}"
     if topic.replication != plan.replication:
         yield f"replication: {topic.replication}, asked for {plan.replication}"

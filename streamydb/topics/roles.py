@@ -109,13 +109,15 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             _CONSUMES,
         ),
         "auditor": Role(
-            "`streamydb check`, `watch`; reads everything, writes nothing",
+            "`streamydb check`, `watch`, `backup`; reads everything, writes nothing",
             {
                 "transactions": _FOLLOWED,
                 "results": _FOLLOWED,
                 "changes": _FOLLOWED,
                 "feedback": _SEEN,
                 "deadletters": _FOLLOWED,
+                "digests": _READ,
+                "control": _READ,
                 "streams": _FOLLOWED,
             },
             _CONSUMES,

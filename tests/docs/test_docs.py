@@ -45,7 +45,11 @@ def test_commands_and_options_exist(page: Path) -> None:
             continue
         if command in PASSED_ON:
             continue
-        known = {o for param in COMMANDS[command].params for o in param.opts}
+        known = {
+            option
+            for param in COMMANDS[command].params
+            for option in (*param.opts, *param.secondary_opts)
+        }
         for option in re.findall(r"(--[a-z][a-z-]*)", rest):
             assert option in known, f"{name(page)}: streamydb {command} has no {option}"
 

@@ -133,6 +133,8 @@ def test_pipelines_that_differ_are_named_with_shard_and_seq() -> None:
         "digests of shard 1 at seq 10 differ: pipeline first has state aa, outcomes bb; "
         "pipeline second has state ac, outcomes bb"
     )
+    divided = one.replace(b"aa", b"ae").replace(b'"outcomes"', b'"shards":4,"outcomes"')
+    assert agreement.take(b"1/10/divided", divided, live=True) is None
     other = one.replace(b'"interval":10', b'"interval":5').replace(b"aa", b"ad")
     assert agreement.take(b"1/10/third", other, live=True) is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from streamydb.key_processor.digest import Digest
 from streamydb.pipeline.blocks import open_block
@@ -224,7 +224,7 @@ def test_terms_are_what_changes_verdicts_or_digests() -> None:
 def test_one_with_other_terms_cannot_stand_beside_the_leader() -> None:
     member = Member("log", "me", "", standby=True, terms="shards=1 id_window=5")
     member.begin(0)
-    place = {"log": "log", "pipeline": "you"}
+    place: dict[str, Any] = {"log": "log", "pipeline": "you"}
     beat = Beat(**place, epoch=1, resolved=1, read=1, terms="shards=1 id_window=6")
     assert member.disagreement(beat) is None, "it does not lead yet"
     member.hear(beat, 0)
@@ -286,7 +286,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
         wire.coming = [Claim(log="log", pipeline="you", epoch=1)]
     found.begin()
     found._turn()
-    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb"}'
+    one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
     wire.digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
     found._turn()
     assert open_block(wire.told[-1])[0]["kind"] == "audit"

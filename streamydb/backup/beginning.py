@@ -1,0 +1,157 @@
+"""How a pipeline begins with a state instead of the beginning of the log.
+
+The state is copied into the checkpoint folder (`start`), before the query is there; each shard
+takes its part of it in its first micro-batch, and the log is read from where the state ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder, StateFolder
+from streamydb.backup.state import About, start_blobs
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.pipeline.shard import ShardConfig
+
+__all__ = ["START", "Beginning", "Starter", "begin", "find_state"]
+
+START: Final = "start"
+"""The folder of the state in a checkpoint folder."""
+
+
+_EARLIEST: Final = -2
+"""Spark's name of the first offset that there is."""
+
+
+class Beginning(NamedTuple):
+    """What a pipeline begins with: the state's folder and seq, where each partition goes on."""
+
+    folder: Path
+    seq: int
+    offsets: tuple[int, ...]
+
+    def starting_offsets(self, topic: str) -> str:
+        """Spark's option startingOffsets."""
+        named = {str(number): offset for number, offset in enumerate(self.offsets)}
+        return msgspec.json.encode({topic: named}).decode()
+
+
+def begin(
+    checkpoint: Path, given: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
+) -> Beginning | None:
+    """What a checkpoint begins with; None: the beginning of the log, or it has begun already.
+
+    Args:
+        checkpoint: the folder.
+        given: a state or a backup to begin with; None: whatever is in the checkpoint folder.
+        config: of the database.
+        log: Kafka's id of the log.
+        beginnings: the first offset of each partition of the log.
+
+    Raises:
+        BackupError: the state is damaged or another database's; the log was trimmed behind what is
+            needed.
+    """
+    start = checkpoint / START
+    begun = (checkpoint / "query").exists()
+    if given is not None and not start.exists():
+        if begun:
+            raise BackupError(
+                f"the checkpoint {checkpoint} has begun without a state: leave --from-state out, "
+                "or name a new checkpoint folder"
+            )
+        _copy(find_state(given), start)
+    about = StateFolder(start).about() if start.exists() else None
+    if not begun:
+        if about is not None:
+            _refuse(about, start, config, log)
+        _refuse_trimmed(about, beginnings, config.database)
+    if about is None:
+        return None
+    known = about.offsets()
+    offsets = tuple(known.get(number, _EARLIEST) for number in range(len(beginnings)))
+    return Beginning(start, about.seq, offsets)
+
+
+def find_state(folder: Path) -> Path:
+    """The folder of a state: itself, or of the newest one of a backup.
+
+    Raises:
+        BackupError: there is none.
+    """
+    backup = BackupFolder(folder)
+    if not backup.exists():
+        StateFolder(folder).about()
+        return folder
+    states = backup.manifest().states
+    if not states:
+        raise BackupError(f"{folder} has no state: run `streamydb backup` again")
+    return backup.state(max(states)).folder
+
+
+class Starter:
+    """Puts a shard's part of a state into its store; can be sent to executors.
+
+    Args:
+        folder: the state; None: nothing is put.
+    """
+
+    _begun: ClassVar[set[tuple[str, int]]] = set()
+    """Shards whose store had something when this process looked."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Nothing is read yet."""
+        self._folder = folder
+
+    def put(self, blobs: BlobStore, config: ShardConfig, shard: int) -> None:
+        """Fill the store of a shard that has nothing yet."""
+        if self._folder is None or (config.incarnation, shard) in self._begun:
+            return
+        if blobs.get("meta") is not None:
+            self._begun.add((config.incarnation, shard))
+            return
+        for name, data in start_blobs(StateFolder(self._folder).read(), config, shard):
+            blobs.put(name, data)
+
+
+def _copy(source: Path, target: Path) -> None:
+    draft = target.with_name(f"{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(source, draft)
+    draft.rename(target)
+
+
+def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
+    if about.log != log:
+        raise BackupError(
+            f"the state in {start} is of another log than that of {config.database}: name one of "
+            "a backup of this database, or leave it out"
+        )
+    for name in ("partitions", "id_window", "constraints"):
+        old, new = getattr(about, name), getattr(config, name)
+        if old != new:
+            raise BackupError(
+                f"the state in {start} was made with {name}={old}, now {new} is given; start with "
+                f"{name}={old}"
+            )
+    if config.grouping != "planner":
+        raise BackupError("grouping=single begins with the log; leave the state out")
+    StateFolder(start).read()
+
+
+def _refuse_trimmed(about: About | None, beginnings: Sequence[int], database: str) -> None:
+    offsets = {} if about is None else about.offsets()
+    for partition, low in enumerate(beginnings):
+        needed = offsets.get(partition, 0)
+        if low > needed:
+            raise BackupError(
+                f"the log of {database} was trimmed: partition {partition} begins at offset {low}, "
+                f"and this pipeline needs it from {needed} on. Begin with a newer state: "
+                "--from-state with the folder of the backup that the log was trimmed behind"
+            )

@@ -1,0 +1,197 @@
+"""The folder of a backup: its files, each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import MANIFEST, Manifest, decode_about, decode_manifest, encode_json
+from streamydb.backup.pieces import Piece, decode_piece, encode_piece
+from streamydb.backup.state import FORMAT, About, State, empty_ids, no_values, parts_of
+from streamydb.backup.wrapping import unwrap, wrap
+from streamydb.columns import Table
+from streamydb.pipeline.blocks import empty_verdicts
+
+__all__ = ["BackupFolder", "Segment", "StateFolder", "write_whole"]
+
+_ABOUT: Final = "state.json"
+_SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all, and survives a power loss."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+class Segment(NamedTuple):
+    """A file of the log: the offsets from `start` to before `end`."""
+
+    start: int
+    end: int
+    path: Path
+
+
+class StateFolder:
+    """A state on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; nothing is read."""
+        self.folder = folder
+
+    def write(self, state: State) -> None:
+        """Write a state; what says that it is there comes last."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        names = []
+        tables = {"values": state.values, "ids": state.ids, "verdicts": state.verdicts}
+        for kind, table in tables.items():
+            for number, part in enumerate(parts_of(table)):
+                names.append(f"{kind}-{number:05d}.part")
+                write_whole(self.folder / names[-1], wrap(part.flatten(), kind=kind))
+        about = msgspec.structs.replace(state.about, files=names)
+        write_whole(self.folder / _ABOUT, encode_json(about))
+
+    def about(self) -> About:
+        """What it is.
+
+        Raises:
+            BackupError: there is none, or it is of a newer format.
+        """
+        path = self.folder / _ABOUT
+        try:
+            found: About = decode_about(path.read_bytes(), str(path), About, FORMAT)
+        except OSError as fault:
+            raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
+        return found
+
+    def read(self) -> State:
+        """The state, every file checked.
+
+        Raises:
+            BackupError: it is missing or damaged.
+        """
+        about = self.about()
+        parts: dict[str, list[Table]] = {"values": [], "ids": [], "verdicts": []}
+        for name in about.files:
+            header, arrays = unwrap(_read(self.folder / name), str(self.folder / name))
+            parts[header["kind"]].append(Table.unflatten(arrays))
+        empty = {"values": no_values(), "ids": empty_ids(), "verdicts": empty_verdicts()}
+        whole = {kind: Table.concat(found or [empty[kind]]) for kind, found in parts.items()}
+        return State(about, whole["values"], whole["ids"], whole["verdicts"])
+
+
+class BackupFolder:
+    """A backup on disk; the log in it is a `LogSource`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; nothing is read."""
+        self.folder = folder
+        self.procedures = folder / "procedures"
+
+    def manifest(self) -> Manifest:
+        """What it is.
+
+        Raises:
+            BackupError: there is none, or it is of a newer format.
+        """
+        path = self.folder / MANIFEST
+        try:
+            return decode_manifest(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            raise BackupError(
+                f"{self.folder} is no backup (it has no {MANIFEST}): name a folder that "
+                "`streamydb backup` has finished"
+            ) from None
+        except OSError as fault:
+            raise BackupError(f"{path} cannot be read: {fault.strerror}") from None
+
+    def exists(self) -> bool:
+        """Whether a backup was finished here."""
+        return (self.folder / MANIFEST).exists()
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Say what the backup is: from now on it counts."""
+        write_whole(self.folder / MANIFEST, encode_json(manifest))
+
+    def segments(self, partition: int) -> list[Segment]:
+        """The files of a partition's log, in order.
+
+        Raises:
+            BackupError: one is missing between two others.
+        """
+        found = []
+        for path in (self.folder / "log" / str(partition)).glob("*.seg"):
+            name = _SEGMENT.fullmatch(path.name)
+            if name is not None:
+                found.append(Segment(int(name[1]), int(name[2]), path))
+        found.sort()
+        for before, after in pairwise(found):
+            if before.end != after.start:
+                raise BackupError(
+                    f"{self.folder}: the records {before.end} to {after.start} of partition "
+                    f"{partition} are missing; take the files from another copy of the backup"
+                )
+        return found
+
+    def add_segment(self, piece: Piece, start: int, end: int) -> None:
+        """Keep records: all that the log has from ``start`` to before ``end``."""
+        path = self.folder / "log" / str(piece.partition) / f"{start:020d}-{end:020d}.seg"
+        write_whole(path, encode_piece(piece, end))
+
+    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+        """The records of a partition with offsets from ``start`` to before ``end``, in order.
+
+        Raises:
+            BackupError: some of them are not there, or a file is damaged.
+        """
+        at = start
+        for segment in self.segments(partition):
+            if segment.end <= at or segment.start >= end:
+                continue
+            if segment.start > at:
+                break
+            piece = decode_piece(_read(segment.path), str(segment.path)).between(start, end)
+            at = segment.end
+            if len(piece.offsets):
+                yield piece
+        if at < end:
+            raise BackupError(
+                f"{self.folder}: the records {at} to {end} of partition {partition} are not in it"
+            )
+
+    def state(self, seq: int) -> StateFolder:
+        """The state at a seq."""
+        return StateFolder(self.folder / "states" / f"{seq:020d}")
+
+    def newest_state(self, manifest: Manifest, at: int) -> State | None:
+        """The newest state that is at or before a seq; None if there is none."""
+        fitting = [seq for seq in manifest.states if seq <= at]
+        return self.state(max(fitting)).read() if fitting else None
+
+    def drop_states(self, keep: Collection[int]) -> None:
+        """Remove all states but those at these seqs."""
+        for path in (self.folder / "states").glob("*"):
+            if not (path.name.isdigit() and int(path.name) in keep):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise BackupError(
+            f"{path} cannot be read ({fault.strerror}); take it from another copy of the backup"
+        ) from None

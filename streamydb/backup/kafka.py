@@ -1,0 +1,101 @@
+"""The log and the digests of a database, as Kafka has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.pieces import Piece
+from streamydb.key_processor.digest import Digest
+from streamydb.reading import Span, TopicReader
+from streamydb.topics import TopicNames
+
+__all__ = ["KafkaLog", "told_digests"]
+
+_PREFETCH_KB: Final = "65536"
+_LANE: Final = 16
+_MASK: Final = (1 << 64) - 1
+
+
+class KafkaLog:
+    """The log in Kafka, as a source."""
+
+    def __init__(self, connection: Mapping[str, str], database: str) -> None:
+        """Nothing is asked yet."""
+        self._connection = {**connection, "queued.max.messages.kbytes": _PREFETCH_KB}
+        self.topic = TopicNames(database).transactions
+
+    def spans(self) -> dict[int, Span]:
+        """The first and the end offset of each partition."""
+        with TopicReader(self._connection, self.topic) as reader:
+            return reader.spans()
+
+    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+        """The records of a partition with offsets from ``start`` to before ``end``, in order.
+
+        Raises:
+            BackupError: the log begins later.
+        """
+        if start >= end:
+            return
+        with TopicReader(self._connection, self.topic) as reader:
+            low = reader.spans()[partition].low
+            if low > start:
+                raise BackupError(
+                    f"{self.topic}, partition {partition}: the records from {start} on are needed "
+                    f"and those before {low} were trimmed; begin with the backup that it was "
+                    "trimmed behind"
+                )
+            reader.assign({partition: start})
+            for batch in reader.until({partition: end}):
+                piece = _piece(partition, batch).between(start, end)
+                if len(piece.offsets):
+                    yield piece
+
+
+def _piece(partition: int, batch: list[Any]) -> Piece:
+    offsets = np.fromiter((each.offset() for each in batch), np.int64, len(batch))
+    times = np.fromiter((each.timestamp()[1] for each in batch), np.int64, len(batch))
+    keys, values = [each.key() for each in batch], [each.value() for each in batch]
+    return Piece(partition, offsets, times, keys, values)
+
+
+def told_digests(
+    connection: Mapping[str, str], database: str, interval: int
+) -> dict[int, dict[str, str]]:
+    """What pipelines told of the whole state: seq -> incarnation -> the sum over all shards."""
+    found: dict[tuple[int, str], dict[int, Digest]] = {}
+    with TopicReader(connection, TopicNames(database).digests) as reader:
+        spans = reader.spans()
+        reader.assign({number: span.low for number, span in spans.items()})
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            for record in batch:
+                _note(found, record.key() or b"", record.value() or b"", interval)
+    told: dict[int, dict[str, str]] = {}
+    for (seq, pipeline), shards in found.items():
+        if len(shards) == next(iter(shards.values())).shards:
+            told.setdefault(seq, {})[pipeline] = _sum(shards.values())
+    return told
+
+
+def _note(
+    found: dict[tuple[int, str], dict[int, Digest]], key: bytes, value: bytes, interval: int
+) -> None:
+    try:
+        digest = msgspec.json.decode(value, type=Digest)
+    except msgspec.MsgspecError:
+        return
+    pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")
+    if digest.interval == interval:
+        found.setdefault((digest.seq, pipeline), {})[digest.shard] = digest
+
+
+def _sum(digests: Any) -> str:
+    low = high = 0
+    for digest in digests:
+        high, low = high + int(digest.state[:_LANE], 16), low + int(digest.state[_LANE:], 16)
+    return f"{high & _MASK:016x}{low & _MASK:016x}"

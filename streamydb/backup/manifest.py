@@ -1,0 +1,85 @@
+"""`backup.json`: what a backup is (pure)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from streamydb.backup.errors import BackupError
+
+__all__ = ["FORMAT", "MANIFEST", "Manifest", "decode_about", "decode_manifest", "encode_json"]
+
+FORMAT: Final = 1
+"""Version of the folder; raised when an older program would misread it."""
+
+MANIFEST: Final = "backup.json"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup is.
+
+    Attributes:
+        format: of the folder.
+        database: its name.
+        log: Kafka's id of the log.
+        shards: of the database when the backup was taken.
+        grouping: of the same.
+        partitions: of the log when the database was created.
+        id_window: for how many seqs an id is remembered.
+        digest_interval: transactions from digest to digest.
+        constraints: whether constraints may be declared.
+        seq: the last transaction that can be restored.
+        ts_ms: its commit timestamp.
+        ends: per partition, one past the last offset that the backup has; it has all before.
+        states: the seqs of the states, ascending.
+    """
+
+    format: int
+    database: str
+    log: str
+    shards: int
+    grouping: str
+    partitions: int
+    id_window: int
+    digest_interval: int
+    constraints: bool
+    seq: int
+    ts_ms: int
+    ends: dict[int, int]
+    states: list[int]
+
+
+def encode_json(value: msgspec.Struct) -> bytes:
+    """The content of a file that people may read."""
+    return msgspec.json.format(msgspec.json.encode(value)) + b"\n"
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """The manifest in the file called ``name``.
+
+    Raises:
+        BackupError: it is none, or of a newer format.
+    """
+    found: Manifest = decode_about(data, name, Manifest, FORMAT)
+    return found
+
+
+def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
+    """What a JSON file with a field ``format`` says; its format is looked at first.
+
+    Raises:
+        BackupError: it is damaged, or of another format.
+    """
+    try:
+        found = msgspec.json.decode(data)
+        if isinstance(found, dict) and found.get("format", version) != version:
+            raise BackupError(
+                f"{name} has format {found['format']}, this release reads {version}: use the "
+                "release that wrote it, or a newer one"
+            )
+        return msgspec.convert(found, kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        raise BackupError(
+            f"{name} is damaged ({fault}); take it from another copy of the backup"
+        ) from fault

@@ -1,0 +1,135 @@
+"""Who still needs which part of a log: checkpoints, pipelines that told where they are, readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from streamydb.backup.errors import BackupError
+from streamydb.errors import RecordError
+from streamydb.place import Place
+from streamydb.reading import TopicMissingError, TopicReader
+from streamydb.standby.messages import Beat, Claim, Following, Message, decode_message
+from streamydb.topics import TopicNames
+
+__all__ = ["Need", "checkpoint_offsets", "needs"]
+
+
+class Need(NamedTuple):
+    """What somebody needs.
+
+    Attributes:
+        who: in words.
+        name: by which it can be left out of account.
+        seq: everything after this seq; None if it counts in offsets.
+        offsets: per partition of the log, everything from this offset on; None if in seqs.
+    """
+
+    who: str
+    name: str
+    seq: int | None
+    offsets: Mapping[int, int] | None
+
+
+def needs(
+    connection: Mapping[str, str], database: str, log: str, place: Place
+) -> Iterator[Need]:
+    """All that is known of: in the home's folders, and in what pipelines told each other.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        log: Kafka's id of its log.
+        place: the database's folder in this home.
+
+    Raises:
+        BackupError: a checkpoint cannot be understood.
+    """
+    topic = TopicNames(database).transactions
+    for name in ("", *place.others()):
+        checkpoint = place.checkpoint_of(name)
+        offsets = checkpoint_offsets(checkpoint, topic)
+        if offsets is not None:
+            what = f"the pipeline {name}" if name else "the pipeline"
+            yield Need(f"{what} with the checkpoint {checkpoint}", name or "active", None, offsets)
+    yield from _told(connection, database, log)
+    yield from _read_model(place, database)
+
+
+def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
+    """From where a pipeline would read the log if it started now; None: it has not begun.
+
+    Raises:
+        BackupError: the newest files cannot be understood.
+    """
+    commits = _numbers(checkpoint / "query" / "commits")
+    if not commits:
+        return {} if (checkpoint / "query").exists() else None
+    path = checkpoint / "query" / "offsets" / str(max(commits))
+    try:
+        for line in path.read_text("utf-8").splitlines():
+            if line.startswith("{") and topic in (found := msgspec.json.decode(line)):
+                return {int(number): offset for number, offset in found[topic].items()}
+    except (OSError, msgspec.MsgspecError) as fault:
+        raise BackupError(f"{path} cannot be read ({fault}); is the checkpoint whole?") from fault
+    raise BackupError(f"{path} names no offsets of {topic}; is it another database's checkpoint?")
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+
+
+def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Need]:
+    """The newest word of each pipeline in `<db>.control`, by name.
+
+    Of the one that leads it says little, because it only tells those that follow; what it has
+    executed is what is resolved.
+    """
+    found: dict[str, tuple[str, Need]] = {}
+    leader = (0, "")
+    try:
+        with TopicReader(connection, TopicNames(database).control) as reader:
+            spans = reader.spans()
+            reader.assign({number: span.low for number, span in spans.items()})
+            for batch in reader.until({number: span.high for number, span in spans.items()}):
+                for record in batch:
+                    message = _message(record.value(), log)
+                    if isinstance(message, Claim) and message.epoch > leader[0]:
+                        leader = message.epoch, message.pipeline
+                    if isinstance(message, Beat | Following):
+                        name = message.name or "active"
+                        what = f"the pipeline {name}, as it last told,"
+                        found[name] = message.pipeline, Need(what, name, message.resolved, None)
+    except TopicMissingError:
+        return
+    yield from (need for pipeline, need in found.values() if pipeline != leader[1])
+
+
+def _message(value: bytes | None, log: str) -> Message | None:
+    try:
+        message = decode_message(value)
+    except RecordError:
+        return None
+    return message if message.log == log else None
+
+
+def _read_model(place: Place, database: str) -> Iterator[Need]:
+    """The read model of this home: what it lacks comes from the changes, not from the log; but
+    while it is behind, nobody has seen that those are whole.
+    """
+    if not place.read_model.exists():
+        return
+    from streamydb.read_model import ReadModel, StoreMissingError
+
+    try:
+        model = ReadModel.open(place.read_model, database)
+    except StoreMissingError:
+        return
+    try:
+        seq = model.store.resolved().seq
+    finally:
+        model.close()
+    yield Need(f"the read model {place.read_model}", "read-model", seq, None)

@@ -1,0 +1,152 @@
+"""Runs of log records, and how far they bring a partition in the order (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.wrapping import unwrap, wrap
+from streamydb.columns import Array, Ragged, Table
+from streamydb.records import Marker, decode_marker
+from streamydb.sorter.core import PartitionState
+
+__all__ = ["LogSource", "Piece", "Positions", "advance", "decode_piece", "encode_piece"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Piece(NamedTuple):
+    """Some records of one partition, by offset: offsets, append times (ms), keys, values."""
+
+    partition: int
+    offsets: Ints
+    append_ms: Ints
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+    @property
+    def end(self) -> int:
+        """One past the last offset."""
+        return int(self.offsets[-1]) + 1
+
+    def between(self, start: int, end: int) -> Piece:
+        """The records with offsets from ``start`` to before ``end``."""
+        low, high = np.searchsorted(self.offsets, [start, end]).tolist()
+        return Piece(
+            self.partition, self.offsets[low:high], self.append_ms[low:high],
+            self.keys[low:high], self.values[low:high],
+        )
+
+
+class LogSource(Protocol):
+    """Where a log can be read."""
+
+    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+        """The records of a partition with offsets from ``start`` to before ``end``, in order."""
+
+
+def encode_piece(piece: Piece, end: int) -> bytes:
+    """A piece as a file; ``end``: there are no other records before this offset."""
+    texts = {
+        "key": Ragged.of([key or b"" for key in piece.keys]),
+        "value": Ragged.of([value or b"" for value in piece.values]),
+    }
+    cols: dict[str, Array] = {
+        "off": piece.offsets,
+        "append": piece.append_ms,
+        "keyed": np.array([key is not None for key in piece.keys], np.uint8),
+        "valued": np.array([value is not None for value in piece.values], np.uint8),
+    }
+    header = {"kind": "log", "partition": piece.partition, "end": end}
+    return wrap(Table(cols, texts).flatten(), **header)
+
+
+def decode_piece(data: bytes, name: str) -> Piece:
+    """The piece in the file called ``name``.
+
+    Raises:
+        BackupError: it is damaged, or something else.
+    """
+    header, arrays = unwrap(data, name)
+    if header.get("kind") != "log":
+        raise BackupError(f"{name} is no part of a log; take it from another copy of the backup")
+    table = Table.unflatten(arrays)
+    return Piece(
+        header["partition"], table.cols["off"], table.cols["append"],
+        _texts(table, "key", "keyed"), _texts(table, "value", "valued"),
+    )
+
+
+def _texts(table: Table, name: str, there: str) -> list[bytes | None]:
+    given = zip(table.texts[name].tolist(), table.cols[there].tolist(), strict=True)
+    return [text if known else None for text, known in given]
+
+
+def advance(before: PartitionState, piece: Piece) -> PartitionState:
+    """What is known of a partition after a piece, as the sorter would (`KeyedEventTimeSorter`)."""
+    effective, named = before.effective, list(before.named)
+    if not len(piece.offsets):
+        return before
+    times = piece.append_ms.copy()
+    markers = _markers(piece)
+    for row, marker in markers:
+        times[row] = max(int(times[row]), marker.marker)
+    np.maximum.accumulate(times, out=times)
+    np.maximum(times, effective, out=times)
+    for row, marker in markers:
+        if not named or marker.partitions > named[-1][0]:
+            named.append((marker.partitions, int(times[row])))
+    return PartitionState(int(times[-1]), piece.end, named)
+
+
+def _markers(piece: Piece) -> list[tuple[int, Marker]]:
+    found = []
+    for row, value in enumerate(piece.values):
+        marker = decode_marker(value)
+        if marker is not None:
+            found.append((row, marker))
+    return found
+
+
+class Positions:
+    """How far each partition was read, and what was known of it at any place not yet covered.
+
+    Attributes:
+        states: per partition, after everything that was noted.
+    """
+
+    def __init__(self, states: Mapping[int, PartitionState]) -> None:
+        """Begin where a state begins."""
+        self.states = dict(states)
+        self._kept: dict[int, deque[tuple[PartitionState, Piece]]] = {}
+
+    def note(self, piece: Piece) -> None:
+        """A piece was read."""
+        before = self.states.get(piece.partition, PartitionState())
+        self.states[piece.partition] = advance(before, piece)
+        self._kept.setdefault(piece.partition, deque()).append((before, piece))
+
+    def forget(self, covered: Mapping[int, int]) -> None:
+        """Nobody will ask for a place before these offsets any more."""
+        for partition, kept in self._kept.items():
+            while kept and kept[0][1].end <= covered.get(partition, 0):
+                kept.popleft()
+
+    def at(self, covered: Mapping[int, int]) -> dict[int, PartitionState]:
+        """What was known of each partition before the record at its offset."""
+        return {partition: self._at(partition, offset) for partition, offset in covered.items()}
+
+    def _at(self, partition: int, offset: int) -> PartitionState:
+        now = self.states[partition]
+        if offset >= now.position:
+            return now
+        for before, piece in self._kept.get(partition, ()):
+            if offset < piece.end:
+                found = advance(before, piece.between(0, offset))
+                return PartitionState(found.effective, offset, found.named)
+        raise BackupError(f"offset {offset} of partition {partition} was forgotten")

@@ -1,0 +1,208 @@
+"""Executing a log in this process, with the classes of the pipeline, up to exactly one seq.
+
+It follows like a standby that is told that so much is covered: all is executed and nothing is
+written, so what comes out is the state right after that seq. One shard, one partition; blobs and
+values lie in a folder, so that a database may exceed the memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.pieces import LogSource, Piece, Positions
+from streamydb.backup.state import State, start_blobs, state_of
+from streamydb.key_processor.digest import Digest
+from streamydb.key_processor.store import LmdbValues
+from streamydb.key_processor.values import ShardValues
+from streamydb.pipeline.blocks import role_block
+from streamydb.pipeline.memory import MemoryIdTables
+from streamydb.pipeline.shard import Meta, Shard, ShardConfig
+from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
+from streamydb.txn_processor import outputs as o
+
+__all__ = ["EVERYTHING", "FileBlobs", "Replay", "replay"]
+
+EVERYTHING: Final = 1 << 60
+"""As `until`: as far as the log goes."""
+
+_INCARNATION: Final = "replay"
+_PLAN_LIMIT: Final = 100_000
+_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
+class FileBlobs:
+    """A blob store in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the blobs in ``folder``, which is empty or has those of before."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str) -> bytes | None:
+        """The blob, or None."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store or replace a blob."""
+        path = self._path(name)
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(data)
+        draft.replace(path)
+
+    def delete(self, name: str) -> None:
+        """Remove a blob."""
+        self._path(name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name.replace("/", os.extsep)
+
+
+class Replay:
+    """One execution of a log.
+
+    Args:
+        config: the fixed settings; shards and grouping are taken as 1 and planner.
+        folder: an empty folder to work in.
+        start: the state to begin with; None: the log's beginning.
+        until: the last seq to execute.
+        modules: where the code of stored procedures is.
+
+    Attributes:
+        seq: the last executed transaction.
+        digests: those of the intervals that ended, of the whole state, by seq.
+    """
+
+    def __init__(
+        self, config: ShardConfig, folder: Path, start: State | None, until: int,
+        modules: Modules = NO_MODULES,
+    ) -> None:
+        """Take over the state to begin with."""
+        self._config = msgspec.structs.replace(
+            config, incarnation=_INCARNATION, shards=1, grouping="planner", name=""
+        )
+        self._blobs = FileBlobs(folder / "blobs")
+        (folder / "values").mkdir(exist_ok=True)
+        self._store, self._tables = LmdbValues(folder / "values"), MemoryIdTables()
+        self._modules = modules
+        self.positions = Positions({} if start is None else start.about.positions)
+        self.seq = 0 if start is None else start.about.seq
+        self.digests: dict[int, str] = {}
+        for name, data in () if start is None else start_blobs(start, self._config, 0):
+            self._blobs.put(name, data)
+        role = role_block(_INCARNATION, leads=False, covered=until)
+        self._inbox = [each.block for each in parse_feedback([role], self._config, [0])]
+
+    def feed(self, piece: Piece) -> None:
+        """The next records of one partition."""
+        self.positions.note(piece)
+        rows = len(piece.offsets)
+        routed = parse_transactions(
+            np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms, piece.values,
+            1, constraints=self._config.constraints,
+        )
+        self._inbox += [each.block for each in routed]
+
+    def step(self) -> bool:
+        """One micro-batch over what was fed; whether another one has something to do."""
+        shard = Shard(
+            self._config, 0, self._blobs, self._store, self._tables, _PLAN_LIMIT
+        )
+        inbox, self._inbox = self._inbox, []
+        before, granted = self.seq, []
+        for emitted in shard.step(inbox):
+            granted.append(emitted.block)
+            self.seq = max(self.seq, emitted.seq)
+        for item in execute(granted, self._config, 1, 1, self._modules):
+            self._take(item)
+        return bool(self._inbox) or self.seq > before
+
+    def _take(self, item: o.Rows | o.Records) -> None:
+        if not isinstance(item, o.Records):
+            return
+        if item.topic == o.FEEDBACK:
+            fed = parse_feedback(item.values.tolist(), self._config)
+            self._inbox += [each.block for each in fed]
+        elif item.topic == o.DIGESTS:
+            for value in item.values.tolist():
+                digest = msgspec.json.decode(value, type=Digest)
+                self.digests[digest.seq] = digest.state
+
+    def settle(self) -> None:
+        """Execute all that can be executed of what was fed."""
+        while self.step():
+            pass
+        self.positions.forget(self._covered(self._state()))
+
+    def state(self, database: str, log: str) -> State:
+        """The state after what was executed; ``log``: Kafka's id of it."""
+        meta = self._state()
+        if meta.open is not None:
+            raise BackupError("a plan is open: settle first")
+        values = ShardValues(meta.values, self._blobs, self._store).everything()
+        places = self.positions.at(self._covered(meta))
+        about: dict[str, Any] = {"database": database, "log": log, "positions": places}
+        return state_of(about, meta, self._blobs, values)
+
+    def _state(self) -> Meta:
+        data = self._blobs.get("meta")
+        if data is None:
+            raise BackupError("nothing was executed")
+        return _meta(data)
+
+    def _covered(self, meta: Meta) -> dict[int, int]:
+        return KeyedEventTimeSorter(meta.sorter, self._blobs).covered()
+
+
+def replay(
+    run: Replay, source: LogSource, ends: Mapping[int, int], until: int,
+    progress: Callable[[int], None] = lambda _seq: None,
+) -> None:
+    """Feed a log to a replay, always the partition that is behind, until it is there.
+
+    Args:
+        run: the replay.
+        source: the log.
+        ends: per partition, where to stop reading.
+        until: the last seq to execute; `EVERYTHING`: whatever can be executed.
+        progress: called with the seq that is reached.
+
+    Raises:
+        BackupError: the log ends before that seq.
+    """
+    run.settle()
+    streams = {
+        partition: iter(source.pieces(partition, _start(run, partition), end))
+        for partition, end in ends.items()
+    }
+    while streams and run.seq < until:
+        partition = _behind(run, streams)
+        piece = next(streams[partition], None)
+        if piece is None:
+            del streams[partition]
+            continue
+        run.feed(piece)
+        run.settle()
+        progress(run.seq)
+    if run.seq < until != EVERYTHING:
+        raise BackupError(f"the log ends at seq {run.seq}, before seq {until}")
+
+
+def _start(run: Replay, partition: int) -> int:
+    return run.positions.states.get(partition, PartitionState()).position
+
+
+def _behind(run: Replay, partitions: Iterable[int]) -> int:
+    known = run.positions.states
+    return min(partitions, key=lambda q: (known.get(q, PartitionState()).effective, q))

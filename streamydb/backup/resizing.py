@@ -1,0 +1,103 @@
+"""Another number of shards for a database that stands still: its state is divided anew.
+
+The state at the last resolved seq becomes what a new checkpoint begins with; nothing is written
+again, and seqs, versions and remembered ids go on. The old checkpoint is kept beside the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from streamydb.backup.beginning import START
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder, StateFolder
+from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.manifest import FORMAT, Manifest
+from streamydb.backup.state import About, State
+from streamydb.backup.taking import Progress, Subject, config_of, state_at
+from streamydb.procedures.folder import FolderModules
+
+__all__ = ["divided", "put_aside", "standing_still"]
+
+
+@contextmanager
+def standing_still(checkpoint: Path) -> Iterator[None]:
+    """Hold the checkpoint, so that no pipeline runs on it meanwhile.
+
+    Raises:
+        BackupError: one does.
+    """
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    with (checkpoint / "lease").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupError(
+                f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`)"
+            ) from None
+        yield
+
+
+def divided(
+    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
+    progress: Progress,
+) -> State:
+    """The state of a database at its last resolved seq.
+
+    Args:
+        subject: the database.
+        checkpoint: of its pipeline; a state that it began with is a start.
+        backup: with a state to begin with, if the log was trimmed or is long.
+        resolved: the last resolved seq.
+        progress: is told how far it is.
+
+    Raises:
+        BackupError: the log was trimmed, and there is no state to begin with.
+    """
+    base = _base(subject, checkpoint, backup, resolved)
+    log = KafkaLog(subject.connection, subject.database)
+    ends = {number: span.high for number, span in log.spans().items()}
+    manifest = Manifest(
+        format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
+        partitions=subject.partitions, id_window=subject.id_window,
+        digest_interval=subject.digest_interval, constraints=subject.constraints,
+        seq=resolved, ts_ms=0, ends=ends, states=[],
+    )
+    modules = FolderModules([subject.procedures])
+    state, _ = state_at(log, config_of(manifest), base, resolved, ends, modules, progress)
+    about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
+    return State(about, state.values, state.ids, state.verdicts)
+
+
+def _base(
+    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int
+) -> State | None:
+    """The newest state that is at hand, not after the seq."""
+    found: list[tuple[About, StateFolder]] = []
+    folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
+    if backup is not None:
+        folders += [backup.state(seq) for seq in backup.manifest().states]
+    for folder in folders:
+        about = folder.about()
+        if about.log != subject.log:
+            raise BackupError(f"{folder.folder} is of another log than that of {subject.database}")
+        if about.seq <= resolved:
+            found.append((about, folder))
+    if not found:
+        return None
+    return max(found, key=lambda each: each[0].seq)[1].read()
+
+
+def put_aside(checkpoint: Path) -> Path:
+    """Rename a checkpoint folder, so that a new one can take its place; where it is now."""
+    for number in range(1, 1_000):
+        aside = checkpoint.with_name(f"{checkpoint.name}.before-{number}")
+        if not aside.exists():
+            checkpoint.rename(aside)
+            return aside
+    raise BackupError(f"there are too many old checkpoints beside {checkpoint}: delete some")

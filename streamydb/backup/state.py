@@ -1,0 +1,211 @@
+"""A state right after a seq, whatever the shards: keys, values, versions, ids, places in the log.
+
+It is what a pipeline has to know to go on: `start_blobs` makes of it what each of any number of
+shards keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb.backup.errors import BackupError
+from streamydb.columns import Ragged, Table, pack, unpack
+from streamydb.hashing import KEY_SEED, hash_ragged
+from streamydb.key_processor.blobs import Blob, BlobStore
+from streamydb.key_processor.digest import item_lanes
+from streamydb.key_processor.idwindow import IdWindowState, Run
+from streamydb.key_processor.values import ValuesState, empty_writes
+from streamydb.pipeline.blocks import empty_verdicts
+from streamydb.pipeline.shard import Meta, ShardConfig
+from streamydb.sorter.core import PartitionState, SorterState, chunk_bounds
+
+__all__ = [
+    "FORMAT",
+    "About",
+    "State",
+    "digest_of",
+    "empty_ids",
+    "no_values",
+    "parts_of",
+    "start_blobs",
+    "state_of",
+]
+
+FORMAT: Final = 1
+"""Version of a state's folder; raised when an older program would misread it."""
+
+_RUN_ROWS: Final = 65_536
+_PART_BYTES: Final = 32 << 20
+_PART_ROWS: Final = 1_000_000
+_MASK: Final = (1 << 64) - 1
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state is.
+
+    Attributes:
+        format: of its folder.
+        database: whose.
+        log: Kafka's id of the log.
+        partitions: of the log when the database was created.
+        id_window: for how many seqs an id is remembered.
+        constraints: whether constraints may be declared.
+        seq: the last transaction whose writes it has.
+        ts_ms: the commit timestamp of that.
+        positions: per partition of the log, where it goes on and what is known of it there.
+        keys: how many there are.
+        digest: over keys, versions and values; the sum of the shards' digests.
+        files: of the folder.
+    """
+
+    format: int
+    database: str
+    log: str
+    partitions: int
+    id_window: int
+    constraints: bool
+    seq: int
+    ts_ms: int
+    positions: dict[int, PartitionState]
+    keys: int
+    digest: str
+    files: list[str] = []
+
+    def offsets(self) -> dict[int, int]:
+        """Per partition, the first record that the state does not cover."""
+        return {partition: state.position for partition, state in self.positions.items()}
+
+
+@dataclass(slots=True)
+class State:
+    """A state: values as the key processor has them, ids and verdicts as the id window has them."""
+
+    about: About
+    values: Table
+    ids: Table
+    verdicts: Table
+
+
+def empty_ids() -> Table:
+    """No ids: columns id0, id1, payload, seq, ts, part, off."""
+    unsigned = dict.fromkeys(("id0", "id1", "payload"), np.uint64)
+    signed = dict.fromkeys(("seq", "ts", "part", "off"), np.int64)
+    return Table({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
+
+
+def digest_of(values: Table) -> str:
+    """The digest of values, 32 hexadecimal digits: the same however they are divided on shards."""
+    if not len(values):
+        return "0" * 32
+    low, high = item_lanes(values).sum(axis=0, dtype=np.uint64).tolist()
+    return f"{high & _MASK:016x}{low & _MASK:016x}"
+
+
+def parts_of(table: Table) -> Iterator[Table]:
+    """A table in parts of a size for files."""
+    rows = len(table)
+    sizes = np.full(rows, 64, np.int64)
+    for text in table.texts.values():
+        sizes += text.lengths()
+    for start, end in chunk_bounds(sizes, _PART_BYTES, _PART_ROWS):  # type: ignore[arg-type]
+        yield table.take(np.arange(start, end))
+
+
+def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple[str, bytes]]:
+    """What a shard begins with instead of nothing: named blobs of its state store.
+
+    Raises:
+        BackupError: the state is of a database that was made otherwise.
+    """
+    _refuse_others(state.about, config)
+    about, shards = state.about, np.uint64(config.shards)
+    values, ids = ValuesState(), IdWindowState(config.id_window)
+    keys = hash_ragged(state.values.texts["key"], KEY_SEED) if len(state.values) else _NO_KEYS
+    own = state.values.take(np.flatnonzero(keys % shards == np.uint64(shard)))
+    if len(own):
+        data = pack(own.flatten())
+        chained = hashlib.blake2b(data, digest_size=16).hexdigest()
+        yield "values/0", data
+        values = ValuesState(1, chained, [Blob("values/0", len(data), 1, 1, chained)], 1)
+    homes = state.ids.cols["id0"] % shards == np.uint64(shard)
+    mine = state.ids.take(np.flatnonzero(homes))
+    at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
+    for kind, table, runs in (
+        ("ids", mine, ids.ids),
+        ("verdicts", state.verdicts.take(np.flatnonzero(at_home)), ids.verdicts),
+    ):
+        for name, part in _runs(kind, table, ids):
+            seqs = part.cols["seq"]
+            runs.append(Run(name, len(part), int(seqs[0]), int(seqs[-1])))
+            yield name, pack(part.flatten())
+    sorter = SorterState(config.partitions, dict(about.positions))
+    meta = Meta(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
+    yield "meta", msgspec.msgpack.encode(meta)
+
+
+_NO_KEYS: Final = np.empty(0, np.uint64)
+
+
+def _runs(kind: str, table: Table, ids: IdWindowState) -> Iterator[tuple[str, Table]]:
+    ordered = table.take(np.argsort(table.cols["seq"], kind="stable"))
+    for start in range(0, len(ordered), _RUN_ROWS):
+        name = f"{kind}/{ids.next_blob}"
+        ids.next_blob += 1
+        yield name, ordered.take(np.arange(start, min(start + _RUN_ROWS, len(ordered))))
+
+
+def _refuse_others(about: About, config: ShardConfig) -> None:
+    if config.grouping != "planner":
+        raise BackupError(
+            "a pipeline with grouping=single begins with the log, not with a state; leave the "
+            "state out, or start with --grouping planner"
+        )
+    for name in ("partitions", "id_window", "constraints"):
+        old, new = getattr(about, name), getattr(config, name)
+        if old != new:
+            raise BackupError(
+                f"the state at seq {about.seq} was made with {name}={old}, now {new} is given; "
+                f"start with {name}={old}"
+            )
+
+
+def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table) -> State:
+    """The state of a database with one shard, whose store holds ``blobs``.
+
+    ``about``: the fields that the shard does not know.
+    """
+    ids = _concat([_load(blobs, run.name) for run in meta.ids.ids], empty_ids())
+    verdicts = _concat([_load(blobs, run.name) for run in meta.ids.verdicts], empty_verdicts())
+    oldest = meta.seq - meta.config.id_window
+    found = About(
+        format=FORMAT, partitions=meta.config.partitions, id_window=meta.config.id_window,
+        constraints=meta.config.constraints, seq=meta.seq, ts_ms=meta.ts,
+        keys=len(values), digest=digest_of(values), **about,
+    )
+    return State(found, values, _after(ids, oldest), _after(verdicts, oldest))
+
+
+def _after(table: Table, seq: int) -> Table:
+    return table.take(np.flatnonzero(table.cols["seq"] > seq))
+
+
+def _load(blobs: BlobStore, name: str) -> Table:
+    data = blobs.get(name)
+    if data is None:
+        raise BackupError(f"the blob {name} is missing from the state")
+    return Table.unflatten(unpack(data)[1])
+
+
+def _concat(parts: list[Table], empty: Table) -> Table:
+    return Table.concat(parts) if parts else empty
+
+
+def no_values() -> Table:
+    """A table of no values."""
+    return Table(empty_writes().cols, {"key": Ragged.empty(), "text": Ragged.empty()})

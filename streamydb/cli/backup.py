@@ -1,0 +1,131 @@
+"""`streamydb backup` and `trim`: keep a copy of the log, delete what the copy has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_NO,
+    Bootstrap,
+    Database,
+    Home,
+    Json,
+    Procedures,
+    print_json,
+    say,
+)
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import find_target
+
+if TYPE_CHECKING:
+    from streamydb.backup.trimming import Cut
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
+
+
+def backup(
+    folder: Folder,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    procedures: Procedures = None,
+    keep: Annotated[
+        int, typer.Option("--keep", help="States to keep, the newest; `trim` cuts at the oldest.")
+    ] = 2,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare/--no-compare", help="Hold the copy against told digests."),
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Copy the log while the database runs, and check the copy by executing it.
+
+    Run it again to go on where the last backup, or an interrupted one, ended.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup.taking import take
+    from streamydb.cli.backing import noting, resolved_seq, size_of, subject_of
+
+    target = find_target(database, home, bootstrap, procedures=procedures)
+    with Phases().phase(f"Backup of {target.database}") as phase:
+        subject = subject_of(target)
+        seq = resolved_seq(target)
+        kept = BackupFolder(folder)
+        done = take(kept, subject, seq, max(1, keep), noting(phase), compare=compare)
+        phase.outcome = f"seq {done.seq:,}, {done.records:,} records copied, {done.keys:,} keys"
+    if json:
+        print_json({**done._asdict(), "folder": str(folder), "bytes": size_of(folder)})
+        return
+    say(
+        f"{folder}: any seq up to {done.seq} can be restored; its state is {done.digest}, and "
+        f"{done.verified} digests of the pipeline agree with the copy."
+    )
+
+
+def trim(
+    folder: Folder,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="A pipeline that is gone for good and needs nothing."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Delete the beginning of the log, up to the oldest state of a backup; without --yes, say what.
+
+    Refuses (exit code 3) while a pipeline, a standby or the read model is not past that state.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup import trimming as trims
+    from streamydb.backup.kafka import KafkaLog
+    from streamydb.backup.needs import Need, needs
+    from streamydb.cli.backing import noting, resolved_seq, subject_of
+
+    target = find_target(database, home, bootstrap)
+    kept = BackupFolder(folder)
+    with Phases().phase(f"Reading {folder}") as phase:
+        subject = subject_of(target)
+        spans = KafkaLog(subject.connection, subject.database).spans()
+        cut = trims.cut(kept, kept.manifest(), subject.log, spans)
+        known = list(needs(subject.connection, subject.database, subject.log, target.place))
+        known.append(Need("what is resolved", "resolved", resolved_seq(target), None))
+        against = trims.refusals(cut, known, without or ())
+        trims.verify(kept, cut, noting(phase))
+        phase.outcome = f"whole; oldest state at seq {cut.about.seq:,}"
+    if yes and not against:
+        trims.trim(subject.connection, subject.database, cut)
+    if json:
+        deletes = {str(n): list(span) for n, span in cut.deletes.items()}
+        print_json({
+            "seq": cut.about.seq, "records": cut.records, "deletes": deletes,
+            "refused": against, "deleted": yes and not against,
+        })  # fmt: skip
+    else:
+        _tell(cut, against, deleted=yes)
+    if against:
+        raise typer.Exit(EXIT_NO)
+
+
+def _tell(cut: Cut, against: list[str], *, deleted: bool) -> None:
+    """What was or would be deleted, for people."""
+    for number, span in sorted(cut.deletes.items()):
+        say(f"  partition {number}: offsets {span.low:,} to {span.high - 1:,}")
+    for line in against:
+        say(f"  refused: {line}")
+    if against:
+        say("Nothing was deleted. Bring these up to date, or, if one is gone for good, --without.")
+    elif not cut.deletes:
+        say("There is nothing to delete before the oldest state of the backup.")
+    elif deleted:
+        say(
+            f"{cut.records:,} records were deleted. New checkpoints begin with --from-state and "
+            "this backup from now on; keep it."
+        )
+    else:
+        say(f"{cut.records:,} records can be deleted: run the same command with --yes.")

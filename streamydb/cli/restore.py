@@ -1,0 +1,255 @@
+"""`streamydb restore` and `resize`: a new database from a backup; other shards or partitions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_USAGE,
+    Bootstrap,
+    Database,
+    Home,
+    Json,
+    Procedures,
+    fail,
+    print_json,
+    say,
+)
+from streamydb.cli.phases import Phases, bar
+from streamydb.cli.target import find_target
+
+if TYPE_CHECKING:
+    from streamydb.backup import BackupFolder, Manifest
+    from streamydb.backup.state import About
+    from streamydb.cli.phases import Phase
+    from streamydb.cli.target import Target
+
+Shards = Annotated[
+    int | None, typer.Option("--shards", help="Slices of the keys (default: as before).")
+]
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest)."),
+    ] = None,
+    shards: Shards = None,
+    replication: Annotated[
+        int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
+    ] = None,
+    min_insync: Annotated[
+        int | None,
+        typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a new database that is right after any seq of a backup.
+
+    Run it again if it was interrupted. The new database's pipeline executes the restored log.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup.restoring import append_log, lines, prefix
+    from streamydb.cli.backing import noting
+    from streamydb.cli.up import start_broker
+
+    backup = BackupFolder(folder)
+    manifest = backup.manifest()
+    target = _empty_target(
+        manifest, database=database, home=home, bootstrap=bootstrap, shards=shards,
+        replication=replication, min_insync=min_insync,
+    )
+    phases = Phases()
+    with phases.phase(f"Reading {folder}") as phase:
+        about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase)).about
+        phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
+    start_broker(target, None, phases)
+    with phases.phase(f"Restoring into {target.database}") as phase:
+        _make_topics(target, manifest)
+        contents = {n: lines(backup, manifest, n, about.positions) for n in sorted(manifest.ends)}
+        total = sum(state.position for state in about.positions.values())
+        appended = append_log(
+            target.connection, target.database, contents, lambda done: _note(phase, done, total)
+        )
+        _keep(target, manifest, backup)
+        phase.outcome = f"{appended:,} records appended"
+    _tell(target, about, appended, json=json)
+
+
+def resize(
+    shards: Shards = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", help="Partitions of the log; it can only get more."),
+    ] = None,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    procedures: Procedures = None,
+    from_state: Annotated[
+        Path | None,
+        typer.Option("--from-state", help="A backup to begin with, not with the whole log."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Change the number of shards (of a stopped database) or of the log's partitions (any time)."""
+    from streamydb.cli.up import start_broker
+
+    target = find_target(database, home, bootstrap, procedures=procedures)
+    if shards is None and partitions is None:
+        fail("name --shards, --partitions or both", EXIT_USAGE)
+    start_broker(target, None, Phases())
+    told: dict[str, Any] = {"database": target.database}
+    if shards is not None:
+        told |= _reshard(target, shards, from_state)
+    if partitions is not None:
+        from streamydb.topics import grow
+
+        with Phases().phase(f"The log of {target.database}") as phase:
+            grow(target.connection, target.database, partitions)
+            phase.outcome = f"has {partitions} partitions"
+        told["partitions"] = partitions
+    if json:
+        print_json(told)
+    elif shards is not None:
+        say(
+            f"{target.database} has {shards} shards from seq {told['seq']} on (state "
+            f"{told['digest']}); the old checkpoint is {told['old_checkpoint']}. Start the "
+            "pipeline (`streamydb up`), then standbys with new checkpoints (--from-state)."
+        )
+
+
+def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
+    """Divide the state anew; what to tell of it."""
+    from streamydb import topics
+    from streamydb.backup import BackupFolder, StateFolder
+    from streamydb.backup import resizing as sizes
+    from streamydb.backup.beginning import START
+    from streamydb.cli.backing import noting, resolved_seq, subject_of
+
+    checkpoint = target.place.checkpoint
+    if target.place.record() is None:
+        fail(
+            f"{target.database} has no record in {target.settings.home}: run this with the --home "
+            "that its pipeline has; with spark-submit see docs/operations.md"
+        )
+    given = None if from_state is None else BackupFolder(from_state)
+    with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
+        subject = subject_of(target)
+        state = sizes.divided(subject, checkpoint, given, resolved_seq(target), noting(phase))
+        draft = checkpoint.with_name("checkpoint.draft")
+        StateFolder(draft / START).write(state)
+        topics.reshard(target.connection, target.database, shards)
+        aside = sizes.put_aside(checkpoint)
+        draft.rename(checkpoint)
+        _rewrite(target, shards)
+        phase.outcome = f"seq {state.about.seq:,}, {state.about.keys:,} keys"
+    about = state.about
+    return {
+        "shards": shards, "seq": about.seq, "keys": about.keys, "digest": about.digest,
+        "old_checkpoint": str(aside),
+    }
+
+
+def _rewrite(target: Target, shards: int) -> None:
+    """Record the number of shards."""
+    import msgspec
+
+    record = target.place.record()
+    if record is not None:
+        target.place.write_record(msgspec.structs.replace(record, shards=shards))
+
+
+def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
+    """The seq that is asked for."""
+    from streamydb.backup.restoring import seq_at
+    from streamydb.snapshots.main import moment
+
+    wanted = moment(at)
+    if wanted is None:
+        return manifest.seq
+    return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
+
+
+def _empty_target(manifest: Manifest, **options: Any) -> Target:
+    """The new database: settings of the old one unless options say otherwise.
+
+    Raises:
+        Failure: it exists.
+    """
+    database, home, bootstrap = (options.pop(name) for name in ("database", "home", "bootstrap"))
+    shards = options.pop("shards") or manifest.shards
+    target = find_target(
+        database or manifest.database, home, bootstrap, shards=shards, grouping=manifest.grouping,
+        id_window=manifest.id_window, digest_interval=manifest.digest_interval,
+        constraints=manifest.constraints, **options,
+    )
+    if target.place.checkpoint.exists():
+        fail(
+            f"database {target.database} has run in {target.settings.home} already: restore into a "
+            "new one (--database NAME)"
+        )
+    return target
+
+
+def _make_topics(target: Target, manifest: Manifest) -> None:
+    """The topics of the new database; those of an interrupted call are taken as they are."""
+    from streamydb import topics
+    from streamydb.backup.restoring import set_times
+
+    settings, names = target.settings, topics.TopicNames(target.database)
+    if names.transactions in topics.describe(target.connection, target.database):
+        log_time = {"message.timestamp.type": "LogAppendTime"}
+        set_times(target.connection, names.transactions, log_time)
+    topics.create(
+        target.connection, target.database, partitions=max(1, len(manifest.ends)),
+        shards=settings.shards, replication=settings.replication, min_insync=settings.min_insync,
+        changes_partitions=settings.changes_partitions,
+    )
+
+
+def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
+    """Write down how the database was made, and put its modules where its pipeline finds them."""
+    import shutil
+
+    from streamydb.place import DatabaseRecord
+
+    target.procedures.mkdir(parents=True, exist_ok=True)
+    for path in backup.procedures.glob("*.py"):
+        shutil.copy2(path, target.procedures / path.name)
+    settings = target.settings
+    target.place.write_record(
+        DatabaseRecord(
+            database=target.database, shards=settings.shards, partitions=manifest.partitions,
+            grouping=manifest.grouping, id_window=manifest.id_window,
+            digest_interval=manifest.digest_interval, constraints=manifest.constraints,
+            bootstrap=settings.bootstrap,
+        )
+    )
+
+
+def _tell(target: Target, about: About, appended: int, *, json: bool) -> None:
+    if json:
+        print_json({
+            "database": target.database, "seq": about.seq, "ts_ms": about.ts_ms,
+            "keys": about.keys, "digest": about.digest, "appended": appended,
+        })  # fmt: skip
+        return
+    say(
+        f"{target.database} is right after seq {about.seq}: {about.keys:,} keys, state "
+        f"{about.digest}. Start it with `streamydb up --database {target.database}`: its pipeline "
+        "executes the log; `streamydb check` proves it."
+    )
+
+
+def _note(phase: Phase, done: int, total: int) -> None:
+    if done % 10_000 == 0:
+        phase.note(f"{bar(done, total)} {done:,} of {total:,} records")

@@ -1,0 +1,45 @@
+"""Format versions of JSON records: absent means 1, and what a later one means is not guessed.
+
+Every decoder of a record refuses fields that it does not know; this says why, where the record
+names a later format.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from streamydb.errors import RecordError
+
+__all__ = ["FORMAT", "later_format", "not_read"]
+
+FORMAT: Final = 1
+"""Version of all records on the wire; a record of a later one has the field ``format``."""
+
+
+class _Formatted(msgspec.Struct):
+    format: int = FORMAT
+
+
+_decode = msgspec.json.Decoder(_Formatted).decode
+
+
+def later_format(value: bytes) -> int | None:
+    """The format of a JSON object, if it is another one than ours."""
+    try:
+        found = _decode(value).format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if found == FORMAT else found
+
+
+def not_read(value: bytes, what: str, fault: Exception) -> RecordError:
+    """Why a record cannot be read: it is of a later format, or no such record at all."""
+    found = later_format(value)
+    if found is None:
+        return RecordError(f"Not a {what} record ({fault}); is this a {what}s topic?")
+    return RecordError(
+        f"This {what} record has format {found}, this release reads {FORMAT}: use the release "
+        "that wrote it, or a newer one (docs/upgrading.md)"
+    )

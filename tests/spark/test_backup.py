@@ -1,0 +1,215 @@
+"""Backup under load, restore at any seq, other shards and partitions, trim: on real parts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamydb.backup import BackupFolder
+from streamydb.backup.kafka import KafkaLog
+from streamydb.oracle import LogRecord, Oracle, released
+from streamydb.place import DatabaseRecord, Place
+from streamydb.reading import TopicReader
+from streamydb.sim.digests import state_digest
+from streamydb.testing import Database, wait_for
+from streamydb.topics import TopicNames
+from tests.bank import transfers
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+OPTIONS = ["--digest-interval", "100"]
+
+
+def command(db: Database, *words: str, code: int = 0) -> Any:
+    """Run a command of the command line; what it printed as JSON, or its error."""
+    name, *rest = words
+    place = ["--home", str(db.folder / "home"), "--bootstrap", db.broker.bootstrap]
+    done = subprocess.run(
+        [sys.executable, "-m", "streamydb.cli", name, *place, *rest, "--json"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr if not done.stdout else json.loads(done.stdout)
+
+
+def refused(db: Database, *extra: str) -> str:
+    """Start a pipeline on a new checkpoint where it must not start; what it says."""
+    done = subprocess.run(
+        [
+            *db.command(extra), "--checkpoint", str(db.folder / "refused"), "--name", "refused",
+            "--status-file", str(db.folder / "refused.json"),
+        ],
+        capture_output=True, text=True, timeout=120, check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+@contextmanager
+def load(db: Database, seed: int) -> Iterator[None]:
+    """Append transfers in the background while the body runs."""
+    ended = threading.Event()
+
+    def run() -> None:
+        part = 0
+        while not ended.is_set():
+            db.load(transfers(10, seed=seed * 100_000 + part))
+            part += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def oracle_digest(db: Database, seq: int) -> str:
+    """The digest of the state that a serial replay of the log has right after a seq."""
+    log = KafkaLog(db.settings.client_config(), db.name)
+    records = {
+        number: [
+            LogRecord(*each)
+            for piece in log.pieces(number, 0, span.high)
+            for each in zip(
+                piece.offsets.tolist(), piece.append_ms.tolist(), piece.values, strict=True
+            )
+        ]
+        for number, span in log.spans().items()
+    }
+    oracle = Oracle(db.name)
+    for ts_ms, partition, offset, value in released(records, db.partitions)[:seq]:
+        oracle.apply(value, partition, offset, ts_ms)
+    return state_digest({key.encode(): value for key, value in oracle.state.items()})
+
+
+def results(db: Database, last: int) -> dict[int, bytes]:
+    """The results up to a seq."""
+    found = {}
+    with TopicReader(db.settings.client_config(), TopicNames(db.name).results) as reader:
+        spans = reader.spans()
+        reader.assign(dict.fromkeys(spans, 0))
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            for record in batch:
+                value = record.value() or b""
+                told = json.loads(value)
+                seq = told.get("duplicate", told)["seq"]
+                if seq <= last:
+                    found[seq] = value
+    return found
+
+
+@contextmanager
+def database(db: Database, name: str) -> Iterator[Database]:
+    """Run the pipeline of another database on the same broker."""
+    other = Database(db.folder, options=OPTIONS)
+    other.name, other.broker = name, db.broker
+    other.place = Place(db.folder / "home", name)
+    other.log_file = db.folder / f"{name}.log"
+    other.start_pipeline()
+    try:
+        yield other
+    finally:
+        other.kill_pipeline()
+
+
+def resolved(db: Database, seq: int) -> None:
+    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved")
+
+
+def test_backup_restore_resize_trim(tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    with Database(tmp_path, options=OPTIONS) as db:
+        db.place.write_record(
+            DatabaseRecord(database=db.name, shards=1, partitions=1, digest_interval=100)
+        )
+        db.load(transfers(300))
+        resolved(db, 250)
+        with load(db, 2):
+            first = command(db, "backup", str(folder))
+            resolved(db, first["seq"] + 100)
+            second = command(db, "backup", str(folder))
+        assert 250 <= first["seq"] < second["seq"]
+        assert second["verified"] >= 1
+        assert first["digest"] == oracle_digest(db, first["seq"])
+        _restore_earlier(db, folder, second)
+        last = _resize(db, folder)
+        _trim(db, folder, last)
+
+
+def _restore_earlier(db: Database, folder: Path, newest: dict[str, Any]) -> None:
+    """The state before is there again, and another history goes on from it."""
+    for at in (0, 137):
+        done = command(db, "restore", str(folder), "-d", f"at{at}", "--at", str(at))
+        assert (done["seq"], done["digest"]) == (at, oracle_digest(db, at))
+    assert command(db, "restore", str(folder), "-d", "at137", "--at", "137")["appended"] == 0
+    error = command(db, "restore", str(folder), "-d", "x", "--at", str(newest["seq"] + 1), code=1)
+    assert f"has the seqs 1 to {newest['seq']}" in error
+    with database(db, "at137") as branch:
+        branch.load(transfers(100, seed=9))
+        assert branch.assert_serial().ok
+        assert results(branch, 137) == results(db, 137)
+        assert oracle_digest(branch, 137) == oracle_digest(db, 137)
+
+
+def _resize(db: Database, folder: Path) -> int:
+    """1 to 3 partitions while it runs, 1 to 2 shards while it stands still."""
+    with load(db, 3):
+        command(db, "resize", "--partitions", "3")
+    for partition in range(3):
+        db.load(transfers(60, seed=20 + partition), partition=partition)
+    db.assert_serial()
+    assert "a pipeline runs on the checkpoint" in command(db, "resize", "--shards", "2", code=1)
+    db.load(transfers(100, seed=30))
+    db.kill_pipeline()
+    done = command(db, "resize", "--shards", "2")
+    assert done["digest"] == oracle_digest(db, done["seq"])
+    db.shards = 2
+    db.start_pipeline(["--partitions", "1"])
+    for partition in range(3):
+        db.load(transfers(150, seed=40 + partition), partition=partition)
+    report = db.assert_serial()
+    taken = command(db, "backup", str(folder), "--keep", "1")
+    assert taken["digest"] == oracle_digest(db, taken["seq"])
+    assert taken["verified"] >= 1
+    return report.transactions
+
+
+def _trim(db: Database, folder: Path, last: int) -> None:
+    """The log begins later; who is behind is asked for first, who begins anew takes the backup."""
+    digest = oracle_digest(db, last)
+    told = command(db, "trim", str(folder))
+    assert told["refused"] == []
+    assert not told["deleted"]
+    assert told["records"] >= 1000
+    spans = KafkaLog(db.settings.client_config(), db.name).spans()
+    assert {span.low for span in spans.values()} == {0}
+    assert command(db, "trim", str(folder), "--yes")["deleted"]
+    spans = KafkaLog(db.settings.client_config(), db.name).spans()
+    assert {str(n): span.low for n, span in spans.items()} == {
+        n: span[1] for n, span in told["deletes"].items()
+    }
+    assert "was trimmed: partition 0 begins at offset" in refused(db, "--partitions", "1")
+    assert "was trimmed" in command(db, "check", code=1)
+    db.kill_pipeline()
+    db.start_pipeline(["--partitions", "1"])
+    options = ["--standby", "--partitions", "1", "--from-state", str(folder)]
+    with db.beside("two", options) as standby:
+        db.load(transfers(300, seed=50))
+        resolved(db, last + 300)
+        resolved(standby, last + 300)
+        assert standby.status().alarm is None
+    done = command(db, "backup", str(folder), "--keep", "1")
+    assert done["verified"] >= 4, "two pipelines, two intervals and more"
+    restored = command(db, "restore", str(folder), "-d", "again", "--at", str(last))
+    assert restored["digest"] == digest
+    assert BackupFolder(folder).manifest().states == [done["state"]]
