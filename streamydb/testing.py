@@ -215,7 +215,7 @@ class Database:
     ) -> int:
         """Append records as they are, valid or not; how many."""
         config = {**self.settings.client_config(), "enable.idempotence": "true"}
-        producer = Producer({**config, "linger.ms": "2"})
+        producer = Producer({**config, "linger.ms": "2", "log_level": 0})
         topic, count = TopicNames(self.name).transactions, 0
         for value in values:
             data = json.dumps(value).encode() if isinstance(value, Mapping) else value

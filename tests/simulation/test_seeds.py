@@ -19,6 +19,9 @@ CHUNKS = 20
 CAUGHT_WITHIN = 40
 
 
+@pytest.mark.fault(
+    1, "simulator: crashes between all steps of a batch, in both groupings", "equal to the oracle"
+)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_seeds_agree_with_the_oracle(chunk: int) -> None:
@@ -49,6 +52,11 @@ def test_a_seed_repeats_exactly(grouping: str) -> None:
     assert outcome == run_seed(7, grouping=grouping)
 
 
+@pytest.mark.fault(
+    15,
+    "simulator: decoding and execution raise",
+    "aborted: internal, everything else equal to the oracle",
+)
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_our_own_faults_abort_one_transaction_and_nothing_else(
     grouping: str, monkeypatch: pytest.MonkeyPatch
