@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from streamydb.testing import Database, wait_for
+from streamydb.testing import Database, TestingError, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import transfers
 
@@ -41,6 +41,11 @@ def progressed(db: Database, by: int) -> None:
     wait_for(lambda: (db.status().seq or 0) >= begun + by, f"{by} more transactions")
 
 
+def resolved(db: Database, seq: int) -> None:
+    """Wait until everything up to a seq is resolved."""
+    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved")
+
+
 def records_of(db: Database, topic: str, partition: int = 0) -> list[bytes]:
     """All values that lie in a partition."""
     config = {"bootstrap.servers": db.broker.bootstrap, "group.id": "faulty"}
@@ -63,3 +68,12 @@ def records_of(db: Database, topic: str, partition: int = 0) -> list[bytes]:
 def results_of(db: Database) -> list[dict[str, Any]]:
     """All results of a database with one shard, as they came."""
     return [json.loads(value) for value in records_of(db, TopicNames(db.name).results)]
+
+
+def fails(db: Database) -> str:
+    """Start a pipeline that cannot run; what its status says."""
+    with suppress(TestingError):
+        db.start_pipeline()
+    wait_for(lambda: db.status().state == "failed", "a failure", 100)
+    db.kill_pipeline()
+    return db.status().error or ""

@@ -125,7 +125,8 @@ class Proxy:
         self._writers |= {writer, here}
         mute = asyncio.Event()
         await asyncio.gather(
-            self._pump(reader, here, "to_broker", mute), self._pump(there, writer, "to_client", mute)
+            self._pump(reader, here, "to_broker", mute),
+            self._pump(there, writer, "to_client", mute),
         )
 
     async def _pump(

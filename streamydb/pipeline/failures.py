@@ -37,6 +37,12 @@ _KNOWN: Final = (
         "{0} (docs/procedures.md, 'A version that is missing')",
     ),
     (
+        re.compile(r"No space left on device"),
+        "a disk is full (No space left on device): the checkpoint's, or that of Spark's local "
+        f"folders; make room and start again, nothing is to be repaired ({_RUNBOOK}, "
+        "'A full disk')",
+    ),
+    (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
         "the state in the checkpoint cannot be read; " + _REBUILD,
     ),

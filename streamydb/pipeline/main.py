@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
-from streamydb.pipeline.config import PipelineConfig, recorded_config
+from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -91,6 +91,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if made:
         log.info("created %s", ", ".join(made))
     database = recorded_config(config.checkpoint, settings, partitions, config.name)
+    require_same_log(config.checkpoint, log_id(client, settings.database))
     remove_other_incarnations(config.local, database.database, database.incarnation)
     log.info("compiling kernels (cached after the first time)")
     warm_up()

@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streamydb.testing import Database, TestingError, wait_for
+from streamydb.testing import Database
 from tests.bank import transfers
+from tests.faulty import fails
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -38,15 +38,6 @@ def decode(raw, sound=records.decode):
 
 core.execute, records.decode = execute, decode
 '''
-
-
-def fails(db: Database) -> str:
-    """Start a pipeline that cannot run; what its status says."""
-    with suppress(TestingError):
-        db.start_pipeline()
-    wait_for(lambda: db.status().state == "failed", "a failure", 100)
-    db.kill_pipeline()
-    return db.status().error or ""
 
 
 def newest(folder: Path) -> Path:

@@ -9,6 +9,7 @@ are part of `make test`; the long ones run with `make test-faults`.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,22 +42,29 @@ def test_sigkill_of_the_driver(tmp_path: Path) -> None:
 @pytest.mark.fault(1, "the same ten times, with one and two shards")
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 2])
-def test_sigkill_of_the_driver_ten_times(tmp_path: Path, shards: int) -> None:
+def test_sigkill_of_the_driver_ten_times(
+    tmp_path: Path, shards: int, injected: Callable[..., None]
+) -> None:
     kill_the_driver(tmp_path, rounds=10, shards=shards)
+    injected(10)
 
 
 @pytest.mark.fault(2, "SIGKILL of all Python workers under load")
 @pytest.mark.fault(4, "SIGKILL of the broker")
 @pytest.mark.fault(12, "records that are no transactions between the others under load")
-def test_workers_killed_files_deleted_broker_killed_and_hostile_records(tmp_path: Path) -> None:
+def test_workers_killed_files_deleted_broker_killed_and_hostile_records(
+    tmp_path: Path, injected: Callable[..., None]
+) -> None:
     with Database(tmp_path) as db:
         with load(db, 1):
             progressed(db, 100)
-            assert db.kill_workers() > 0
+            killed = db.kill_workers()
+            assert killed > 0
+            injected(killed, 2)
             progressed(db, 100)
             db.delete_local_files()
             progressed(db, 100)
-            db.load(HOSTILE)
+            injected(db.load(HOSTILE), 12)
             progressed(db, 100)
         assert db.assert_serial().ok
         db.broker.kill()

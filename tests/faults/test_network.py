@@ -16,7 +16,7 @@ from streamydb.broker import free_port
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import transfers
-from tests.faulty import results_of
+from tests.faulty import progressed, results_of
 from tests.network import Proxy, proxied_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -76,8 +76,7 @@ def test_connections_are_reset(tmp_path: Path, injected: Callable[..., None]) ->
         for number in range(20):
             db.load(transfers(30, seed=number))
             proxy.delay(0.2 if number % 2 else 0.0)
-            begun = db.status().seq or 0
-            wait_for(lambda begun=begun: (db.status().seq or 0) > begun, "progress")  # type: ignore[misc]
+            progressed(db, 1)
             proxy.reset()
         proxy.heal()
         assert db.assert_serial().ok

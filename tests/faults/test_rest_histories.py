@@ -175,7 +175,7 @@ def test_histories_while_each_part_is_killed_once(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("shards", "partitions"), [(1, 1), (2, 2)])
 def test_histories_of_minutes_with_rotating_kills(
-    tmp_path: Path, shards: int, partitions: int
+    tmp_path: Path, shards: int, partitions: int, injected: Callable[..., None]
 ) -> None:
     rng = random.Random(shards)
     with (
@@ -186,5 +186,6 @@ def test_histories_of_minutes_with_rotating_kills(
             for fault in rng.sample(MORE, len(MORE)):
                 running.progressed(rng.randint(50, 400))
                 fault(db)
+                injected(1)
         running.progressed(300)
         judge(db, running)
