@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -63,12 +63,19 @@ class Proxy:
 
     def cut(self, *directions: str) -> None:
         """Let nothing through `to_broker`, `to_client`; without arguments: neither."""
-        self._do(lambda: [self._open[name].clear() for name in directions or self._open])
+        self._do(lambda: self._set(directions or tuple(self._open), through=False))
 
     def heal(self) -> None:
         """Let everything through again, at once."""
         self._delay_s = 0.0
-        self._do(lambda: [gate.set() for gate in self._open.values()])
+        self._do(lambda: self._set(tuple(self._open), through=True))
+
+    def _set(self, directions: Sequence[str], *, through: bool) -> None:
+        for name in directions:
+            if through:
+                self._open[name].set()
+            else:
+                self._open[name].clear()
 
     def delay(self, seconds: float) -> None:
         """Let every piece of data wait from now on."""

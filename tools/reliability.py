@@ -193,7 +193,7 @@ def _campaign_row(campaigns: list[dict[str, Any]]) -> str:
     """The totals of all campaigns, in the columns of the table."""
 
     def total(name: str) -> float:
-        return sum(campaign[name] for campaign in campaigns)
+        return float(sum(campaign[name] for campaign in campaigns))
 
     failed = sum(campaign["outcome"] != "passed" for campaign in campaigns)
     injected = sum(sum(campaign["faults"].values()) for campaign in campaigns)

@@ -36,19 +36,28 @@ _BANK_RECORDS: Final = 20
 
 
 class Bank:
-    """Transfers appended past the facade, at a modest rate, whatever happens to the broker."""
+    """Transfers appended past the facade, at a modest rate, whatever happens to the broker.
+
+    Attributes:
+        rounds: how often some were appended.
+        failure: why it ended before its time.
+    """
 
     def __init__(self, db: Database) -> None:
         """Nothing is appended yet."""
         self.rounds = 0
+        self.failure: Exception | None = None
         self._db = db
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._ended.wait(_BANK_PAUSE_S):
-            self.rounds += 1
-            self._db.load(transfers(_BANK_RECORDS, seed=self.rounds, prefix="bank"))
+        try:
+            while not self._ended.wait(_BANK_PAUSE_S):
+                self.rounds += 1
+                self._db.load(transfers(_BANK_RECORDS, seed=self.rounds, prefix="bank"))
+        except Exception as error:  # noqa: BLE001 - told by `healthy`
+            self.failure = error
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -204,8 +213,11 @@ class World(Served):
         """Nobody has ended who was not to end.
 
         Raises:
-            TestingError: a pipeline has failed, or a facade or a read model has ended.
+            TestingError: a pipeline has failed, a facade or a read model has ended, or nothing
+                can be appended.
         """
+        if self.bank.failure is not None:
+            raise TestingError(f"after '{fault}' the bank ended: {self.bank.failure}")
         for pipeline in self.pipelines:
             status = pipeline.status()
             if status.state != "running":

@@ -85,7 +85,7 @@ class Clustered(Database):
     def leader(self) -> int:
         """Who leads the log; less than one: nobody."""
         topic = TopicNames(self.name).transactions
-        admin = AdminClient(self.settings.client_config())
+        admin = AdminClient({**self.settings.client_config()})
         return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
 
 

@@ -66,7 +66,7 @@ def test_lost_feedback_is_detected(tmp_path: Path) -> None:
             progressed(db, 200)
             db.kill_pipeline()  # as a rule before it has read the feedback of its last plan
         append(db, names.feedback, [b"\x00"])  # so that there is something to lose in any case
-        admin = AdminClient(db.settings.client_config())
+        admin = AdminClient({"bootstrap.servers": db.broker.bootstrap})
         for future in admin.delete_records([TopicPartition(names.feedback, 0, -1)]).values():
             future.result(30)
         said = fails(db)

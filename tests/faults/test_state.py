@@ -107,7 +107,7 @@ def test_an_old_checkpoint(tmp_path: Path) -> None:
         db.kill_pipeline()
         shutil.rmtree(db.place.checkpoint)
         old.rename(db.place.checkpoint)
-        admin = AdminClient(db.settings.client_config())
+        admin = AdminClient({"bootstrap.servers": db.broker.bootstrap})
         everything = TopicPartition(f"{db.name}.transactions", 0, -1)
         for future in admin.delete_records([everything]).values():
             future.result(30)

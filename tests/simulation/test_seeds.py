@@ -21,8 +21,9 @@ CAUGHT_WITHIN = 40
 
 
 @pytest.mark.fault(
-    1, "simulator: seeds with crashes between all steps of a batch, in both groupings", "equal to the oracle"
-)
+    1, "simulator: seeds with crashes between all steps of a batch, in both groupings",
+    "equal to the oracle",
+)  # fmt: skip
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_seeds_agree_with_the_oracle(chunk: int, injected: Callable[..., None]) -> None:
