@@ -16,7 +16,7 @@ from streamydb.pipeline.blocks import FORMAT, open_block
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames, create, delete
 from tests.bank import transfers
-from tests.faulty import fails, load, progressed, records_of
+from tests.faulty import fails, load, progressed, records_of, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 
@@ -41,7 +41,7 @@ def test_feedback_is_doubled_and_shuffled(
     with Database(tmp_path, shards=2, options=["--grouping", grouping]) as db:
         topic = TopicNames(db.name).feedback
         db.load(transfers(100, accounts=200))
-        progressed(db, 50)
+        resolved(db, 50)
         for number in range(5):
             db.load(transfers(30, accounts=200, seed=10 + number))
             for shard in range(2):

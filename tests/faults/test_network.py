@@ -16,7 +16,7 @@ from streamydb.broker import free_port
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import transfers
-from tests.faulty import progressed, results_of
+from tests.faulty import resolved, results_of
 from tests.network import Proxy, proxied_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -73,10 +73,11 @@ def test_the_network_is_cut(tmp_path: Path, directions: tuple[str, ...]) -> None
 def test_connections_are_reset(tmp_path: Path, injected: Callable[..., None]) -> None:
     with behind_a_proxy(tmp_path, []) as (db, proxy):
         pid = db.processes()[0].pid
+        sent = 0
         for number in range(20):
-            db.load(transfers(30, seed=number))
+            sent += db.load(transfers(30, seed=number))
             proxy.delay(0.2 if number % 2 else 0.0)
-            progressed(db, 1)
+            resolved(db, sent - 10)
             proxy.reset()
         proxy.heal()
         assert db.assert_serial().ok
