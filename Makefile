@@ -4,10 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The Python that .venv is made with; how many tests run at a time: one a core, and where they start
-# Spark or Kafka, which wait a quarter of their time, three (2 GB of memory each).
+# Spark or Kafka, which wait a quarter of their time, three at least (2 GB of memory each).
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-SERVICE_WORKERS ?= 3
+SERVICE_WORKERS ?= $(shell echo $$(( $(WORKERS) > 3 ? $(WORKERS) : 3 )))
 
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
 BASE_IMAGE ?= python:3.11-slim-bookworm
@@ -16,6 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SERVICES := (spark or kafka)
 SHORT := not long and not docker and not browser
@@ -44,10 +45,15 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 kernels: $(READY)
 	@$(BIN)/streamydb sim --seeds 4 --first 1 --jobs 1 > /dev/null
 
+# What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
+.PHONY: class-data
+class-data: jars
+	@$(BIN)/python -m streamydb.classdata
+
 # The jars come over the network while the first tests run, which need none.
 .PHONY: test
 test: venv ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	@$(MAKE) --no-print-directory -j 2 jars test-unit
+	@$(MAKE) --no-print-directory -j 2 class-data test-unit
 	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
@@ -111,9 +117,17 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(MAKE) --no-print-directory -j 2 install-pyspark install-others
+	@$(PIP) -e '.[test]'
 	@touch $@
 
+# Half of an installation is the unpacking of PySpark, on one core; the other takes the rest.
+.PHONY: install-pyspark install-others
+install-pyspark:
+	@$(PIP) --no-deps pyspark
+install-others:
+	@$(PIP) $$($(BIN)/python tools/requirements.py test | grep -v '^pyspark')
+
 $(READY_DEV): $(READY)
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@$(PIP) -e '.[test,dev]'
 	@touch $@

@@ -119,6 +119,10 @@ class Ragged:
         """The length of every element in bytes; shape (n,)."""
         return self.offsets[1:] - self.offsets[:-1]
 
+    def part(self, start: int, end: int) -> Ragged:
+        """The elements from ``start`` up to ``end``; shares the buffer."""
+        return Ragged(self.data, self.offsets[start : end + 1])
+
     def take(self, index: Array) -> Ragged:
         """The elements at ``index``, in that order."""
         return Ragged(*_take_ragged(self.data, self.offsets, index.astype(np.int64, copy=False)))
@@ -155,6 +159,18 @@ class Table:
         return Table(
             {name: col[index] for name, col in self.cols.items()},
             {name: text.take(index) for name, text in self.texts.items()},
+            children,
+        )
+
+    def part(self, start: int, end: int) -> Table:
+        """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
+        children = {}
+        for name, (counts, child) in self.children.items():
+            first, last = int(counts[:start].sum()), int(counts[:end].sum())
+            children[name] = (counts[start:end], child.part(first, last))
+        return Table(
+            {name: col[start:end] for name, col in self.cols.items()},
+            {name: text.part(start, end) for name, text in self.texts.items()},
             children,
         )
 
@@ -253,18 +269,17 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
 
     """
     try:
-        view = memoryview(block)
+        view, size = memoryview(block), len(block)
         if view[:4] != _MAGIC:
             raise RecordError("a block does not start with its magic number")
         at = 8 + int.from_bytes(view[4:8], "little")
         header, names = _decode_header(view[8:at])
         arrays = {}
         for name, length, kind, codec, width, base, step in names:
-            layout = (kind, codec, width, base, step)
-            end = at + stored_bytes(layout, length)
-            if end > len(view):
+            end = at + stored_bytes(codec, width, length)
+            if end > size:
                 raise RecordError("a block is shorter than it says")
-            arrays[name] = widen(layout, length, view[at:end])
+            arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
             at = end
     except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error

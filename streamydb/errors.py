@@ -23,6 +23,7 @@ DUPLICATE_UPDATE: Final = "duplicate-update"
 RESERVED_KEY: Final = "reserved-key"
 CALL_NOT_ALONE: Final = "call-not-alone"
 ID_REUSED: Final = "id-reused"
+RESERVED_ID: Final = "reserved-id"
 
 CHECK_FAILED: Final = "check-failed"
 BOUND_VIOLATED: Final = "bound-violated"
@@ -35,6 +36,14 @@ PROCEDURE_ABORTED: Final = "procedure-aborted"
 PROCEDURE_ERROR: Final = "procedure-error"
 UNDECLARED_KEY: Final = "undeclared-key"
 BUDGET_EXCEEDED: Final = "budget-exceeded"
+UNKNOWN_STREAM: Final = "unknown-stream"
+NOT_THE_OWNER: Final = "not-the-owner"
+FOLLOW_UP_REFUSED: Final = "follow-up-refused"
+BATCH_REPEATED: Final = "batch-repeated"
+BATCH_EARLY: Final = "batch-early"
+CONSTRAINT_VIOLATED: Final = "constraint-violated"
+CONSTRAINT_REFUSED: Final = "constraint-refused"
+CONSTRAINTS_OFF: Final = "constraints-off"
 INTERNAL: Final = "internal"
 
 REJECTED_CODES: Final[dict[str, str]] = {
@@ -50,7 +59,9 @@ REJECTED_CODES: Final[dict[str, str]] = {
     VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
     DUPLICATE_UPDATE: "Two updates name the same key.",
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
-    CALL_NOT_ALONE: "A call or a deploy stands beside updates, or beside the other.",
+    CALL_NOT_ALONE: "A call, deploy or constrain stands beside updates, or beside another.",
+    RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
+    CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
 }
 """Codes of results with status ``rejected``: the record never was a transaction."""
@@ -66,8 +77,16 @@ ABORTED_CODES: Final[dict[str, str]] = {
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",
-    UNDECLARED_KEY: "The procedure touched a key that its call does not name; `reason` does.",
+    UNDECLARED_KEY: "A key was touched that the transaction does not name; `reason` does.",
     BUDGET_EXCEEDED: "The procedure used up a bound on its work; `reason` names the bound.",
+    RESERVED_KEY: "The procedure touched a key that only workflows and windows use.",
+    UNKNOWN_STREAM: "The procedure emitted to a stream that its workflow does not give it.",
+    NOT_THE_OWNER: "The procedure asked for a window that is not its own.",
+    FOLLOW_UP_REFUSED: "A follow-up could not be made; `reason` names its procedure and why.",
+    BATCH_REPEATED: "A copy of a follow-up that was executed before; nothing is done again.",
+    BATCH_EARLY: "A follow-up came before an earlier one; it is appended again after that.",
+    CONSTRAINT_VIOLATED: "A constraint does not allow what would be written; see `failed`.",
+    CONSTRAINT_REFUSED: "The constraint cannot be declared or dropped; `reason` says why.",
     INTERNAL: "A fault in streamy-db itself; a dead letter was written. Please report it.",
 }
 """Codes of results with status ``aborted``: executed, and nothing was written."""

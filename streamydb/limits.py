@@ -35,6 +35,18 @@ PROCEDURE_STEPS_MAX: Final = 200_000
 PROCEDURE_DEPTH_MAX: Final = 64
 PROCEDURE_INTEGER_BITS_MAX: Final = 4_096
 REASON_BYTES_MAX: Final = 1_024
+EMITTED_RECORDS_MAX: Final = 1_000
+EMITTED_BYTES_MAX: Final = 524_288
+WORKFLOW_NAMES_MAX: Final = 64
+WORKFLOW_DEPTH_MAX: Final = 16
+WORKFLOW_FAN_OUT_MAX: Final = 1_000
+WINDOW_ITEMS_MAX: Final = 10_000
+CONSTRAINTS_MAX: Final = 256
+CONSTRAINT_NAME_CHARACTERS_MAX: Final = 64
+CONSTRAINT_STEPS_MAX: Final = 200_000
+LOCK_ATTEMPTS_MAX: Final = 8
+SCHEMA_NODES_MAX: Final = 1_000
+SCHEMA_DEPTH_MAX: Final = 32
 
 INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
@@ -69,6 +81,18 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "PROCEDURE_DEPTH_MAX": "calls within calls, and nesting of the data, in a stored procedure",
     "PROCEDURE_INTEGER_BITS_MAX": "bits of an integer that a stored procedure computes with",
     "REASON_BYTES_MAX": "bytes of the reason in a result, cut there",
+    "EMITTED_RECORDS_MAX": "records that one transaction emits to streams",
+    "EMITTED_BYTES_MAX": "bytes of all that one transaction emits to streams",
+    "WORKFLOW_NAMES_MAX": "streams, and windows, of one workflow, each",
+    "WORKFLOW_DEPTH_MAX": "follow-ups of follow-ups",
+    "WORKFLOW_FAN_OUT_MAX": "follow-ups that one transaction may lead to in all, by the graph",
+    "WINDOW_ITEMS_MAX": "items of a window, staged ones included",
+    "CONSTRAINTS_MAX": "integrity constraints of a database",
+    "CONSTRAINT_NAME_CHARACTERS_MAX": "characters of a constraint's name",
+    "CONSTRAINT_STEPS_MAX": "steps of judging one value by one JSON Schema",
+    "LOCK_ATTEMPTS_MAX": "attempts to learn the locks of a transaction before it is given up",
+    "SCHEMA_NODES_MAX": "schemas within one JSON Schema, itself included",
+    "SCHEMA_DEPTH_MAX": "schemas nested in one JSON Schema",
     "INTEGER_MIN": "smallest integer",
     "INTEGER_MAX": "largest integer",
     "INTEGRAL_FLOAT_MAX": "largest magnitude of a float that is stored as an integer",

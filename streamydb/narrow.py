@@ -86,9 +86,9 @@ def _packed(values: Ints, base: int, span: int) -> memoryview:
     return (values - base).astype(_STORED[width]).view(np.uint8).data
 
 
-def stored_bytes(layout: Layout, length: int) -> int:
+def stored_bytes(codec: str, width: int, length: int) -> int:
     """How many bytes :func:`narrow` made of an array of ``length`` elements."""
-    return layout[2] * (max(length - 1, 0) if layout[1] == "d" else length)
+    return width * (max(length - 1, 0) if codec == "d" else length)
 
 
 def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:

@@ -8,52 +8,46 @@ is written to be read: one record after the other, in the total order, on a dict
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
+from streamydb.constraints import Refused, amended
+from streamydb.constraints.judge import Judge
+from streamydb.oracle_steps import holds, updated
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
+from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Declared, UpdateFailed
 from streamydb.procedures.view import Place as CallPlace
 from streamydb.records import (
-    Add,
-    Append,
+    CONSTRAINTS_KEY,
     Call,
     Change,
     ChangeSource,
     ChangeTransaction,
-    Check,
     DeadLetter,
-    Delete,
     Duplicate,
     Failed,
     Marker,
-    Max,
-    Min,
     NextId,
-    Put,
     Rejection,
     Result,
     Source,
     Transaction,
     Update,
-    canonical,
-    canonical_number,
     dead_letter,
     dead_letter_key,
     decode,
     decode_result,
-    decode_value,
     encode_change,
     encode_dead_letter,
     encode_result,
-    is_number,
     module_key,
 )
 from streamydb.records.change import CONNECTOR
@@ -66,17 +60,21 @@ __all__ = [
     "Ordered",
     "OutputRecord",
     "Replay",
+    "Topic",
     "order",
     "released",
     "replay",
     "run",
 ]
 
-Topic: TypeAlias = Literal["results", "changes", "deadletters"]
+Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]
 
 
 class OutputRecord(NamedTuple):
-    """A record that the pipeline writes: topic (without the database's name), key and value."""
+    """A record that the pipeline writes: topic (without the database's name), key and value.
+
+    Those of transactions are follow-ups.
+    """
 
     topic: Topic
     key: bytes | None
@@ -114,21 +112,26 @@ class Oracle:
         id_window: int = limits.ID_WINDOW_DEFAULT,
         faults: Mapping[tuple[int, int], DeadLetter] | None = None,
         modules: Modules = NO_MODULES,
+        *,
+        constraints: bool = False,
     ) -> None:
         """Start with an empty database; an id is remembered for ``id_window`` seqs.
 
-        ``modules``: where the code of stored procedures is.
+        ``modules``: where the code of stored procedures is. ``constraints``: whether the database
+        was created with constraints.
 
         ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
         offset. That verdict is in the log of results, so it stands.
         """
         self.faults = faults or {}
         self.modules = modules
+        self.constraints = constraints
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
         self.next_seq = 1
         self._seen: OrderedDict[str, _Verdict] = OrderedDict()
+        self._outputs = NO_OUTPUTS
 
     def apply(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
@@ -152,16 +155,50 @@ class Oracle:
         payload_hash = hashlib.sha256(raw or b"").digest()
         if isinstance(record, DeadLetter):
             return self._fail(record, raw, payload_hash, place)
+        if isinstance(record, Transaction) and not self._may_be(record):
+            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return _refuse(record, raw, place)
+        if record.call is not UNSET and record.call.batch is not UNSET:
+            return self._follow(record, record.call, place)
         seen = self._seen.get(record.id)
         if seen is not None:
             return _repeat(record.id, seen, payload_hash, place)
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
         self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
-        outputs = [OutputRecord("results", record.id.encode(), encoded)]
-        return outputs + self._write(record.id, writes, place)
+        return self._given(record.id, encoded, writes, place)
+
+    def _given(
+        self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: _Place
+    ) -> list[OutputRecord]:
+        """All outputs of an executed transaction; updates the state."""
+        outputs = [OutputRecord("results", name.encode(), result)]
+        outputs += self._write(name, writes, place)
+        outputs += [OutputRecord("streams", *record) for record in self._outputs.emitted]
+        outputs += [OutputRecord("transactions", *record) for record in self._outputs.follow_ups]
+        self._outputs = NO_OUTPUTS
+        return outputs
+
+    def _follow(self, txn: Transaction, call: Call, place: _Place) -> list[OutputRecord]:
+        """The outputs of a follow-up: executed in its turn, and counted even when it aborts."""
+        turn = turn_of(call, self._look)
+        if turn is None or turn.code is not None:
+            code = None if turn is None else turn.code
+            result = place.result(txn.id, "aborted", code=code)
+            writes: dict[str, bytes | None] = {}
+        else:
+            result, writes = self._execute(txn, place)
+            if result.status != "committed":
+                writes = {turn.key: turn.done}
+        return self._given(txn.id, encode_result(result), writes, place)
+
+    def _look(self, key: str) -> tuple[bytes | None, int]:
+        return self.state.get(key, (None, 0))
+
+    def _may_be(self, txn: Transaction) -> bool:
+        """Constraints are declared only in databases that were created with them."""
+        return self.constraints or txn.constrain is UNSET
 
     def _fail(
         self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place
@@ -172,7 +209,15 @@ class Oracle:
         if name is not None:
             self._seen[name] = _Verdict(place.seq, payload_hash, result)
         shown = None if fault.payload is None else raw
-        return _with_letter(result, name, errors.INTERNAL, shown, place, error)
+        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, error)
+        record = None if name is None else decode(raw)
+        if isinstance(record, Transaction) and record.call is not UNSET:
+            turn = turn_of(record.call, self._look)
+            if turn is not None:
+                self._seen.pop(record.id, None)
+                if turn.code is None:
+                    outputs += self._write(record.id, {turn.key: turn.done}, place)
+        return outputs
 
     def _forget(self, seq: int) -> None:
         """Drop ids whose seq is not above seq - id_window; they lie in the order of their seqs."""
@@ -189,20 +234,49 @@ class Oracle:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
         if txn.call is not UNSET:
             return self._call(txn, txn.call, place)
+        if txn.constrain is not UNSET:
+            return self._constrain(txn, txn.constrain, place)
         writes: dict[str, bytes | None] = {}
         for index, update in enumerate(txn.updates):
             try:
-                after = _updated(update, self._value(update.key))
+                after = updated(update, self._value(update.key))
             except _Abort as abort:
                 failed = [self._failed("update", index, update.key)]
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
-            if after is not None or update.key in self.state:
-                writes[update.key] = after
+            writes[update.key] = after
+        return self._concluded(txn, writes, place)
+
+    def _concluded(
+        self, txn: Transaction, after: dict[str, bytes | None], place: _Place,
+        returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """The result of a transaction that leaves values behind (None = absent), if it may."""
+        writes = {k: v for k, v in after.items() if v is not None or k in self.state}
+        if self.constraints:
+            judge = Judge(self.state, list(after), txn.locks)
+            verdict = judge.verdict(writes)
+            if verdict is not None:
+                code, failed, reason = verdict
+                result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+                return result, {}
+            writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
-        result = place.result(txn.id, "committed", reads=reads)
+        result = place.result(txn.id, "committed", reads=reads, returned=returned)
         if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
+        self._outputs = outputs
         return result, writes
+
+    def _constrain(
+        self, txn: Transaction, wanted: bytes, place: _Place
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
+        try:
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+        except Refused as refused:
+            code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
+            return place.result(txn.id, "aborted", code=code, reason=reason), {}
+        return self._concluded(txn, {CONSTRAINTS_KEY: value}, place)
 
     def _call(
         self, txn: Transaction, call: Call, place: _Place
@@ -217,16 +291,13 @@ class Oracle:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
-        called = call_procedure(module, call.name, call.args, _CallHost(call, self.state), order)
+        host = _CallHost(call, self.state)
+        batch = None if call.batch is UNSET else call.batch
+        called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
             result = place.result(txn.id, "aborted", code=called.code, reason=called.reason)
             return result, {}
-        writes = {k: v for k, v in called.writes.items() if v is not None or k in self.state}
-        reads = {key: writes.get(key, self._value(key)) for key in _read_keys(txn)}
-        result = place.result(txn.id, "committed", reads=reads, returned=called.returned)
-        if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
-            return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
-        return result, writes
+        return self._concluded(txn, called.writes, place, called.returned, called.outputs)
 
     def _failed_checks(self, txn: Transaction) -> list[Failed]:
         """The asserts and checks that do not hold on the state, at most as many as are listed."""
@@ -235,7 +306,7 @@ class Oracle:
             if self._value(key) != expected:
                 failed.append(self._failed("assert", index, key))
         for index, check in enumerate(txn.checks):
-            if not _holds(check, self._value(check.key), self._version(check.key)):
+            if not holds(check, self._value(check.key), self._version(check.key)):
                 failed.append(self._failed("check", index, check.key))
         return failed[: limits.FAILED_ENTRIES_MAX]
 
@@ -279,7 +350,7 @@ class _CallHost(Declared):
         return self.state.get(key, (None, 0))
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
-        return _updated(update, before)
+        return updated(update, before)
 
 
 class _Place(NamedTuple):
@@ -340,9 +411,10 @@ def replay(
     id_window: int = limits.ID_WINDOW_DEFAULT,
     faults: Mapping[tuple[int, int], DeadLetter] | None = None,
     modules: Modules = NO_MODULES,
+    constraints: bool = False,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, faults, modules)
+    oracle = Oracle(database, id_window, faults, modules, constraints=constraints)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 
@@ -388,91 +460,6 @@ def _read_keys(txn: Transaction) -> dict[str, None]:
     """The keys whose values a result gives: reads, then the counters, each once."""
     counters = (update.key for update in txn.updates if isinstance(update, NextId))
     return dict.fromkeys([*txn.reads, *counters])
-
-
-def _holds(check: Check, value: bytes | None, version: int) -> bool:
-    """Whether all comparators of a check hold for a value (None = absent) and its version."""
-    return (
-        (check.version is UNSET or version == check.version)
-        and (check.exists is UNSET or check.exists == (value is not None))
-        and (check.eq is UNSET or value == check.eq)
-        and (check.ne is UNSET or value != check.ne)
-        and (check.lt is UNSET or _compares(value, check.lt, (-1,)))
-        and (check.le is UNSET or _compares(value, check.le, (-1, 0)))
-        and (check.gt is UNSET or _compares(value, check.gt, (1,)))
-        and (check.ge is UNSET or _compares(value, check.ge, (1, 0)))
-    )
-
-
-def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> bool:
-    """Whether the sign of value - operand is wanted; False unless both are numbers or text."""
-    if value is None:
-        return False
-    actual = decode_value(value)
-    if is_number(actual) != is_number(operand) or isinstance(actual, str) != isinstance(
-        operand, str
-    ):
-        return False
-    return (actual > operand) - (actual < operand) in wanted
-
-
-def _updated(update: Update, before: bytes | None) -> bytes | None:
-    """The value after an update of a value (None = absent).
-
-    Raises:
-        _Abort: with the reason code, when the update cannot be made.
-    """
-    if isinstance(update, Put):
-        return update.value
-    if isinstance(update, Delete):
-        return None
-    if isinstance(update, Append):
-        return _appended(update, before)
-    if before is None and isinstance(update, Max | Min):
-        return canonical(update.value)
-    number = 0 if before is None else decode_value(before)
-    if not is_number(number):
-        raise _Abort(errors.NOT_A_NUMBER)
-    if isinstance(update, Add):
-        return _added(update, number)
-    if isinstance(update, Max):
-        return canonical(max(number, update.value))
-    if isinstance(update, Min):
-        return canonical(min(number, update.value))
-    if not isinstance(number, int):
-        raise _Abort(errors.NOT_A_NUMBER)
-    return canonical(_in_range(number + 1))
-
-
-def _added(update: Add, number: float) -> bytes:
-    """The sum within 64 bits and within the bounds of the update."""
-    total = _in_range(number + update.by)
-    if update.min is not UNSET and total < update.min:
-        raise _Abort(errors.BOUND_VIOLATED)
-    if update.max is not UNSET and total > update.max:
-        raise _Abort(errors.BOUND_VIOLATED)
-    return canonical(total)
-
-
-def _in_range(number: float) -> float:
-    """The number in canonical form, unless it is an integer beyond 64 bits or not finite."""
-    if isinstance(number, int):
-        if not limits.INTEGER_MIN <= number <= limits.INTEGER_MAX:
-            raise _Abort(errors.OVERFLOW)
-    elif not math.isfinite(number):
-        raise _Abort(errors.OVERFLOW)
-    return canonical_number(number)
-
-
-def _appended(update: Append, before: bytes | None) -> bytes:
-    """The list with the value at its end."""
-    items = [] if before is None else decode_value(before)
-    if not isinstance(items, list):
-        raise _Abort(errors.NOT_A_LIST)
-    after = canonical([*items, decode_value(update.value)])
-    if len(after) > limits.VALUE_BYTES_MAX:
-        raise _Abort(errors.VALUE_TOO_LARGE)
-    return after
 
 
 def _raw(value: bytes | None) -> Raw:

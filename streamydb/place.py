@@ -35,6 +35,8 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     """Partitions of the transactions topic at the creation."""
     grouping: str = "planner"
+    constraints: bool = False
+    """Whether constraints may be declared."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
 

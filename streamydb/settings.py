@@ -131,6 +131,9 @@ class Settings(BaseSettings):
     grouping: Literal["planner", "single"] = Field(
         default="planner", description="How transactions are grouped for execution."
     )
+    constraints: bool = Field(
+        default=False, description="Whether constraints may be declared; fixed for good."
+    )
     id_window: int = Field(
         default=ID_WINDOW_DEFAULT,
         ge=1,

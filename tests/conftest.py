@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -44,6 +45,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         return
     stop_detached(Path(folder) / "home")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """Keep Python's collector away from six thousand tests: the simulator runs half as long."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamydb import classdata as class_data
 from streamydb import jars as jar_cache
 from streamydb.broker import config
 from streamydb.broker.ports import accepts, free_port, is_free
@@ -226,6 +227,8 @@ class EmbeddedBroker:
         if self._jars is None:
             self._jars = jar_cache.resolve("broker")
         options = config.jvm_options(self._heap_mb, self._folder / "log4j2.xml")
+        if main == _MAIN:
+            options += class_data.java_options("broker", self._jars)
         path = jar_cache.class_path(self._jars)
         return [str(find_java().path), *options, "-cp", path, main, *arguments]
 

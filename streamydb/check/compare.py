@@ -15,6 +15,7 @@ import msgspec
 
 from streamydb.check.expected import Expected
 from streamydb.check.report import Counts, Difference, Report, excerpt
+from streamydb.check.workflows import Workflows
 
 _SEQ = b',"seq":'
 _DUPLICATE = b',"duplicate":{"seq":'
@@ -102,9 +103,10 @@ class Comparison:
         later_seq: the highest seq past the replay that any output claimed.
     """
 
-    def __init__(self, expected: Expected, report: Report) -> None:
+    def __init__(self, expected: Expected, report: Report, workflows: Workflows) -> None:
         """Start with nothing seen; counts go to `report`."""
         self.expected = expected
+        self.workflows = workflows
         self.report = report
         self.later_seq = 0
         self._wanted: dict[Place, list[Difference]] = {}
@@ -256,6 +258,7 @@ class Comparison:
             and report.changes.matched == len(expected.changes)
             and report.deadletters.matched == len(expected.dead)
             and not self._pending
+            and self.workflows.complete
         )
 
     def finish(self, values: dict[bytes, tuple[bytes, int]]) -> None:
@@ -267,6 +270,7 @@ class Comparison:
         self._missing_results()
         self._missing_changes()
         self._missing_dead()
+        self.workflows.finish()
         for key in sorted(self._pending):
             place = Output(self._last[key].partition, -1, key, None)
             self._violate("tombstone", place, self._last[key].seq, "has no tombstone")

@@ -68,6 +68,10 @@ class Report(msgspec.Struct):
     results: Counts = msgspec.field(default_factory=Counts)
     changes: Counts = msgspec.field(default_factory=Counts)
     deadletters: Counts = msgspec.field(default_factory=Counts)
+    streams: Counts = msgspec.field(default_factory=Counts)
+    """Records that procedures emitted."""
+    follow_ups: Counts = msgspec.field(default_factory=Counts)
+    """Records that workflows have appended to the log."""
     tombstones: int = 0
     resolved: int = 0
     """Resolved records read."""
@@ -89,7 +93,9 @@ class Report(msgspec.Struct):
 
     def judge(self) -> None:
         """Set `ok` from the counts."""
-        counts = (self.results, self.changes, self.deadletters)
+        counts = (
+            self.results, self.changes, self.deadletters, self.streams, self.follow_ups
+        )  # fmt: skip
         self.ok = (
             all(count.good for count in counts)
             and not self.violations

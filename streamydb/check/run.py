@@ -18,6 +18,7 @@ from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
 from streamydb.check.logorder import LogOrder
 from streamydb.check.report import Difference, Report, excerpt
+from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
@@ -57,6 +58,7 @@ class Options:
         id_window: for how many seqs an id is remembered.
         timeout_s: how long to wait for outputs that are missing at the end.
         modules: where the code of stored procedures is.
+        constraints: whether the database was created with constraints.
         progress: called from time to time.
     """
 
@@ -66,6 +68,7 @@ class Options:
     id_window: int = ID_WINDOW_DEFAULT
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
+    constraints: bool = False
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
 
@@ -100,8 +103,9 @@ def _check(options: Options, log: _Log, started_s: float) -> Report:
     with _no_garbage_collection():
         faults = _faults(options, log)
         report.faults = len(faults)
-        oracle, expected = _replay(options, log, faults, report)
-        comparison = Comparison(expected, report)
+        workflows = Workflows(report)
+        oracle, expected = _replay(options, log, faults, report, workflows)
+        comparison = Comparison(expected, report, workflows)
         waited_s, expired = _compare(options, comparison, faults, log)
         state = {key.encode(): value for key, value in oracle.state.items()}
         comparison.finish(state)
@@ -184,6 +188,13 @@ def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type
     ]
 
 
+def _oracle(options: Options, faults: Faults) -> Oracle:
+    return Oracle(
+        options.database, options.id_window, faults, options.modules,
+        constraints=options.constraints,
+    )
+
+
 def _faults(options: Options, log: _Log) -> Faults:
     """Dead letters of transactions that a fault of ours has aborted, by partition and offset."""
     found: Faults = {}
@@ -207,16 +218,18 @@ def _fault(value: bytes | None, log: _Log) -> DeadLetter | None:
 
 
 def _replay(
-    options: Options, log: _Log, faults: Faults, report: Report
+    options: Options, log: _Log, faults: Faults, report: Report, workflows: Workflows
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
-    oracle = Oracle(options.database, options.id_window, faults, options.modules)
+    oracle = _oracle(options, faults)
     expected = Expected()
     total = log.records
     for batch in log.ordered():
         for ts_ms, partition, offset, value in batch:
             outputs = oracle.apply(value, partition, offset, ts_ms)
             _expect(expected, partition, offset, outputs)
+            if outputs and outputs[-1].topic in ("streams", "transactions"):
+                workflows.expect(outputs)
         done = expected.transactions + log.order.markers
         options.progress(Step("replaying the log", done, total))
     report.transactions = expected.transactions
@@ -236,7 +249,7 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
                 changes.append((key, value))
         elif topic == "results":
             result = (key, value or b"")
-        else:
+        elif topic == "deadletters":
             dead = (key, value or b"")
     if result is None:
         raise InvariantViolation("the oracle gave no result for a transaction")
@@ -264,6 +277,9 @@ def _compare(
         names.changes: comparison.change,
         names.deadletters: dead_letter,
     }
+    if comparison.workflows.any:
+        judges[names.streams] = comparison.workflows.stream
+        judges[names.transactions] = comparison.workflows.follow_up
     with ExitStack() as stack:
         readers = {
             topic: stack.enter_context(TopicReader(options.connection, topic)) for topic in judges
@@ -330,13 +346,16 @@ def _forgive_expired(report: Report, expired: int) -> None:
 
 def _judge_later(log: _Log, comparison: Comparison) -> None:
     """Outputs past the replay are legitimate only if the log has grown as far since."""
-    report, last = comparison.report, comparison.later_seq
+    report = comparison.report
+    last = max(comparison.later_seq, comparison.workflows.later_seq)
     beyond = last - report.transactions
     if beyond <= 0 or beyond <= report.held_back + log.grown():
         return
     report.results.extra += report.results.later
     report.changes.extra += report.changes.later
     report.deadletters.extra += report.deadletters.later
+    report.streams.extra += report.streams.later
+    report.follow_ups.extra += report.follow_ups.later
     report.violate(
         Difference(
             kind="extra",
@@ -365,7 +384,7 @@ def _expected_records(
     options: Options, log: _Log, faults: Faults, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
-    oracle = Oracle(options.database, options.id_window, faults, options.modules)
+    oracle = _oracle(options, faults)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:
@@ -373,6 +392,8 @@ def _expected_records(
             if seq > last:
                 return
             for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
+                if topic not in kinds:
+                    continue
                 if topic == "changes" and value is not None:
                     index += 1
                 if value is not None:

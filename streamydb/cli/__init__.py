@@ -12,6 +12,7 @@ from streamydb.cli.acls import acls
 from streamydb.cli.broker import broker
 from streamydb.cli.check import check
 from streamydb.cli.common import Commands
+from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.handover import handover
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
-    procedures, watch, doctor, check, snapshot, limits, version, acls,
+    procedures, constraints, watch, doctor, check, snapshot, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -81,6 +81,7 @@ def run_check(
                 id_window=target.settings.id_window,
                 timeout_s=timeout_s,
                 modules=FolderModules([target.procedures]),
+                constraints=target.settings.constraints,
                 progress=lambda step: _note(phase, step),
             )
         )
@@ -134,7 +135,10 @@ def _table(report: Report) -> Table:
         ("results", report.results),
         ("changes", report.changes),
         ("dead letters", report.deadletters),
+        ("streams", report.streams),
+        ("follow-ups", report.follow_ups),
     )
+    rows = rows[:3] if not (rows[3][1].expected or rows[4][1].extra) else rows
     for title, counts in rows:
         cells = (f"{getattr(counts, name):,}" for name in (*names, "expired"))
         table.add_row(title, *cells)

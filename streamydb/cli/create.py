@@ -38,6 +38,14 @@ MinInsync = Annotated[
     typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
 ]
 
+Constraints = Annotated[
+    bool | None,
+    typer.Option(
+        "--constraints/--no-constraints",
+        help="Allow constraints to be declared; fixed for good (default: no).",
+    ),
+]
+
 
 def create(
     database: Database = None,
@@ -47,6 +55,7 @@ def create(
     partitions: Partitions = None,
     replication: Replication = None,
     min_insync: MinInsync = None,
+    constraints: Constraints = None,
     from_snapshot: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +73,7 @@ def create(
         partitions=partitions,
         replication=replication,
         min_insync=min_insync,
+        constraints=constraints,
     )
     names = create_database(target)
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
@@ -101,7 +111,7 @@ def create_database(target: Target) -> TopicNames:
     """Create the topics and keep how the database was created.
 
     Raises:
-        Failure: the database exists with another number of shards or another grouping.
+        Failure: the database exists with other shards, another grouping, or constraints otherwise.
         TopicsError: a topic exists with other settings, or Kafka does not answer.
     """
     from streamydb import topics
@@ -128,7 +138,7 @@ def refuse_changes(target: Target) -> None:
     record = target.place.record()
     if record is None:
         return
-    for name in ("shards", "grouping"):
+    for name in ("shards", "grouping", "constraints"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
             fail(
@@ -165,6 +175,7 @@ def _keep(target: Target) -> None:
             shards=settings.shards,
             partitions=settings.partitions,
             grouping=settings.grouping,
+            constraints=settings.constraints,
             bootstrap=settings.bootstrap,
         )
     )

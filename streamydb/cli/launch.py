@@ -32,6 +32,7 @@ def pipeline_command(
     ``name``: of one of several pipelines over the log; each has a checkpoint of its own.
     """
     settings, place = target.settings, target.place
+    record = place.record()
     return [
         sys.executable,
         "-m",
@@ -52,6 +53,8 @@ def pipeline_command(
         str(place.status_file_of(name)),
         "--procedures",
         str(target.procedures),
+        *(["--partitions", str(record.partitions)] if record is not None else []),
+        *(["--constraints"] if settings.constraints else []),
         *(["--name", name] if name else []),
         *extra,
     ]

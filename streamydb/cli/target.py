@@ -48,8 +48,9 @@ def find_target(
 ) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
-    What is fixed for good when a database is created (shards, grouping) and its Kafka's address
-    are taken from the record of its creation where neither option nor environment names them.
+    What is fixed for good when a database is created (shards, grouping, constraints) and its
+    Kafka's address are taken from the record of its creation where neither option nor
+    environment names them.
     """
     from streamydb.place import Place
 
@@ -58,7 +59,8 @@ def find_target(
     record = place.record()
     if record is None:
         return Target(settings, place)
-    known = {"shards": record.shards, "grouping": record.grouping, "bootstrap": record.bootstrap}
+    names = ("shards", "grouping", "constraints", "bootstrap")
+    known = {name: getattr(record, name) for name in names}
     missing = {name: known[name] for name in known if name not in settings.model_fields_set}
     if not missing:
         return Target(settings, place)

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import Bootstrap, Database, Home, Json, Procedures, print_json, say
-from streamydb.cli.create import Partitions, Shards, create_database, refuse_changes
+from streamydb.cli.create import (
+    Constraints,
+    Partitions,
+    Shards,
+    create_database,
+    refuse_changes,
+)
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ def up(
     shards: Shards = None,
     partitions: Partitions = None,
     grouping: Grouping = None,
+    constraints: Constraints = None,
     master: Master = "local[*]",
     procedures: Procedures = None,
     port: Annotated[
@@ -63,7 +70,7 @@ def up(
 
     target = find_target(
         database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping,
-        procedures=procedures,
+        constraints=constraints, procedures=procedures,
     )
     refuse_changes(target)
     phases = Phases()

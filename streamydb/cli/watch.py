@@ -1,4 +1,4 @@
-"""`streamydb watch`: the change feed, the results or the dead letters as they come."""
+"""`streamydb watch`: the change feed, results, dead letters or streams as they come."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Feed(enum.StrEnum):
     changes = "changes"
     results = "results"
     deadletters = "deadletters"
+    streams = "streams"
 
 
 def watch(
@@ -129,6 +130,8 @@ def _text(feed: Feed, key: bytes | None, value: bytes | None) -> str:
         record = msgspec.json.decode(value)
         if feed is Feed.changes:
             return _change_line(name, record)
+        if feed is Feed.streams:
+            return f"{record['seq']:>10}.{record['index']:<4} {name}  {_json(record['record'])}"
         if feed is Feed.results:
             return _result_line(name, record)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):

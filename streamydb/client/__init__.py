@@ -4,9 +4,9 @@
         client.put("greeting", "hello")
 
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
-`requests` says what the core asks of a transport; `core`, `attempts` and `watching` are the core,
-generators without I/O; `blocking` and `awaiting` drive them; `httpx_transports` and `direct` carry
-the requests. `testing` has a database in memory behind either transport.
+`requests` says what the core asks of a transport; `core`, `attempts`, `watching` and `following`
+are the core, generators without I/O; `blocking` and `awaiting` drive them; `httpx_transports` and
+`direct` carry the requests. `testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; nothing is said to have failed once it may be in the log; a function under
@@ -16,8 +16,8 @@ a session never reads a state older than what it has seen.
 
 from __future__ import annotations
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient, AsyncView, AsyncWatch
-from streamydb.client.blocking import Atomic, Client, View, Watch
+from streamydb.client.awaiting import AsyncAtomic, AsyncClient, AsyncView
+from streamydb.client.blocking import Atomic, Client, View
 from streamydb.client.connecting import connect, connect_async
 from streamydb.client.errors import (
     ClientError,
@@ -32,14 +32,19 @@ from streamydb.client.errors import (
 from streamydb.client.problems import (
     AbortedError,
     AnswerTooLargeError,
+    BatchEarlyError,
+    BatchRepeatedError,
     BodyTimeoutError,
     BoundViolatedError,
     BudgetExceededError,
     CheckFailedError,
     ConflictError,
+    ConstraintRefusedError,
+    ConstraintViolatedError,
     CrossOriginError,
     ExecutionFailedError,
     FailedCheck,
+    FollowUpRefusedError,
     ForbiddenError,
     HeadersTooLargeError,
     IdReusedError,
@@ -53,11 +58,14 @@ from streamydb.client.problems import (
     MethodNotAllowedError,
     MisdirectedError,
     NoSuchEndpointError,
+    NoSuchStreamError,
     NotAListError,
     NotANumberError,
     NotReadyError,
+    NotTheOwnerError,
     NumberOverflowError,
     OverloadedError,
+    PrivateKeyError,
     ProcedureAbortedError,
     ProcedureFailedError,
     QueriesOffError,
@@ -73,6 +81,7 @@ from streamydb.client.problems import (
     UnauthorizedError,
     UndeclaredKeyError,
     UnknownProcedureError,
+    UnknownStreamError,
     UriTooLongError,
     ValueTooLargeError,
     VerdictUnknownError,
@@ -81,6 +90,8 @@ from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
+from streamydb.client.watches import AsyncWatch, Watch
+from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
 __all__ = [
@@ -91,6 +102,8 @@ __all__ = [
     "AsyncView",
     "AsyncWatch",
     "Atomic",
+    "BatchEarlyError",
+    "BatchRepeatedError",
     "BodyTimeoutError",
     "BoundViolatedError",
     "BudgetExceededError",
@@ -103,10 +116,14 @@ __all__ = [
     "ConflictError",
     "ConnectionLostError",
     "Consistency",
+    "ConstraintRefusedError",
+    "ConstraintViolatedError",
     "CrossOriginError",
+    "Emitted",
     "Entry",
     "ExecutionFailedError",
     "FailedCheck",
+    "FollowUpRefusedError",
     "ForbiddenError",
     "HeadersTooLargeError",
     "IdReusedError",
@@ -120,15 +137,18 @@ __all__ = [
     "MethodNotAllowedError",
     "MisdirectedError",
     "NoSuchEndpointError",
+    "NoSuchStreamError",
     "NotAListError",
     "NotANumberError",
     "NotConnectedError",
     "NotReadyError",
+    "NotTheOwnerError",
     "NumberOverflowError",
     "Options",
     "OutcomeUnknownError",
     "OverloadedError",
     "Prepared",
+    "PrivateKeyError",
     "ProcedureAbortedError",
     "ProcedureFailedError",
     "QueriesOffError",
@@ -149,6 +169,7 @@ __all__ = [
     "UndeclaredKeyError",
     "UnexpectedAnswerError",
     "UnknownProcedureError",
+    "UnknownStreamError",
     "UnsafeScanError",
     "UriTooLongError",
     "ValueTooLargeError",

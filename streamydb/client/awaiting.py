@@ -10,47 +10,29 @@ from typing import Any, Self, TypeVar
 from streamydb.client import core
 from streamydb.client.attempts import Attempt, run
 from streamydb.client.calls import Procedure, Wanted, call
+from streamydb.client.driving import PerformAsync, drive_async
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
+from streamydb.client.following import After, Following
 from streamydb.client.requests import (
     Call,
-    Change,
     Consistency,
     Entry,
     Flow,
-    Open,
     Pause,
-    Receive,
     Request,
 )
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Builder, Committed, Prepared, prepare
-from streamydb.client.transports import AsyncStream, AsyncTransport
+from streamydb.client.transports import AsyncTransport
+from streamydb.client.watches import AsyncWatch
 from streamydb.client.watching import Watching
+from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
-__all__ = ["AsyncAtomic", "AsyncClient", "AsyncView", "AsyncWatch"]
+__all__ = ["AsyncAtomic", "AsyncClient", "AsyncView"]
 
 _T = TypeVar("_T")
-_Perform = Callable[[Request[Any]], Awaitable[Any]]
-
-
-async def _drive(flow: Flow[_T], perform: _Perform) -> _T:
-    """Run a flow to its end."""
-    try:
-        request = next(flow)
-        while True:
-            try:
-                answer = await perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
 
 
 class AsyncClient:
@@ -218,6 +200,8 @@ class AsyncClient:
         updates: Iterable[Mapping[str, Any]] = (),
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
+        constrain: Mapping[str, Any] | None = None,
+        locks: Iterable[str] = (),
         txn_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Committed:
@@ -231,7 +215,7 @@ class AsyncClient:
         named = self.session.new_id() if txn_id is None else txn_id
         txn = prepare(
             named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy,
+            deploy=deploy, constrain=constrain, locks=locks,
         )
         return await self.send(txn, timeout_s=timeout_s)
 
@@ -324,7 +308,9 @@ class AsyncClient:
         """
         flow = run(self.session, consistency, conflicts_max)
         try:
-            value: _T = await _drive(flow, lambda request: self._perform_run(request, function))
+            value: _T = await drive_async(
+                flow, lambda request: self._perform_run(request, function)
+            )
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
@@ -339,8 +325,24 @@ class AsyncClient:
         """
         return AsyncWatch(self._perform, self._transport, Watching(self.session, prefix, since))
 
+    def stream(
+        self, name: str, *, after: After = None, end: bool = False
+    ) -> AsyncIterator[Emitted]:
+        """Follow what procedures emit to a stream: in order, each record once; waits for more.
+
+        Args:
+            name: `module.stream`.
+            after: begin after this seq, or after a record's (seq, index); None: the first.
+            end: stop when there are no more.
+        """
+        return self._followed(Following(self.session, name, after, end=end))
+
+    async def _followed(self, following: Following) -> AsyncIterator[Emitted]:
+        while (record := await self._run(following.next())) is not None:
+            yield record
+
     async def _run(self, flow: Flow[_T]) -> _T:
-        return await _drive(flow, self._perform)
+        return await drive_async(flow, self._perform)
 
     async def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
@@ -389,7 +391,7 @@ class AsyncAtomic(Builder):
 class AsyncView:
     """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
 
-    def __init__(self, perform: _Perform, attempt: Attempt) -> None:
+    def __init__(self, perform: PerformAsync, attempt: Attempt) -> None:
         """Show an attempt."""
         self._perform = perform
         self._attempt = attempt
@@ -406,7 +408,7 @@ class AsyncView:
 
     async def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = await _drive(self._attempt.entries(list(keys)), self._perform)
+        found = await drive_async(self._attempt.entries(list(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     async def scan(
@@ -423,7 +425,7 @@ class AsyncView:
             UnsafeScanError: it has written.
         """
         wanted = self._attempt.scan(prefix, start, end, limit)
-        while page := await _drive(self._attempt.page(wanted), self._perform):
+        while page := await drive_async(self._attempt.page(wanted), self._perform):
             for stored in page:
                 yield stored.entry()
 
@@ -438,56 +440,3 @@ class AsyncView:
     def delete(self, key: str) -> None:
         """Remove a key when the function has ended; raises as `put`."""
         self._attempt.delete(key)
-
-
-class AsyncWatch:
-    """The changes, as an iterator that connects again by itself; close it, or use `async with`."""
-
-    def __init__(self, perform: _Perform, transport: AsyncTransport, watching: Watching) -> None:
-        """Nothing is opened yet."""
-        self._others = perform
-        self._transport = transport
-        self._watching = watching
-        self._stream: AsyncStream | None = None
-
-    @property
-    def seq(self) -> int | None:
-        """All changes up to it have been given; `watch(since=...)` goes on after it."""
-        return self._watching.seq
-
-    async def __aenter__(self) -> Self:
-        """Begin now."""
-        await _drive(self._watching.start(), self._perform)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        await self.close()
-
-    def __aiter__(self) -> Self:
-        """Return the watch itself."""
-        return self
-
-    async def __anext__(self) -> Change:
-        """Wait for the next change."""
-        return await _drive(self._watching.next(), self._perform)
-
-    async def close(self) -> None:
-        """Close the stream."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.close()
-
-    async def _perform(self, request: Request[Any]) -> Any:
-        if isinstance(request, Open):
-            await self.close()
-            self._stream = await self._transport.open(request)
-            return None
-        if isinstance(request, Receive) and self._stream is not None:
-            return await self._stream.receive()
-        return await self._others(request)

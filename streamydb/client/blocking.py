@@ -10,47 +10,29 @@ from typing import Any, Self, TypeVar
 from streamydb.client import core
 from streamydb.client.attempts import Attempt, run
 from streamydb.client.calls import Procedure, Wanted, call
+from streamydb.client.driving import Perform, drive
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
+from streamydb.client.following import After, Following
 from streamydb.client.requests import (
     Call,
-    Change,
     Consistency,
     Entry,
     Flow,
-    Open,
     Pause,
-    Receive,
     Request,
 )
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Builder, Committed, Prepared, prepare
-from streamydb.client.transports import Stream, Transport
+from streamydb.client.transports import Transport
+from streamydb.client.watches import Watch
 from streamydb.client.watching import Watching
+from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
-__all__ = ["Atomic", "Client", "View", "Watch"]
+__all__ = ["Atomic", "Client", "View"]
 
 _T = TypeVar("_T")
-_Perform = Callable[[Request[Any]], Any]
-
-
-def _drive(flow: Flow[_T], perform: _Perform) -> _T:
-    """Run a flow to its end."""
-    try:
-        request = next(flow)
-        while True:
-            try:
-                answer = perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
 
 
 class Client:
@@ -213,6 +195,8 @@ class Client:
         updates: Iterable[Mapping[str, Any]] = (),
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
+        constrain: Mapping[str, Any] | None = None,
+        locks: Iterable[str] = (),
         txn_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Committed:
@@ -226,7 +210,7 @@ class Client:
         named = self.session.new_id() if txn_id is None else txn_id
         txn = prepare(
             named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy,
+            deploy=deploy, constrain=constrain, locks=locks,
         )
         return self.send(txn, timeout_s=timeout_s)
 
@@ -319,7 +303,7 @@ class Client:
         """
         flow = run(self.session, consistency, conflicts_max)
         try:
-            value: _T = _drive(flow, lambda request: self._perform_run(request, function))
+            value: _T = drive(flow, lambda request: self._perform_run(request, function))
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
@@ -334,8 +318,21 @@ class Client:
         """
         return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
 
+    def stream(
+        self, name: str, *, after: After = None, end: bool = False
+    ) -> Iterator[Emitted]:
+        """Follow what procedures emit to a stream: in order, each record once; waits for more.
+
+        Args:
+            name: `module.stream`.
+            after: begin after this seq, or after a record's (seq, index); None: the first.
+            end: stop when there are no more.
+        """
+        following = Following(self.session, name, after, end=end)
+        return iter(lambda: self._run(following.next()), None)
+
     def _run(self, flow: Flow[_T]) -> _T:
-        return _drive(flow, self._perform)
+        return drive(flow, self._perform)
 
     def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
@@ -382,7 +379,7 @@ class Atomic(Builder):
 class View:
     """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
 
-    def __init__(self, perform: _Perform, attempt: Attempt) -> None:
+    def __init__(self, perform: Perform, attempt: Attempt) -> None:
         """Show an attempt."""
         self._perform = perform
         self._attempt = attempt
@@ -399,7 +396,7 @@ class View:
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = _drive(self._attempt.entries(list(keys)), self._perform)
+        found = drive(self._attempt.entries(list(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     def scan(
@@ -416,7 +413,7 @@ class View:
             UnsafeScanError: it has written.
         """
         wanted = self._attempt.scan(prefix, start, end, limit)
-        while page := _drive(self._attempt.page(wanted), self._perform):
+        while page := drive(self._attempt.page(wanted), self._perform):
             yield from (stored.entry() for stored in page)
 
     def put(self, key: str, value: Any) -> None:
@@ -430,56 +427,3 @@ class View:
     def delete(self, key: str) -> None:
         """Remove a key when the function has ended; raises as `put`."""
         self._attempt.delete(key)
-
-
-class Watch:
-    """The changes, as an iterator that connects again by itself; close it, or use `with`."""
-
-    def __init__(self, perform: _Perform, transport: Transport, watching: Watching) -> None:
-        """Nothing is opened yet."""
-        self._others = perform
-        self._transport = transport
-        self._watching = watching
-        self._stream: Stream | None = None
-
-    @property
-    def seq(self) -> int | None:
-        """All changes up to it have been given; `watch(since=...)` goes on after it."""
-        return self._watching.seq
-
-    def __enter__(self) -> Self:
-        """Begin now."""
-        _drive(self._watching.start(), self._perform)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def __iter__(self) -> Self:
-        """Return the watch itself."""
-        return self
-
-    def __next__(self) -> Change:
-        """Wait for the next change."""
-        return _drive(self._watching.next(), self._perform)
-
-    def close(self) -> None:
-        """Close the stream."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
-
-    def _perform(self, request: Request[Any]) -> Any:
-        if isinstance(request, Open):
-            self.close()
-            self._stream = self._transport.open(request)
-            return None
-        if isinstance(request, Receive) and self._stream is not None:
-            return self._stream.receive()
-        return self._others(request)

@@ -32,7 +32,7 @@ from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import Committed, prepare
 from streamydb.errors import ValueRejected
-from streamydb.procedures import key_function
+from streamydb.procedures import Workflow, key_function
 from streamydb.procedures.core import declared_keys, run, version_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
@@ -177,8 +177,20 @@ def _declared(wanted: Wanted) -> _Found | None:
         return None
     told = function(dict(wanted.args))
     if isinstance(told, Mapping):
-        return _Found(list(told.get("keys", ())), [*told.get("reads", ()), *wanted.reads])
-    return _Found(list(told), list(wanted.reads))
+        keys, reads = list(told.get("keys", ())), [*told.get("reads", ()), *wanted.reads]
+    else:
+        keys, reads = list(told), list(wanted.reads)
+    return _Found([*keys, *_reserved(wanted.procedure)], reads)
+
+
+def _reserved(function: Procedure) -> list[str]:
+    """The reserved keys that the workflow of a function's module takes for a call of it."""
+    names = getattr(function, "__globals__", {})
+    if isinstance(function, str) or not any(isinstance(n, Workflow) for n in names.values()):
+        return []
+    module = load_file(_file_of(function))[0]
+    graph = module.graph
+    return [] if graph is None else graph.reserved(module.name, function.__name__)
 
 
 def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:

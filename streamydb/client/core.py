@@ -36,7 +36,8 @@ from streamydb.client.requests import (
 )
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
-from streamydb.limits import KEY_BYTES_MAX
+from streamydb.constraints.locks import relocked
+from streamydb.limits import KEY_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.sql.table import Table
 
@@ -150,6 +151,9 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
 def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
     """Send a transaction until there is a verdict, or no time left.
 
+    One that lacks the locks of a unique constraint is sent again with them; what is sent then
+    follows from the verdict, its id too.
+
     Raises:
         AbortedError: it was executed and wrote nothing.
         OutcomeUnknownError: it may be in the log.
@@ -157,7 +161,7 @@ def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> 
     """
     retry = session.retry(timeout_s)
     request: Send | Ask = Send(*txn, retry.left_s())
-    uncertain = False
+    uncertain, attempts = False, 1
     while True:
         fault: ClientError | None = None
         position: str | None = None
@@ -168,7 +172,12 @@ def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> 
             uncertain = uncertain or error.uncertain
         else:
             if isinstance(outcome, Result):
-                return _conclude(session, outcome)
+                again = relocked(*txn, outcome)
+                if again is None or attempts >= LOCK_ATTEMPTS_MAX:
+                    return _conclude(session, outcome)
+                txn, uncertain, attempts = Prepared(*again), False, attempts + 1
+                request = Send(*txn, retry.left_s())
+                continue
             uncertain = True
             position = outcome.position
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None

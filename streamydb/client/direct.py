@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import table
+from streamydb.client.http import emissions, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
     Alive,
     Ask,
+    Emissions,
+    EmissionsPage,
     Event,
     Freshness,
     Open,
@@ -52,6 +54,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.querying import Query as Asked
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.streams import stream_page
 from streamydb.facade.writes import Pending as PendingWrite
 from streamydb.sql.table import Table
 
@@ -97,6 +100,8 @@ class DirectTransport:
                 return await self._scan(request)
             if isinstance(request, Query):
                 return await self._query(request)
+            if isinstance(request, Emissions):
+                return await self._emissions(request)
             if isinstance(request, Send):
                 return await self._send(request)
             if isinstance(request, Ask):
@@ -164,6 +169,13 @@ class DirectTransport:
             wanted.at, wanted.consistency, wanted.min_version,
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
+
+    async def _emissions(self, request: Emissions) -> EmissionsPage:
+        body = await stream_page(
+            self._services, request.stream, "", request.cursor, request.after,
+            self._services.settings.page_entries_max, request.wait_s,
+        )  # fmt: skip
+        return emissions(body)
 
     async def _send(self, request: Send) -> Outcome:
         writer = self._services.writer

@@ -11,6 +11,8 @@ import msgspec
 from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.requests import (
     Ask,
+    Emissions,
+    EmissionsPage,
     Freshness,
     Open,
     Page,
@@ -26,12 +28,14 @@ from streamydb.client.requests import (
 from streamydb.client.sse import problem_of
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
+from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
 __all__ = [
     "HttpAnswer",
     "HttpRequest",
     "decode",
+    "emissions",
     "encode",
     "encode_open",
     "raise_for_status",
@@ -98,6 +102,13 @@ class _Table(msgspec.Struct):
     rows: list[tuple[Any, ...]]
 
 
+class _Emissions(msgspec.Struct):
+    records: list[Emitted]
+    cursor: str
+    more: bool
+
+
+_decode_emissions = msgspec.json.Decoder(_Emissions).decode
 _decode_table = msgspec.json.Decoder(_Table).decode
 _decode_reading = msgspec.json.Decoder(_Reading).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
@@ -112,6 +123,9 @@ def encode(request: Request[Any]) -> HttpRequest:
         return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
     if isinstance(request, Query):
         return _made("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
+    if isinstance(request, Emissions):
+        path = "/v1/streams/" + quote(request.stream, safe="")
+        return _made("GET", path, request.timeout_s, params=_emissions(request))
     if isinstance(request, Send):
         headers = {**_JSON, **_prefer(request.timeout_s)}
         path, body = "/v1/transactions", request.payload
@@ -146,6 +160,8 @@ def decode(request: Request[Any], answer: HttpAnswer) -> Any:
             return Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
         if isinstance(request, Query):
             return table(answer.body)
+        if isinstance(request, Emissions):
+            return emissions(answer.body)
         return _outcome(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
@@ -160,6 +176,16 @@ def table(body: bytes) -> Table:
     found = _decode_table(body)
     names = tuple(column.name for column in found.columns)
     return Table(found.seq, names, tuple(found.rows))
+
+
+def emissions(body: bytes) -> EmissionsPage:
+    """Return the page in the answer of a stream.
+
+    Raises:
+        msgspec.DecodeError: there is none.
+    """
+    found = _decode_emissions(body)
+    return EmissionsPage(found.records, found.cursor, found.more)
 
 
 def raise_for_status(answer: HttpAnswer) -> None:
@@ -227,6 +253,11 @@ def _range(request: Scan) -> dict[str, str]:
     bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
     given = {**bounds, **_freshness(request.freshness), "limit": request.limit}
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _emissions(request: Emissions) -> dict[str, str]:
+    given = {"cursor": request.cursor, "after": request.after, "wait": f"{request.wait_s:g}"}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _query(request: Query) -> bytes:

@@ -23,12 +23,14 @@ class FailedCheck:
     """A check that did not hold, or the update that could not be made.
 
     Attributes:
-        check: the list it stands in: assert, check or update.
+        check: the list it stands in: assert, check or update; or constraint, or lock.
         index: its place in that list.
         key: the key.
         value: the key's actual value; None if it was absent, too long, or not to be read.
         version: the key's actual version; 0 if it was absent.
         truncated: whether the value is left out.
+        constraint: the constraint that is violated; `value` is what would be there.
+        violated: its rule.
     """
 
     check: str
@@ -37,6 +39,8 @@ class FailedCheck:
     value: Any
     version: int
     truncated: bool
+    constraint: str | None = None
+    violated: str | None = None
 
 
 class InvalidJsonError(RequestError):
@@ -95,6 +99,12 @@ class TransactionUnknownError(RequestError):
     """No verdict of this id was found: not appended, not decided yet, or too long ago."""
 
     slug, status = "transaction-unknown", 404
+
+
+class NoSuchStreamError(RequestError):
+    """The name is not `module.stream`, or no such module is deployed."""
+
+    slug, status = "no-such-stream", 404
 
 
 class NoSuchEndpointError(RequestError):
@@ -297,11 +307,64 @@ class ProcedureFailedError(AbortedError):
 
 
 class UndeclaredKeyError(AbortedError):
-    """The procedure touched a key that its call does not name; `reason` does."""
+    """A key was touched that the transaction does not name; `reason` does."""
+
+
+class PrivateKeyError(AbortedError):
+    """The procedure touched a key that only workflows and windows use."""
+
+
+class UnknownStreamError(AbortedError):
+    """The procedure emitted to a stream that its workflow does not give it."""
+
+
+class NotTheOwnerError(AbortedError):
+    """The procedure asked for a window that is not its own."""
+
+
+class FollowUpRefusedError(AbortedError):
+    """A follow-up could not be made; `reason` names its procedure and why."""
+
+
+class BatchRepeatedError(AbortedError):
+    """A copy of a follow-up that was executed before."""
+
+
+class BatchEarlyError(AbortedError):
+    """A follow-up that came before an earlier one; it comes again."""
 
 
 class BudgetExceededError(AbortedError):
     """The procedure used up a bound on its work; `reason` names the bound."""
+
+
+class ConstraintViolatedError(AbortedError):
+    """A constraint does not allow what would be written; `constraint`, `key`, `violated` say which.
+    """
+
+    slug, status = "constraint-violated", 422
+
+    @property
+    def constraint(self) -> str | None:
+        """The name of the first constraint that is violated."""
+        found = self.failed[0].constraint if self.failed else self.members.get("constraint")
+        return found if isinstance(found, str) else None
+
+    @property
+    def key(self) -> str | None:
+        """The key whose value violates it."""
+        found = self.failed[0].key if self.failed else self.members.get("key")
+        return found if isinstance(found, str) else None
+
+    @property
+    def violated(self) -> str | None:
+        """The rule, and where in the value."""
+        found = self.failed[0].violated if self.failed else self.members.get("violated")
+        return found if isinstance(found, str) else None
+
+
+class ConstraintRefusedError(AbortedError):
+    """A constraint cannot be declared, dropped or validated; `reason` says why."""
 
 
 class ExecutionFailedError(AbortedError):
@@ -321,6 +384,14 @@ ABORTS: Final[dict[str, type[AbortedError]]] = {
     errors.PROCEDURE_ERROR: ProcedureFailedError,
     errors.UNDECLARED_KEY: UndeclaredKeyError,
     errors.BUDGET_EXCEEDED: BudgetExceededError,
+    errors.RESERVED_KEY: PrivateKeyError,
+    errors.UNKNOWN_STREAM: UnknownStreamError,
+    errors.NOT_THE_OWNER: NotTheOwnerError,
+    errors.FOLLOW_UP_REFUSED: FollowUpRefusedError,
+    errors.BATCH_REPEATED: BatchRepeatedError,
+    errors.BATCH_EARLY: BatchEarlyError,
+    errors.CONSTRAINT_VIOLATED: ConstraintViolatedError,
+    errors.CONSTRAINT_REFUSED: ConstraintRefusedError,
     errors.INTERNAL: ExecutionFailedError,
 }
 """Reason code of an abort -> its class."""
@@ -328,7 +399,8 @@ ABORTS: Final[dict[str, type[AbortedError]]] = {
 
 def _types() -> dict[str, type[RequestError]]:
     """The classes that stand for a problem type themselves, not for a kind of one."""
-    named: list[type[RequestError]] = [*RequestError.__subclasses__(), CheckFailedError]
+    named: list[type[RequestError]] = [*RequestError.__subclasses__(), CheckFailedError,
+                                      ConstraintViolatedError]  # fmt: skip
     return {kind.slug: kind for kind in named}
 
 
@@ -370,6 +442,8 @@ def abort(result: Result) -> AbortedError:
     failed = [_failed(entry) for entry in result.failed]
     keys = ", ".join(repr(entry.key) for entry in failed[:3]) + (", …" if len(failed) > 3 else "")
     detail = errors.ABORTED_CODES.get(code, code) + (f" (keys: {keys})" if failed else "")
+    named = [f"{e.constraint}: {e.violated}" for e in failed[:3] if e.constraint is not None]
+    detail += f" ({'; '.join(named)})" if named else ""
     members = {"code": code, "id": result.id, "seq": result.seq}
     if result.reason is not UNSET:
         members["reason"] = result.reason
@@ -386,4 +460,6 @@ def _failed(entry: Failed) -> FailedCheck:
         value=decode_value(bytes(entry.value)),
         version=entry.version,
         truncated=entry.truncated is not UNSET,
+        constraint=None if entry.constraint is UNSET else entry.constraint,
+        violated=None if entry.violated is UNSET else entry.violated,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from streamydb.records import Result, decode_value
+from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Call",
     "Change",
     "Consistency",
+    "Emissions",
+    "EmissionsPage",
     "Entry",
     "Event",
     "Flow",
@@ -173,6 +176,26 @@ class Ask(Request[Outcome]):
 
     id: str
     position: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionsPage:
+    """The answer to `Emissions`; ``more``: there are more by now, after the cursor."""
+
+    records: list[Emitted]
+    cursor: str
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Emissions(Request[EmissionsPage]):
+    """Read a page of a stream, from its cursor or its first place on; wait for some records."""
+
+    stream: str
+    cursor: str | None
+    after: str | None
+    wait_s: float
     timeout_s: float
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import httpx
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient, AsyncWatch
+from streamydb.client.awaiting import AsyncAtomic, AsyncClient
 from streamydb.client.blocking import Client
 from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ConnectionLostError, NotConnectedError, OutcomeUnknownError
@@ -29,6 +29,7 @@ from streamydb.client.portal import BlockingTransport, Portal
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Options, Session
 from streamydb.client.transports import AsyncStream, AsyncTransport, Stream, Transport
+from streamydb.client.watches import AsyncWatch
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase

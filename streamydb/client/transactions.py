@@ -63,6 +63,8 @@ def prepare(
     updates: Iterable[Fields] = (),
     call: Fields | None = None,
     deploy: Fields | None = None,
+    constrain: Fields | None = None,
+    locks: Iterable[str] = (),
 ) -> Prepared:
     """Return a transaction's bytes, checked as the log's readers will.
 
@@ -76,6 +78,8 @@ def prepare(
         "updates": [dict(update) for update in updates],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
+        "constrain": dict(constrain or {}),
+        "locks": list(locks),
     }
     fields = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     try:

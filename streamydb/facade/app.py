@@ -17,6 +17,7 @@ from litestar.handlers import BaseRouteHandler
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.changes import get_changes
+from streamydb.facade.constraints import get_constraints
 from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, list_values, put_value, read_values
 from streamydb.facade.openapi import openapi_config
@@ -33,6 +34,7 @@ from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.streams import get_stream
 from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.place import PipelineStatus
@@ -43,8 +45,9 @@ _Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _GUARDED: Final = [
+    get_constraints,
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
-    get_transaction, get_changes, get_limits, get_metrics, post_query,
+    get_transaction, get_changes, get_stream, get_limits, get_metrics, post_query,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {

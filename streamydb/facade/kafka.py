@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -180,9 +180,15 @@ class KafkaLog:
         )
         return {place.partition: future for place, future in listed.items()}
 
-    def _take(self, seen: _Seen) -> None:
+    def _take(self, seen: _Seen) -> Iterator[None]:
+        """Take results in; pause after each that somebody waits for.
+
+        A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
+        for its request: reads that come meanwhile must not wait for all of them.
+        """
         for result, value in seen:
-            self._index.add(result, value)
+            if self._index.add(result, value):
+                yield
 
 
 def _decoded(messages: list[Any]) -> _Seen:

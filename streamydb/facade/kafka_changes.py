@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
+from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import connect, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import Batch, ReadModel
 from streamydb.facade.settings import FacadeSettings
@@ -121,6 +122,7 @@ class KafkaChanges:
         self._model = model
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 2, "streamydb-changes")
         self._publishing: asyncio.Task[None] | None = None
+        self.streams = KafkaStreams(settings, facade)
 
     async def start(self, publish: Callable[[Batch], None]) -> int:
         """Publish what comes after what the read model has; see `ChangeSource`."""
@@ -135,6 +137,7 @@ class KafkaChanges:
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait([self._publishing])
+        await self.streams.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def history(self, since: int) -> AsyncGenerator[Batch, None]:

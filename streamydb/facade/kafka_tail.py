@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
@@ -96,7 +96,8 @@ class Tail(Generic[_Rows]):
         topic: what is read.
         starts: where to begin in each partition.
         prepare: makes of records what `take` gets; called in the thread.
-        take: called in the event loop; the thread waits for it, so that nothing piles up.
+        take: called in the event loop; the thread waits for it, so that nothing piles up. If it
+            makes a generator, the loop goes through it step by step and does other work between.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Tail(Generic[_Rows]):
         topic: str,
         starts: Mapping[int, int],
         prepare: Callable[[list[Any]], _Rows],
-        take: Callable[[_Rows], None],
+        take: Callable[[_Rows], Iterator[None] | None],
     ) -> None:
         """Begin to read; call it in the event loop."""
         self._topic = topic
@@ -145,15 +146,19 @@ class Tail(Generic[_Rows]):
         taken = threading.Event()
         failed: list[Exception] = []
 
-        def take() -> None:
+        def turn(steps: Iterator[None] | None = None) -> None:
             try:
-                self._take(rows)
+                steps = self._take(rows) or iter(()) if steps is None else steps
+                next(steps)
+                self._loop.call_soon(turn, steps)
+            except StopIteration:
+                taken.set()
             except Exception as error:  # noqa: BLE001 - raised again in the thread
                 failed.append(error)
-            taken.set()
+                taken.set()
 
         with suppress(RuntimeError):  # the loop is closed: nobody needs the rows
-            self._loop.call_soon_threadsafe(take)
+            self._loop.call_soon_threadsafe(turn)
         while not taken.wait(_POLL_S) and not self._stop.is_set():
             pass
         if failed:

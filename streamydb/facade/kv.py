@@ -59,7 +59,8 @@ _READ_MANY_PROBLEMS: Final = (
 )  # fmt: skip
 _WRITE_PROBLEMS: Final = (
     "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "cross-origin", "aborted",
-    "precondition-failed", "too-large", "id-reused", "invalid-transaction", "too-many-requests",
+    "precondition-failed", "constraint-violated", "too-large", "id-reused", "invalid-transaction",
+    "too-many-requests",
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 
@@ -234,6 +235,13 @@ def _raise_aborted(result: Result) -> None:
         detail = "The key has another version; nothing was written."
         raise ProblemError(
             "precondition-failed", detail, version=version, id=result.id, seq=result.seq
+        )
+    if result.code == "constraint-violated" and result.failed:
+        failed = result.failed[0]
+        detail = f"{failed.violated} is what constraint {failed.constraint} demands."
+        raise ProblemError(
+            "constraint-violated", detail, code=result.code, constraint=failed.constraint,
+            key=failed.key, violated=failed.violated, id=result.id, seq=result.seq,
         )
     raise ProblemError("aborted", "Nothing was written.", code=result.code, id=result.id)
 

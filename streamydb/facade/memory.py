@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from streamydb.errors import StreamyError
+from streamydb.facade.emitted import fresh
 from streamydb.facade.feed import change_event
 from streamydb.facade.ports import (
     AppendUnknownError,
@@ -22,7 +23,10 @@ from streamydb.facade.ports import (
     ChangeEvent,
     LogUnavailableError,
     Missing,
+    PageBounds,
     Position,
+    StreamRow,
+    StreamSpan,
 )
 from streamydb.facade.results import ResultIndex, position_of
 from streamydb.oracle import Oracle, OutputRecord
@@ -37,6 +41,7 @@ __all__ = [
     "MemoryModel",
     "MemoryResolved",
     "MemorySnapshot",
+    "MemoryStreams",
 ]
 
 _EPOCH_MS = 1_000
@@ -262,6 +267,8 @@ class MemoryChanges:
         self.peers.append(self)
         self._publish: Callable[[Batch], None] | None = None
         self._came = asyncio.Event()
+        shared = None if other is None else other.streams
+        self.streams: MemoryStreams = MemoryStreams(shared)
 
     async def start(self, publish: Callable[[Batch], None]) -> int:
         """Publish from now on."""
@@ -300,6 +307,58 @@ class MemoryChanges:
         self._came = asyncio.Event()
 
 
+class MemoryStreams:
+    """The streams: one partition, the same for all of a database.
+
+    Attributes:
+        all: the records so far.
+        peers: all those that have the same records.
+    """
+
+    def __init__(self, other: MemoryStreams | None = None) -> None:
+        """Begin without any, or with those of another one."""
+        self.all: list[StreamRow] = [] if other is None else other.all
+        self.peers: list[MemoryStreams] = [] if other is None else other.peers
+        self.peers.append(self)
+        self._publish: Callable[[Sequence[StreamRow]], None] = lambda _: None
+
+    async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
+        """Publish from now on."""
+        self._publish = publish
+        return {0: len(self.all)}
+
+    async def stop(self) -> None:
+        """Publish no more."""
+        self._publish = lambda _: None
+
+    async def offset_at(self, partition: int, ts_ms: int) -> int:  # noqa: ARG002 - the port
+        """The beginning."""
+        return 0
+
+    async def history(
+        self, wanted: StreamSpan, bounds: PageBounds
+    ) -> tuple[list[StreamRow], int]:
+        """Return records that were put before."""
+        rows = [row for row in self.all[wanted.begin : wanted.end] if row.key == wanted.stream]
+        found = list(fresh(wanted.after, rows))[: bounds.records_max]
+        return found, found[-1].offset + 1 if len(found) == bounds.records_max else wanted.end
+
+    def fault(self) -> str | None:
+        """Nothing is ever wrong."""
+        return None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add a record."""
+        row = StreamRow(0, len(self.all), key, value)
+        self.all.append(row)
+        for each in self.peers:
+            each.tell(row)
+
+    def tell(self, row: StreamRow) -> None:
+        """Publish a record that was added."""
+        self._publish([row])
+
+
 class MemoryDatabase:
     """A log, what the oracle makes of it, and a read model of that.
 
@@ -309,14 +368,14 @@ class MemoryDatabase:
         modules: where the code of stored procedures is.
     """
 
-    def __init__(self) -> None:
-        """Begin empty."""
+    def __init__(self, *, constraints: bool = True) -> None:
+        """Begin empty; ``constraints`` may be declared."""
         self.executing = self.resolving = True
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
-        self._oracle = Oracle("memory", modules=self.modules)
+        self._oracle = Oracle("memory", modules=self.modules, constraints=constraints)
         self._executed = 0
         self._unresolved: list[tuple[str, Change]] = []
 
@@ -329,12 +388,13 @@ class MemoryDatabase:
 
     def execute(self) -> None:
         """Execute what has been appended; the results are seen."""
-        for offset in range(self._executed, len(self.log.records)):
+        while self._executed < len(self.log.records):
+            offset = self._executed
             for record in self._oracle.apply(
                 self.log.records[offset], 0, offset, _EPOCH_MS + offset
             ):
                 self._take(record)
-        self._executed = len(self.log.records)
+            self._executed += 1
 
     def resolve(self) -> None:
         """Let the read model and the feed show what has been executed."""
@@ -353,6 +413,10 @@ class MemoryDatabase:
             result = decode_result(record.value)
             self.log.index.add(result, record.value)
             self.log.results.append(result)
+        elif record.topic == "streams":
+            self.changes.streams.put(record.key or b"", record.value or b"")
+        elif record.topic == "transactions" and record.value is not None:
+            self.log.records.append(record.value)
         elif record.topic == "changes" and record.value is not None:
             change = decode_change(record.value)
             if isinstance(change, Change):

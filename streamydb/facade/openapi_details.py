@@ -78,6 +78,15 @@ _TABLE: Final[_Json] = {
         "rows": {"type": "array", "items": {"type": "array"}},
     },
 }
+_EMITTED: Final[_Json] = {
+    "type": "object",
+    "required": ["records", "more", "cursor"],
+    "properties": {
+        "records": {"type": "array", "items": {"$ref": "#/components/schemas/stream"}},
+        "more": {"type": "boolean", "description": "Whether there is more by now."},
+        "cursor": {"type": "string", "description": "Where to go on."},
+    },
+}
 _PENDING: Final[_Json] = {
     "type": "object",
     "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
@@ -119,10 +128,14 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/v1/changes"): {
         "200": ("Server-sent events; data is a change.", "text/event-stream", {"type": "string"}),
     },
+    ("get", "/v1/streams/{name}"): {"200": ("A page.", "application/json", _EMITTED)},
     ("get", "/v1/history/{key}"): {
         "200": ("The versions.", "application/json", {"type": "object"}),
     },
     ("get", "/v1/stats"): {"200": ("The figures.", "application/json", {"type": "object"})},
+    ("get", "/v1/constraints"): {
+        "200": ("The constraints by name.", "application/json", {"type": "object"})
+    },
     ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
     ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
     ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},
@@ -158,7 +171,7 @@ def completed(document: _Json) -> _Json:
             _complete(operation, (method, path))
     named = full["components"]["schemas"]
     named["ProblemDetails"]["properties"]["type"]["enum"] = [type_of(slug) for slug in PROBLEMS]
-    for name in ("transaction", "result", "change"):
+    for name in ("transaction", "result", "change", "stream"):
         schema = schemas()[name]
         named[name] = {field: part for field, part in schema.items() if field != "$schema"}
     named["transaction"]["required"] = []  # the id may be left out here

@@ -35,7 +35,8 @@ async def get_live() -> Response[bytes]:
 async def get_ready(request: AnyRequest) -> Response[bytes]:
     """Tell whether the facade can serve reads and writes."""
     services = services_of(request)
-    faults = [fault for fault in (services.log.fault(), services.changes.fault()) if fault]
+    parts = (services.log, services.changes, services.changes.streams)
+    faults = [fault for part in parts if (fault := part.fault())]
     try:
         seq = services.model.latest().seq
     except StreamyError:

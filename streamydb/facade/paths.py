@@ -16,7 +16,7 @@ from streamydb.limits import KEY_BYTES_MAX
 
 __all__ = ["NAMED", "check_query", "key_of", "take_name", "text_of"]
 
-NAMED: Final = ("/v1/kv/", "/v1/transactions/", "/v1/history/")
+NAMED: Final = ("/v1/kv/", "/v1/transactions/", "/v1/history/", "/v1/streams/")
 """Paths whose rest is a name."""
 
 _PLACEHOLDER: Final = "-"

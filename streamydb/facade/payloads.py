@@ -19,8 +19,9 @@ from streamydb import errors
 from streamydb.facade.auth import Client
 from streamydb.facade.body import invalid_json
 from streamydb.facade.problems import ProblemError
-from streamydb.records import Check, NextId, Rejection, Transaction, decode
+from streamydb.records import CONSTRAINTS_KEY, Check, NextId, Rejection, Transaction, decode
 from streamydb.records.marker import Marker
+from streamydb.records.rejection import FOLLOW_UP_PREFIX
 
 __all__ = [
     "authorise",
@@ -101,6 +102,8 @@ def parse(payload: bytes) -> Transaction:
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
         raise refuse_code(decoded.code)
+    if isinstance(decoded, Transaction) and decoded.id.startswith(FOLLOW_UP_PREFIX):
+        raise refuse_code(errors.RESERVED_ID)
     if isinstance(decoded, Marker):
         raise refuse_code(errors.INVALID_TRANSACTION)
     return decoded
@@ -122,7 +125,8 @@ def authorise(txn: Transaction, client: Client) -> None:
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
     need a write scope, `next_id` both. Checks of version and existence need either. A call reads
-    and writes its keys; a deploy writes the key of its module.
+    and writes its keys; a deploy writes the key of its module, a constrain that of the constraints.
+    Locks need no scope: what they allow follows from writes that have one.
 
     Raises:
         ProblemError: forbidden.
@@ -135,6 +139,8 @@ def authorise(txn: Transaction, client: Client) -> None:
             client.must_read(key)
     for key in (*txn.reads, *txn.asserts):
         client.must_read(key)
+    if txn.constrain is not UNSET:
+        client.must_write(CONSTRAINTS_KEY)
     for update in txn.updates:
         client.must_write(update.key)
         if isinstance(update, NextId):

@@ -22,10 +22,14 @@ __all__ = [
     "Entry",
     "LogUnavailableError",
     "Missing",
+    "PageBounds",
     "Position",
     "ReadModel",
     "Resolved",
     "Snapshot",
+    "StreamRow",
+    "StreamSource",
+    "StreamSpan",
     "TransactionLog",
 ]
 
@@ -207,8 +211,73 @@ class Batch(NamedTuple):
     changes: tuple[ChangeEvent, ...]
 
 
+class PageBounds(NamedTuple):
+    """Of a page: most records, most bytes (one record is given in any case)."""
+
+    records_max: int
+    bytes_max: int
+
+
+class StreamRow(NamedTuple):
+    """A record of a stream as it lies in the topic; its key is the stream's name."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class StreamSpan(NamedTuple):
+    """The records of a stream from offset ``begin`` on, before ``end``, after (seq, index)."""
+
+    stream: bytes
+    partition: int
+    begin: int
+    end: int
+    after: tuple[int, int]
+
+
+class StreamSource(Protocol):
+    """What procedures emit: a topic, each stream in one partition."""
+
+    async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
+        """Publish, in the event loop, all records from an offset of each partition on; return them.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer, or has no such topic.
+        """
+
+    async def stop(self) -> None:
+        """End."""
+
+    async def offset_at(self, partition: int, ts_ms: int) -> int:
+        """Return an offset before which nothing was appended at a time or after it; 0: the first.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+
+    async def history(
+        self, wanted: StreamSpan, bounds: PageBounds
+    ) -> tuple[list[StreamRow], int]:
+        """Return a stream's records in a span, each once, and the offset where it has stopped.
+
+        It stops early at the bounds, or after a while.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""
+
+
 class ChangeSource(Protocol):
-    """The changes, in batches that end at resolved seqs."""
+    """The changes, in batches that end at resolved seqs; and the streams, which end with them."""
+
+    @property
+    def streams(self) -> StreamSource:
+        """What procedures emit; stopped with this."""
 
     async def start(self, publish: Callable[[Batch], None]) -> int:
         """Publish, in the event loop, all batches after a seq; return that seq."""

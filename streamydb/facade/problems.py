@@ -51,6 +51,9 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     seq: int | None = None
     version: int | None = None
     oldest: int | None = None
+    constraint: str | None = None
+    key: str | None = None
+    violated: str | None = None
 
 
 _TABLE: Final = (
@@ -71,6 +74,8 @@ _TABLE: Final = (
     Problem("key-not-found", 404, "There is no such key", "The key is absent in the snapshot."),
     Problem("transaction-unknown", 404, "No verdict was found",
             "No transaction with this id is known here: none was appended, or too long ago."),
+    Problem("no-such-stream", 404, "There is no such stream",
+            "The name is not module.stream, or no module of this name is deployed."),
     Problem("no-such-endpoint", 404, "There is no such endpoint", "The path names nothing."),
     Problem("method-not-allowed", 405, "The endpoint has no such method",
             "The header Allow names the methods."),
@@ -92,6 +97,8 @@ _TABLE: Final = (
             "The header Host names another host than those the facade answers for."),
     Problem("invalid-transaction", 422, "The transaction cannot be executed",
             "`code` has the reason code of the verdict that it would get; nothing was appended."),
+    Problem("constraint-violated", 422, "A constraint does not allow this",
+            "`constraint` names it, `violated` says what it demands; nothing was written."),
     Problem("query-costly", 422, "The query takes too much",
             "A query was ended because of its time or memory."),
     Problem("id-reused", 422, "The id was used for another payload",

@@ -10,6 +10,7 @@ from streamydb.facade.reads import Consistency
 from streamydb.limits import INTEGER_MAX
 
 __all__ = [
+    "AsAfter",
     "AsConsistency",
     "AsCursor",
     "AsEnd",
@@ -20,6 +21,7 @@ __all__ = [
     "AsSeq",
     "AsSince",
     "AsStart",
+    "AsWait",
 ]
 
 _TEXT_MAX = 8_192
@@ -63,6 +65,19 @@ AsSince: TypeAlias = Annotated[
     int | None,
     QueryParameter(
         ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."
+    ),
+]
+AsAfter: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        pattern=r"^[0-9]{1,19}([.][0-9]{1,19})?$",
+        description="Begin after this transaction (seq), or after one of its records (seq.index).",
+    ),
+]
+AsWait: TypeAlias = Annotated[
+    float,
+    QueryParameter(
+        ge=0, le=3_600, description="Seconds to wait for a record, at most heartbeat_s of limits."
     ),
 ]
 AsRecord: TypeAlias = Annotated[

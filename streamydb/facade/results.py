@@ -49,20 +49,25 @@ class ResultIndex:
         self.held = 0
         self.counts: Counter[tuple[str, str]] = Counter()
 
-    def add(self, result: Result, value: bytes) -> None:
-        """Take in a result and the record it is in; a repetition changes nothing."""
+    def add(self, result: Result, value: bytes) -> bool:
+        """Take in a result and the record it is in; a repetition changes nothing.
+
+        Returns whether somebody waits for it.
+        """
         position = position_of(result)
         if position in self._kept:
-            return
+            return False
         self.counts[result.status, result.code or ""] += 1
         self._kept[position] = _Kept(result.id, value)
         self.held += len(value) + _OVERHEAD_BYTES
         if result.id is not None and self._names(result):
             self._by_id[result.id] = position
         self._evict()
-        for future in self._waiting.pop(position, ()):
+        waiting = self._waiting.pop(position, ())
+        for future in waiting:
             if not future.done():
                 future.set_result(result)
+        return bool(waiting)
 
     def at(self, position: Position) -> Result | None:
         """Return the result of the record at a position, if it is kept."""

@@ -9,6 +9,7 @@ from litestar import Request, Response
 
 from streamydb.facade.auth import Client, Tokens
 from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.emitted import StreamFeed
 from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
 from streamydb.facade.metrics import Metrics
@@ -47,6 +48,7 @@ class Services:
     queries: Queries
     writer: Writer
     feed: Feed
+    emitted: StreamFeed
     streams: Limiter
 
 
@@ -73,6 +75,7 @@ def make_services(
         queries=Queries(model, reader, settings),
         writer=Writer(model, log, settings, metrics, traces),
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
+        emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
     )
     _show(services)

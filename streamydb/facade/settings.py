@@ -49,9 +49,13 @@ class FacadeSettings(BaseSettings):
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
     client_in_flight_max: int = Field(default=500, ge=1, description="The same, of one client.")
     waiters_max: int = Field(default=1_000, ge=1, description="Reads that wait at once.")
-    streams_max: int = Field(default=200, ge=1, description="Event streams at once.")
+    streams_max: int = Field(
+        default=200, ge=1, description="Event streams and waits for streams, at once."
+    )
     client_streams_max: int = Field(default=50, ge=1, description="The same, of one client.")
-    catch_ups_max: int = Field(default=4, ge=1, description="Event streams that read old changes.")
+    catch_ups_max: int = Field(
+        default=4, ge=1, description="Readers of old changes, and of old streams."
+    )
     searches_max: int = Field(default=4, ge=1, description="Searches of old results at once.")
     body_bytes_max: int = Field(
         default=TRANSACTION_BYTES_MAX, ge=1, description="Bytes of a request's body."
@@ -62,7 +66,7 @@ class FacadeSettings(BaseSettings):
     header_bytes_max: int = Field(default=16_384, ge=256, description="Bytes of all headers.")
     target_bytes_max: int = Field(default=8_192, ge=256, description="Bytes of path and query.")
     stream_bytes_max: int = Field(
-        default=33_554_432, ge=1, description="Bytes of changes kept for event streams."
+        default=33_554_432, ge=1, description="Bytes of changes kept for readers, and of streams."
     )
     results_bytes_max: int = Field(
         default=67_108_864, ge=1, description="Bytes of results kept for later questions."

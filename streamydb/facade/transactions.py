@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from litestar import Response, get, post
 
+from streamydb.constraints.locks import relocked
 from streamydb.facade import queries as q
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
@@ -25,7 +26,7 @@ from streamydb.facade.services import (
     services_of,
 )
 from streamydb.facade.writes import Pending, location, verdict_body
-from streamydb.limits import INTEGER_MAX
+from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
 __all__ = ["execute", "get_transaction", "post_transaction"]
@@ -97,17 +98,36 @@ async def execute(
     """
     authorise(parse(payload), client_of(request))
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
-        pending = await services.writer.append(txn_id, payload)
-        result = await services.writer.verdict(pending, wanted)
+        pending, result = await _decided(services, txn_id, payload, wanted)
     if result is None:
         return _ask_later(pending, wanted)
     if result.status == "rejected":
         refusal = refuse_code(result.code or "")
-        refusal.members["id"] = txn_id
+        refusal.members["id"] = result.id
         raise refusal
     status, headers = conclude(result)
-    place = {"Content-Location": location(txn_id, None)}
+    place = {"Content-Location": location(pending.txn_id, None)}
     return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
+
+
+async def _decided(
+    services: Services, txn_id: str, payload: bytes, wanted: Preference
+) -> tuple[Pending, Result | None]:
+    """Append a transaction and wait for its verdict; again with the locks that it needs.
+
+    Attempts after the first follow from the verdicts, so that a client which sends the same again
+    gets the same.
+    """
+    writer = services.writer
+    attempt = (txn_id, payload)
+    for number in range(LOCK_ATTEMPTS_MAX):
+        pending = await writer.append(*attempt)
+        result = await writer.verdict(pending, wanted)
+        again = None if result is None else relocked(*attempt, result)
+        if again is None or number == LOCK_ATTEMPTS_MAX - 1:
+            break
+        attempt = again
+    return pending, result
 
 
 def _ask_later(pending: Pending, wanted: Preference) -> Response[bytes]:

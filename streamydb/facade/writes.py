@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from streamydb.facade.auth import Client
 from streamydb.facade.bounds import Limiter
@@ -29,7 +30,7 @@ from streamydb.facade.ports import (
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.tracing import OFF, Traces
-from streamydb.records import Result, encode_result
+from streamydb.records import UNIQUE_PREFIX, Result, encode_result
 from streamydb.records.result import NULL
 
 __all__ = ["Pending", "Writer", "location", "verdict_body"]
@@ -80,8 +81,14 @@ def verdict_body(result: Result, client: Client) -> bytes:
     for key in result.reads:
         client.must_read(key)
     for failed in result.failed:
-        if not client.may_read(failed.key):
+        if client.may_read(failed.key):
+            continue
+        if failed.check == "lock":  # it has the hash of a value that was there
+            failed.key, result.reason = UNIQUE_PREFIX, UNSET
+        else:
             failed.value, failed.truncated = NULL, True
+            if failed.violated is not UNSET:
+                failed.violated = failed.violated.partition(" ")[0]
     return encode_result(result)
 
 

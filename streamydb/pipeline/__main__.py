@@ -34,7 +34,8 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         "database": given.database, "bootstrap": given.bootstrap, "shards": given.shards,
         "grouping": given.grouping, "id_window": given.id_window,
         "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
-        "digest_interval": given.digest_interval,
+        "digest_interval": given.digest_interval, "partitions": given.partitions,
+        "constraints": given.constraints,
     }  # what no argument says, the environment does
     settings = Settings(**{each: value for each, value in named.items() if value is not None})
     name = given.name if given.name is not None else STANDBY if given.standby else ""
@@ -52,6 +53,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
 
 
 def _parser(*, submitted: bool) -> argparse.ArgumentParser:
+    """What arguments there are."""
     parser = argparse.ArgumentParser(
         "streamydb-pipeline", description="Execute the transactions of a database, in order."
     )
@@ -62,7 +64,12 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, help="slices of the keys, fixed for good")
+    add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"))
+    add(
+        "--constraints", action="store_true", default=None,
+        help="constraints may be declared, fixed for good",
+    )
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
     add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")

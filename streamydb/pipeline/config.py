@@ -58,6 +58,7 @@ def recorded_config(
     given = ShardConfig(
         settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
         settings.grouping, digest_interval=settings.digest_interval, name=name,
+        constraints=settings.constraints,
     )
     if not path.exists():
         if (checkpoint / "query").exists():
@@ -109,7 +110,9 @@ def _refuse_drift(path: Path, recorded: ShardConfig, given: ShardConfig) -> None
     if recorded.format != FORMAT:
         what = f"{path} was written with format {recorded.format}, this release has {FORMAT}"
         raise ConfigurationError(f"{what}; run the matching release, or rebuild from the log")
-    for name in ("database", "shards", "id_window", "grouping", "digest_interval", "name"):
+    fixed = ("database", "shards", "id_window", "grouping", "constraints", "digest_interval",
+             "name")  # fmt: skip
+    for name in fixed:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
             fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"

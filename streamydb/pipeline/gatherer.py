@@ -11,6 +11,7 @@ from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import passed_on
+from streamydb.procedures.flows import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
@@ -119,3 +120,4 @@ def _records(finished: list[Finished]) -> Iterator[o.Records]:
         if rows:
             keys = Ragged.of([key for key, _ in rows])
             yield o.Records(topic, keys, Ragged.of([value or b"" for _, value in rows]))
+    yield from o.workflow_records(joined(txn.workflow for txn in finished))

@@ -109,7 +109,7 @@ class Parser:
         config = self._config
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
-            whole=config.grouping == "single",
+            whole=config.grouping == "single", constraints=config.constraints,
         )
 
 
@@ -297,7 +297,10 @@ def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
     """Records as rows for Spark's Kafka sink."""
     names = TopicNames(config.database)
     feedback = names.feedback_of(config.name)
-    topics = (names.results, names.changes, feedback, names.deadletters, names.digests)
+    topics = (
+        names.results, names.changes, feedback, names.deadletters, names.digests, names.streams,
+        names.transactions,
+    )
     n = len(records.values)
     partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
     columns = [

@@ -26,6 +26,7 @@ from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
+from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics
@@ -86,7 +87,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
-    partitions = topics[names.transactions].partitions
+    partitions = _initial_partitions(settings, topics[names.transactions].partitions)
     made = add_shared(client, settings.database, config.name)
     if made:
         log.info("created %s", ", ".join(made))
@@ -118,13 +119,25 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     return code
 
 
+def _initial_partitions(settings: Settings, present: int) -> int:
+    """Of the log, when the database was created: as the settings say, else as many as there are."""
+    if "partitions" not in settings.model_fields_set:
+        return present
+    if settings.partitions > present:
+        what = f"the log has {present} partitions, so it cannot have begun with"
+        raise ConfigurationError(f"{what} {settings.partitions}; mend --partitions")
+    return settings.partitions
+
+
 def _coordinator(
     config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics
 ) -> Coordinator:
     """This pipeline's part among the others over the log."""
     client = config.settings.client_config()
     log_of_it = log_id(client, database.database)
-    member = Member(log_of_it, database.incarnation, config.name, standby=config.standby)
+    member = Member(
+        log_of_it, database.incarnation, config.name, standby=config.standby, terms=database.terms
+    )
 
     def show(view: View) -> None:
         status.update(

@@ -8,7 +8,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from streamydb.jars import resolve
+from streamydb.classdata import java_options
+from streamydb.jars import class_path, resolve
 from streamydb.javahome import find_java
 from streamydb.shipped import spark_defaults
 
@@ -16,6 +17,7 @@ __all__ = ["session", "with_retries"]
 
 _LOCAL = re.compile(r"local(?:\[([^\],]+)\])?")
 _TASK_FAILURES_MAX = 4
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
 arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
@@ -29,6 +31,19 @@ def with_retries(master: str) -> str:
     """
     found = _LOCAL.fullmatch(master)
     return master if found is None else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
+
+
+def _defaults() -> dict[str, str]:
+    """Our settings with our jars, and with the archive of their classes if there is one."""
+    jars = resolve("pipeline")
+    settings = spark_defaults()
+    options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars)]
+    return {
+        **settings,
+        _DRIVER_OPTIONS: " ".join(options),
+        "spark.driver.extraClassPath": class_path(jars),
+        "spark.executor.extraClassPath": class_path(jars),
+    }
 
 
 def session(name: str, master: str | None, extra: dict[str, str] | None = None) -> SparkSession:
@@ -46,12 +61,9 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     builder = SparkSession.builder.appName(name)
     if master is not None:
         os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
-        jars = ":".join(str(path) for path in resolve("pipeline"))
-        builder = builder.master(with_retries(master))
-        for key, value in spark_defaults().items():
+        for key, value in _defaults().items():
             builder = builder.config(key, value)
-        builder = builder.config("spark.driver.extraClassPath", jars)
-        builder = builder.config("spark.executor.extraClassPath", jars)
+        builder = builder.master(with_retries(master))
     for key, value in (extra or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -53,8 +53,15 @@ class ShardConfig(msgspec.Struct, frozen=True):
     id_window: int
     grouping: str = "planner"
     format: int = FORMAT
+    constraints: bool = False
     digest_interval: int = DIGEST_INTERVAL_DEFAULT
     name: str = ""
+
+    @property
+    def terms(self) -> str:
+        """What pipelines over one log must agree on, lest they execute differently."""
+        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
+        return " ".join(f"{name}={getattr(self, name)}" for name in named)
 
 
 class OpenPlan(msgspec.Struct):

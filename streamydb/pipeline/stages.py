@@ -41,12 +41,14 @@ class Routed:
 def parse_transactions(
     partitions: Array, offsets: Array, append_ms: Array,
     values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
+    constraints: bool = False,
 ) -> Iterator[Routed]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
+    ``constraints``: whether the database has constraints.
     """
-    table = compile_records(partitions, offsets, append_ms, values)
+    table = compile_records(partitions, offsets, append_ms, values, constraints=constraints)
     if whole:
         home = table.children["home"][1]
         given = values.tolist() if isinstance(values, Ragged) else values

@@ -11,6 +11,6 @@ In a module: ``from streamydb.procedures import Abort, procedure``.
 
 from __future__ import annotations
 
-from streamydb.procedures.declare import Abort, KeyFunction, key_function, procedure
+from streamydb.procedures.declare import Abort, KeyFunction, Workflow, key_function, procedure
 
-__all__ = ["Abort", "KeyFunction", "key_function", "procedure"]
+__all__ = ["Abort", "KeyFunction", "Workflow", "key_function", "procedure"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.builtins import EXCEPTIONS, NAMES
 from streamydb.procedures.methods import MATH
 
-__all__ = ["Checked", "Refusal", "check_text"]
+__all__ = ["Checked", "Refusal", "check_text", "is_workflow", "literals_of"]
 
 
 class Refusal(NamedTuple):
@@ -84,7 +84,7 @@ _MODULE_REASONS: Final[dict[str, str]] = {
     "json": "values are given and stored as Python objects",
 }
 
-_OURS: Final = {"Abort", "procedure"}
+_OURS: Final = {"Abort", "Workflow", "procedure"}
 _UNSEEN: Final = {"__future__", "typing", "collections.abc"}
 """Modules whose names are for annotations, which are not looked at."""
 
@@ -111,6 +111,30 @@ def check_text(text: bytes, file: str) -> Checked:
     return Checked(tree, sorted(set(checker.refusals), key=lambda found: found.line))
 
 
+def is_workflow(node: ast.AST | None) -> TypeGuard[ast.Call]:
+    """Whether an expression declares a workflow."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Workflow"
+    )
+
+
+def literals_of(node: ast.Call) -> dict[str, Any]:
+    """The arguments of a declaration.
+
+    Raises:
+        ValueError: they are no named literals.
+
+    """
+    if node.args or any(keyword.arg is None for keyword in node.keywords):
+        raise ValueError("names")
+    try:
+        return {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in node.keywords}
+    except (TypeError, RecursionError, MemoryError) as error:
+        raise ValueError("literals") from error
+
+
 class _Checker:
     """Walks over a tree and collects refusals."""
 
@@ -119,6 +143,7 @@ class _Checker:
         self.refusals: list[Refusal] = []
         self.at_module: set[str] = set()
         self.bound: set[str] = set()
+        self.workflows = 0
 
     def refuse(self, node: ast.AST, reason: str) -> None:
         self.refusals.append(Refusal(self.file, getattr(node, "lineno", 1), reason))
@@ -144,7 +169,10 @@ class _Checker:
                     self.refuse(node, "at the top of a module only names are assigned")
                 else:
                     self.at_module.add(target.id)
-            self.constant(node.value)
+            if is_workflow(node.value):
+                self.workflow(node.value)
+            else:
+                self.constant(node.value)
         elif not (
             isinstance(node, ast.Import | ast.ImportFrom)
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -163,6 +191,16 @@ class _Checker:
             if not isinstance(node, kinds):
                 self.refuse(value, "at the top of a module only literals are assigned")
                 return
+
+    def workflow(self, node: ast.Call) -> None:
+        """A workflow is declared once, with names and literals."""
+        if self.workflows:
+            self.refuse(node, "a module has one Workflow")
+        self.workflows += 1
+        try:
+            literals_of(node)
+        except ValueError:
+            self.refuse(node, "Workflow takes named literals")
 
     def decorators(self, node: ast.FunctionDef) -> None:
         for decorator in node.decorator_list:

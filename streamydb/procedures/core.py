@@ -7,7 +7,7 @@ chance, no file, no state from call to call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 
 from streamydb import errors
+from streamydb import records as r
 from streamydb.procedures.declare import Abort
+from streamydb.procedures.flow import Flow, keys_of, text_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason
-from streamydb.procedures.modules import Module, key_function_name
+from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Host, Place, View, canonical_of, decoded
 
 __all__ = ["Called", "Version", "declared_keys", "run", "version_of"]
@@ -46,7 +49,7 @@ class Called:
 
     ``code`` is None when it may commit: then ``returned`` is the canonical form of what it
     returned, and ``writes`` has the last value of each key it wrote (None: deleted), in the order
-    of the first writes.
+    of the first writes. ``outputs``: what it gives to its workflow.
     """
 
     code: str | None = None
@@ -54,13 +57,21 @@ class Called:
     returned: bytes = b"null"
     writes: dict[str, bytes | None] = field(default_factory=dict)
     steps: int = 0
+    outputs: Outputs = NO_OUTPUTS
 
 
-def run(module: Module, name: str, args: bytes, host: Host, place: Place) -> Called:
-    """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object)."""
+def run(
+    module: Module, name: str, args: bytes, host: Host, place: Place,
+    batch: r.Batch | None = None,
+) -> Called:
+    """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
+
+    ``batch``: of a follow-up, whose turn it is (see `flows.turn_of`).
+    """
     machine = Machine()
     budget = machine.left
-    view = View(machine, host, place)
+    flow = None if module.graph is None else Flow(module, module.graph, name, batch)
+    view = View(machine, host, place, flow)
     called = _ended(machine, module, name, args, view)
     called.steps = budget - machine.left
     return called
@@ -68,13 +79,19 @@ def run(module: Module, name: str, args: bytes, host: Host, place: Place) -> Cal
 
 def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View) -> Called:
     """Run to whichever end it takes; a stop of the meter stands, whatever came after it."""
+    outputs = NO_OUTPUTS
     try:
-        function = module.namespace(machine)[name]
-        returned = canonical_of(machine, function(view, **decoded(machine, args)))
+        namespace = module.namespace(machine)
+        if view.flow is not None:
+            view.flow.namespace = namespace
+        returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
+        if view.flow is not None and machine.stop is None:
+            place = (view.seq, view.now, view.id)
+            outputs = view.flow.finish(machine, view.host, place, view.writes)
     except Stop as stop:
         return Called(stop.code, stop.reason)
     except Abort as abort:
-        code, reason = errors.PROCEDURE_ABORTED, _text_of(abort)
+        code, reason = errors.PROCEDURE_ABORTED, text_of(abort)
     except (RecursionError, MemoryError):
         code, reason = errors.BUDGET_EXCEEDED, "depth"
     except errors.StreamyError:
@@ -83,16 +100,11 @@ def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View)
         code, reason = errors.PROCEDURE_ERROR, type(error).__name__
     else:
         if machine.stop is None:
-            return Called(None, None, returned, view.writes)
+            return Called(None, None, returned, view.writes, outputs=outputs)
         code = ""
     if machine.stop is not None:
         return Called(machine.stop.code, machine.stop.reason)
     return Called(code, cut_reason(reason))
-
-
-def _text_of(abort: Abort) -> str:
-    reason = abort.args[0] if abort.args else ""
-    return reason if type(reason) is str else type(reason).__name__
 
 
 def declared_keys(
@@ -104,24 +116,4 @@ def declared_keys(
         ValueError: the function fails, or gives something else.
 
     """
-    if name not in module.keyed:
-        return None
-    machine = Machine()
-    try:
-        function = module.namespace(machine)[key_function_name(name)]
-        found = function(dict(args))
-        if type(found) is dict:
-            return _texts(found.get("keys", ())), _texts(found.get("reads", ()))
-        return _texts(found), []
-    except (Exception, Stop, Abort) as error:
-        what = f"the key function of {module.name}.{name} failed with {type(error).__name__}"
-        raise ValueError(f"{what}; it gets the arguments as a dict, and gives keys") from error
-
-
-def _texts(items: Iterable[Any]) -> list[str]:
-    found = list(items)
-    if not all(type(item) is str for item in found):
-        raise TypeError("a key is a text")
-    return found
-
-
+    return keys_of(module, module.namespace(Machine()), name, args)

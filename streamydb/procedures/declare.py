@@ -6,10 +6,10 @@ any other; the pipeline never imports a module, it compiles its text (see `modul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-__all__ = ["Abort", "KeyFunction", "key_function", "procedure"]
+__all__ = ["Abort", "KeyFunction", "Workflow", "key_function", "procedure"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[str]]"]
@@ -28,6 +28,31 @@ class Abort(BaseException):
         """Give the reason, a text."""
         super().__init__(reason)
         self.reason = reason
+
+
+class Workflow:
+    """A module's dataflow graph, of literals: `flow = Workflow(emits={...}, triggers={...})`."""
+
+    def __init__(
+        self,
+        *,
+        emits: Mapping[str, Sequence[str]] | None = None,
+        triggers: Mapping[str, Sequence[str]] | None = None,
+        windows: Mapping[str, Mapping[str, str | int]] | None = None,
+        nested: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """Declare it.
+
+        Args:
+            emits: procedure -> the streams that it emits to.
+            triggers: stream -> the procedures that are called with its batches.
+            windows: name -> owner, and size and slide (in items) or size_ms and slide_ms.
+            nested: procedure -> the procedures that it runs within its own transaction.
+        """
+        self.emits = emits or {}
+        self.triggers = triggers or {}
+        self.windows = windows or {}
+        self.nested = nested or {}
 
 
 @overload

@@ -9,17 +9,18 @@ from __future__ import annotations
 import ast
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from types import CodeType
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamydb.errors import ConfigurationError, ModuleMissing
 from streamydb.procedures.builtins import EXCEPTIONS, FUNCTIONS, bound
-from streamydb.procedures.checker import Refusal, check_text
+from streamydb.procedures.checker import Refusal, check_text, is_workflow, literals_of
+from streamydb.procedures.graph import Graph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.methods import MATH
-from streamydb.procedures.transform import KEYS_OF, instrument
+from streamydb.procedures.transform import instrument
 
 __all__ = [
     "NO_MODULES",
@@ -29,7 +30,6 @@ __all__ = [
     "Modules",
     "compile_module",
     "hash_of",
-    "key_function_name",
     "missing",
 ]
 
@@ -50,6 +50,7 @@ class Module(NamedTuple):
 
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
     code finds in its namespace, in each call anew: as it is, of the machine, built-in.
+    ``graph``: its workflow.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Module(NamedTuple):
     helpers: tuple[str, ...]
     functions: tuple[str, ...]
     imported: tuple[str, ...]
+    graph: Graph | None = None
 
     def namespace(self, machine: Machine) -> dict[str, Any]:
         """A fresh namespace in which ``code`` can be executed."""
@@ -142,6 +144,7 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
     if not procedures:
         reason = "no procedure: give one a first argument db, or mark it with @procedure"
         raise ModuleRefused([Refusal(file, 1, reason)])
+    graph = _graph(tree, file, procedures, keyed)
     fixed, imported = _imports(tree)
     tree = instrument(tree)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -150,7 +153,7 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,
         tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
-        tuple(each for each in FUNCTIONS if each in loaded), imported,
+        tuple(each for each in FUNCTIONS if each in loaded), imported, graph,
     )
 
 
@@ -185,6 +188,20 @@ def _procedures(tree: ast.Module) -> tuple[dict[str, tuple[str, ...]], frozenset
     return found, frozenset(keyed)
 
 
+def _graph(
+    tree: ast.Module, file: str, procedures: Collection[str], keyed: Collection[str]
+) -> Graph | None:
+    """The workflow that a module declares, which is taken out of its tree."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_workflow(node.value):
+            tree.body.remove(node)
+            try:
+                return graph_of(literals_of(node.value), procedures, keyed)
+            except ValueError as error:
+                raise ModuleRefused([Refusal(file, node.lineno, str(error))]) from None
+    return None
+
+
 def _imports(tree: ast.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What imports give: objects as they are, and functions of `math` by name."""
     fixed: dict[str, Any] = {}
@@ -207,10 +224,3 @@ def _imported(machine: Machine, name: str) -> Any:
         return value(machine, *args)
 
     return call
-
-
-def key_function_name(procedure: str) -> str:
-    """The name under which a module's namespace has the key function of a procedure."""
-    return KEYS_OF + procedure
-
-

@@ -15,10 +15,16 @@ from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.procedures.chance import Random
+from streamydb.procedures.flow import Flow
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
+from streamydb.procedures.windows import SlidingWindow
+from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
 
 __all__ = ["Declared", "Host", "Place", "UpdateFailed", "View", "canonical_of", "decoded"]
+
+
+_PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 
 
 class Place(NamedTuple):
@@ -59,15 +65,25 @@ class Host(Protocol):
 class View:
     """The state of one call."""
 
-    __slots__ = ("chance", "host", "id", "machine", "now", "seq", "writes")
+    __slots__ = (
+        "chance", "flow", "host", "id", "machine", "now", "seq", "writes"
+    )  # fmt: skip
 
-    def __init__(self, machine: Machine, host: Host, place: Place) -> None:
-        """Show what ``host`` has, at ``place``."""
+    def __init__(
+        self, machine: Machine, host: Host, place: Place, flow: Flow | None = None
+    ) -> None:
+        """Show what ``host`` has, at ``place``; ``flow``: the call's part in a workflow."""
+        self.flow = flow
         self.machine = machine
         self.host = host
         self.seq, self.now, self.id = place
         self.chance: Random | None = None
         self.writes: dict[str, bytes | None] = {}
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that a follow-up belongs to: the seq with which it entered the workflow."""
+        return None if self.flow is None or self.flow.batch is None else self.flow.batch.id
 
     @property
     def random(self) -> Random:
@@ -80,6 +96,8 @@ class View:
         """The value of a declared key, own writes included."""
         if type(key) is not str:
             raise TypeError("a key is a text")
+        if key.startswith(_PRIVATE):
+            self.machine.end(errors.RESERVED_KEY, key)
         if not self.host.may(key, write=write):
             self.machine.end(errors.UNDECLARED_KEY, key)
         if key in self.writes:
@@ -204,12 +222,34 @@ def _number(machine: Machine, value: Any) -> Any:
         raise _unfit(fault) from None
 
 
+def _emit(machine: Machine, view: View, stream: str, record: Any) -> None:
+    data = canonical_of(machine, record)
+    if view.flow is None:
+        machine.end(errors.UNKNOWN_STREAM, str(stream))
+    view.flow.emit(machine, view.host, stream, data)
+
+
+def _window(machine: Machine, view: View, name: str) -> SlidingWindow:
+    machine.tick()
+    if view.flow is None:
+        machine.end(errors.NOT_THE_OWNER, str(name))
+    return view.flow.window(machine, view.host, name, view.now)
+
+
+def _call(machine: Machine, view: View, name: str, **args: Any) -> Any:
+    machine.walk(args)
+    if view.flow is None:
+        machine.end(errors.UNKNOWN_PROCEDURE, str(name))
+    return view.flow.call(machine, view, name, args)
+
+
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
+    "emit": _emit, "window": _window, "call": _call,
     "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
 }  # fmt: skip
 METHODS[View] = _METHODS
-ATTRIBUTES[View] = frozenset({"id", "now", "random", "seq"})
+ATTRIBUTES[View] = frozenset({"batch", "id", "now", "random", "seq"})
 
 
 class Declared:

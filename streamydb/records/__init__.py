@@ -23,11 +23,12 @@ from streamydb.records.deadletter import (
     encode_dead_letter,
 )
 from streamydb.records.marker import Marker, decode_marker, encode_marker
-from streamydb.records.rejection import Rejection
+from streamydb.records.rejection import CONSTRAINTS_KEY, UNIQUE_PREFIX, Rejection
 from streamydb.records.result import Duplicate, Failed, Result, Source, decode_result, encode_result
 from streamydb.records.transaction import (
     Add,
     Append,
+    Batch,
     Call,
     Check,
     Delete,
@@ -45,8 +46,11 @@ from streamydb.records.transaction import (
 from streamydb.records.values import canonical, canonical_number, decode_value, is_number
 
 __all__ = [
+    "CONSTRAINTS_KEY",
+    "UNIQUE_PREFIX",
     "Add",
     "Append",
+    "Batch",
     "Call",
     "Change",
     "ChangeSource",

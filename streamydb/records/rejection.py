@@ -1,8 +1,8 @@
 """Why a record is not a transaction: one stable reason code, found in a fixed order.
 
 The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
-updates, reserved keys, a call or deploy that is not alone. Only what the typed decoder of
-``records.transaction`` refuses comes here, so this is plain rather than fast, and it asks no
+updates, reserved keys, a call, deploy or constrain that is not alone. Only what the typed decoder
+of ``records.transaction`` refuses comes here, so this is plain rather than fast, and it asks no
 library for its opinion beyond "is this JSON".
 """
 
@@ -34,9 +34,13 @@ class Rejection(msgspec.Struct, gc=False, frozen=True):
 
 
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
-_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy"}
-_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads"}
+_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy",
+                  "constrain", "locks"}  # fmt: skip
+_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
+_BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
+_NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks")
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
+_CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
 
 RESERVED: Final = "$"
 """Begins the keys that only the database itself writes."""
@@ -44,11 +48,29 @@ RESERVED: Final = "$"
 MODULES_PREFIX: Final = "$procedures/"
 """Begins the keys under which the deployed versions of modules lie."""
 
+FLOWS_PREFIX: Final = "$flows/"
+"""Begins the keys under which workflows count their follow-ups, by module."""
+
+WINDOWS_PREFIX: Final = "$windows/"
+"""Begins the keys of windows: module, dot, name."""
+
+FOLLOW_UP_PREFIX: Final = "$flow/"
+"""Begins the ids of follow-ups, and of nothing else."""
+
+CONSTRAINTS_KEY: Final = "$constraints"
+"""The key under which the declared constraints lie."""
+
+UNIQUE_PREFIX: Final = "$unique/"
+"""Begins the keys of the index behind uniqueness: the only ones that a transaction may lock."""
+
 NAME: Final = rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.PROCEDURE_NAME_CHARACTERS_MAX - 1}}}"
 """Pattern of the name of a module or of a procedure in it."""
 
 HASH: Final = "sha256:[0-9a-f]{64}"
 """Pattern of the hash of a module's file."""
+
+FOLLOW_UP_ID: Final = r"\$flow/[1-9][0-9]{0,18}/[1-9][0-9]{0,18}"
+"""Pattern of the id of a follow-up: the seq of who emitted, and a number."""
 
 _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
@@ -109,12 +131,17 @@ def _check(record: Any) -> None:
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
     call, deploy = record.get("call"), record.get("deploy")
+    constrain = record.get("constrain")
     named = [*asserts, *(check["key"] for check in checks), *reads]
     named += [update["key"] for update in updates]
+    named += record.get("locks", [])
     written = [update["key"] for update in updates]
+    _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
         named += [*call.get("keys", []), *call.get("reads", [])]
-        written = [*written, *call.get("keys", [])]
+        owner = call["procedure"].partition(".")[0]
+        given = [key for key in call.get("keys", []) if not lent_to(owner, key)]
+        written = [*written, *given]
     _require(all(map(valid_key, named)), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
@@ -123,10 +150,12 @@ def _check(record: Any) -> None:
     if deploy is not None:
         value = {"hash": deploy["hash"], "procedures": deploy["procedures"]}
         _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
+    if constrain is not None:
+        _require(len(canonical(constrain)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     _require(len(set(named)) <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
     _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)
-    parts = (bool(updates), call is not None, deploy is not None)
+    parts = (bool(updates), call is not None, deploy is not None, constrain is not None)
     _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
 
 
@@ -143,6 +172,11 @@ def _shape_fits(record: Any) -> bool:
         return False
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
+    if "constrain" in record and not constrain_fits(record["constrain"]):
+        return False
+    locks = record.get("locks", [])
+    if not isinstance(locks, list) or not all(map(_lock_fits, locks)):
+        return False
     return all(map(_check_fits, lists[0])) and all(map(_update_fits, lists[2]))
 
 
@@ -154,7 +188,50 @@ def _call_fits(call: Any) -> bool:
         and isinstance(call.get("args", {}), dict)
         and isinstance(call.get("keys", []), list)
         and isinstance(call.get("reads", []), list)
+        and ("batch" not in call or _batch_fits(call["batch"]))
     )
+
+
+def _batch_fits(batch: Any) -> bool:
+    if not isinstance(batch, dict) or batch.keys() != _BATCH_FIELDS:
+        return False
+    numbers = [batch[name] for name in ("id", "number", "depth")]
+    return _matches(NAME, batch["stream"]) and all(
+        type(number) is int and 1 <= number <= limits.INTEGER_MAX for number in numbers
+    )
+
+
+def _id_fits(record: dict[str, Any]) -> bool:
+    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    if record.get("call", {}).get("batch") is None:
+        return not record["id"].startswith(FOLLOW_UP_PREFIX)
+    owner = record["call"]["procedure"].partition(".")[0]
+    return (
+        re.fullmatch(FOLLOW_UP_ID, record["id"]) is not None
+        and not any(record.get(name) for name in _NOT_OF_FOLLOW_UPS)
+        and FLOWS_PREFIX + owner in record["call"].get("keys", [])
+    )
+
+
+def lent_to(module: str, key: Any) -> bool:
+    """Whether a reserved key may be among the keys of a call of ``module``."""
+    if not isinstance(key, str) or key == FLOWS_PREFIX + module:
+        return isinstance(key, str)
+    prefix = f"{WINDOWS_PREFIX}{module}."
+    return key.startswith(prefix) and re.fullmatch(NAME, key[len(prefix) :]) is not None
+
+
+def constrain_fits(constrain: Any) -> bool:
+    """Whether the value has the shape of the field `constrain`; the rest is for its execution."""
+    if not isinstance(constrain, dict) or len(constrain) != 1:
+        return False
+    ((what, given),) = constrain.items()
+    return what in _CONSTRAIN_PARTS and isinstance(given, _CONSTRAIN_PARTS[what])
+
+
+def _lock_fits(lock: Any) -> bool:
+    return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
+
 
 
 def _deploy_fits(deploy: Any) -> bool:

@@ -28,15 +28,19 @@ class Failed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     ``check`` names the list of the transaction and ``index`` the place in it; ``value`` and
     ``version`` are the actual ones before the transaction (null and 0 when absent). ``truncated``
-    is there, and true, when the value was too long to list.
+    is there, and true, when the value was too long to list. For a constraint, ``value`` is what the
+    key would have got (null: a delete), ``constraint`` its name and ``violated`` the rule; a
+    ``lock`` is a key that the transaction must name in its locks.
     """
 
-    check: Literal["assert", "check", "update"]
+    check: Literal["assert", "check", "update", "constraint", "lock"]
     index: int
     key: str
     value: Raw
     version: int
     truncated: bool | UnsetType = UNSET
+    constraint: str | UnsetType = UNSET
+    violated: str | UnsetType = UNSET
 
 
 class Duplicate(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
-from streamydb.records.rejection import HASH, NAME
+from streamydb.records.rejection import HASH, NAME, UNIQUE_PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -106,17 +107,32 @@ _CHECK: Final = _object(
 )
 _FAILED: Final = _object(
     {
-        "check": {"enum": ["assert", "check", "update"]},
+        "check": {"enum": ["assert", "check", "update", "constraint", "lock"]},
         "index": _COUNT,
         "key": _KEY,
         "value": _ANY,
         "version": _COUNT,
     },
-    {"truncated": {"const": True}},
+    {"truncated": {"const": True}, "constraint": _TEXT, "violated": _TEXT},
 )
+_NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
+_BATCH: Final[Schema] = {
+    "description": "In follow-ups, which only the database appends.",
+    **_object({"id": _SEQ, "stream": _NAMED, "number": _SEQ, "depth": _SEQ}),
+}
+_CALL_KEY: Final[Schema] = {
+    **_KEY,
+    "description": "As other written keys, or a reserved one of the call's own module.",
+    "pattern": rf"^([^$]|\$(flows/{NAME}|windows/{NAME}\.{NAME})$)",
+}
 _CALL: Final = _object(
     {"procedure": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"}},
-    {"args": {"type": "object"}, "keys": _array(_WRITTEN_KEY), "reads": _array(_KEY)},
+    {
+        "args": {"type": "object"},
+        "keys": _array(_CALL_KEY),
+        "reads": _array(_KEY),
+        "batch": _BATCH,
+    },
 )
 _DEPLOY: Final = _object(
     {
@@ -130,6 +146,14 @@ _DEPLOY: Final = _object(
     }
 )
 
+_CONSTRAIN: Final[Schema] = {
+    "oneOf": [
+        _object({"declare": {"type": "object"}}),
+        _object({"drop": _TEXT}),
+        _object({"validate": {"type": "object"}}),
+    ]
+}
+
 
 def _transaction() -> Schema:
     return _object(
@@ -141,6 +165,8 @@ def _transaction() -> Schema:
             "updates": {**_array(_UPDATE), "maxItems": limits.KEYS_PER_TRANSACTION_MAX},
             "call": _CALL,
             "deploy": _DEPLOY,
+            "constrain": _CONSTRAIN,
+            "locks": _array({**_KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}),
         },
     )
 
@@ -243,6 +269,20 @@ def _deadletter() -> Schema:
     )
 
 
+def _stream() -> Schema:
+    return _object(
+        {
+            "stream": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"},
+            "seq": _SEQ,
+            "index": _SEQ,
+            "ts_ms": _TIME,
+            "id": _ID,
+            "batch": _SEQ,
+            "record": _ANY,
+        }
+    )
+
+
 def _digest() -> Schema:
     return _object(
         {
@@ -261,6 +301,7 @@ _TITLES: Final = {
     "result": (_result, "A verdict: the value of a record in <db>.results"),
     "change": (_change, "A write: the value of a record in <db>.changes"),
     "resolved": (_resolved, "Progress of the changes: the value of a record in <db>.changes"),
+    "stream": (_stream, "What a procedure emitted: the value of a record in <db>.streams"),
     "deadletter": (_deadletter, "A bad record: the value of a record in <db>.deadletters"),
     "digest": (_digest, "A digest of a shard's state: the value of a record in <db>.digests"),
 }

@@ -8,6 +8,7 @@ Python which reason code it gets. Values inside a ``Transaction`` are canonical 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
@@ -27,12 +28,19 @@ from streamydb.limits import (
 from streamydb.records.marker import Marker
 from streamydb.records.nesting import deeper_than
 from streamydb.records.rejection import (
+    CONSTRAINTS_KEY,
+    FLOWS_PREFIX,
+    FOLLOW_UP_ID,
+    FOLLOW_UP_PREFIX,
     HASH,
     MODULES_PREFIX,
     NAME,
     RESERVED,
+    UNIQUE_PREFIX,
     Rejection,
+    constrain_fits,
     explain,
+    lent_to,
 )
 from streamydb.records.values import canonical, canonical_number
 
@@ -51,7 +59,13 @@ Version: TypeAlias = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Number: TypeAlias = Integer | float
 ProcedureName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
 ModuleName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+Counting: TypeAlias = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 ModuleHash: TypeAlias = Annotated[str, Meta(pattern=rf"^{HASH}\Z")]
+
+
+Lock: TypeAlias = Annotated[
+    str, Meta(pattern=rf"^{re.escape(UNIQUE_PREFIX)}", max_length=KEY_BYTES_MAX)
+]
 
 
 class Put(msgspec.Struct, tag_field="op", tag="put", gc=False, forbid_unknown_fields=True):
@@ -120,16 +134,31 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ge: Number | str | UnsetType = UNSET
 
 
+class Batch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What makes a call a follow-up: the batch that it takes.
+
+    ``id``: the seq of the transaction with which the batch entered the workflow. ``stream``: where
+    it was emitted. ``number``: its place among all follow-ups of the module. ``depth``: how many
+    follow-ups led to it, itself included.
+    """
+
+    id: Counting
+    stream: ModuleName
+    number: Counting
+    depth: Counting
+
+
 class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call of a stored procedure, ``module.name``, with ``args`` (canonical bytes of an object).
 
-    It may read and write ``keys``, and read ``reads``.
+    It may read and write ``keys``, and read ``reads``. ``batch`` is there in a follow-up.
     """
 
     procedure: ProcedureName
     args: CanonicalObject = cast("CanonicalObject", {})
     keys: tuple[Key, ...] = ()
     reads: tuple[Key, ...] = ()
+    batch: Batch | UnsetType = UNSET
 
     @property
     def module(self) -> str:
@@ -154,7 +183,11 @@ class Deploy(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A valid transaction. The collections are read-only; their order is the payload's."""
+    """A valid transaction. The collections are read-only; their order is the payload's.
+
+    ``constrain``: canonical bytes. ``locks``: keys of the index behind uniqueness that the
+    transaction may write, as far as constraints make it.
+    """
 
     id: Id
     asserts: dict[Key, OptionalCanonical] = {}
@@ -163,6 +196,8 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     updates: tuple[Update, ...] = ()
     call: Call | UnsetType = UNSET
     deploy: Deploy | UnsetType = UNSET
+    constrain: CanonicalObject | UnsetType = UNSET
+    locks: tuple[Lock, ...] = ()
 
 
 _decode = msgspec.json.Decoder(Transaction).decode
@@ -194,10 +229,12 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
         canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn) or canonicalised
-        if txn.call is not UNSET or txn.deploy is not UNSET:
+        if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
             _canonicalise_procedures(txn)
     except ValueRejected:
+        return explain(raw)
+    if txn.id[0] == RESERVED and not _id_fits(txn):
         return explain(raw)
     if canonicalised and deeper_than(raw, DEPTH_MAX):
         return explain(raw)
@@ -208,6 +245,7 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
     elif count > 2 and len({update.key for update in updates}) != count:
         return explain(raw)
     named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
+    named += len(txn.locks)
     if txn.call is not UNSET:
         named += len(txn.call.keys) + len(txn.call.reads) + 1
     if named > KEYS_PER_TRANSACTION_MAX and len(keys(txn)) > KEYS_PER_TRANSACTION_MAX:
@@ -217,14 +255,14 @@ def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
 
 def keys(txn: Transaction) -> dict[str, bool]:
     """Every key that a transaction touches, in first-touch order: asserts, checks, reads, call,
-    updates.
+    updates, constrain, locks.
 
     A call reads the key that says which code of its module is current.
 
     Returns:
         key -> whether the transaction may write it.
     """
-    if txn.asserts or txn.checks or txn.reads or txn.call is not UNSET:
+    if txn.asserts or txn.checks or txn.reads or txn.call is not UNSET or txn.locks:
         touched = dict.fromkeys(txn.asserts, False)
         touched.update([(check.key, False) for check in txn.checks])
         touched.update(dict.fromkeys(txn.reads, False))
@@ -233,7 +271,12 @@ def keys(txn: Transaction) -> dict[str, bool]:
             touched.update(dict.fromkeys(txn.call.reads, False))
             touched.update(dict.fromkeys(txn.call.keys, True))
         touched.update([(update.key, True) for update in txn.updates])
+        if txn.constrain is not UNSET:
+            touched[CONSTRAINTS_KEY] = True
+        touched.update(dict.fromkeys(txn.locks, True))
         return touched
+    if txn.constrain is not UNSET:
+        return {CONSTRAINTS_KEY: True}
     return {update.key: True for update in txn.updates}
 
 
@@ -274,16 +317,33 @@ def _canonicalise_rest(txn: Transaction) -> bool:
 
 
 def _canonicalise_procedures(txn: Transaction) -> None:
-    """Put canonical forms into a call; turn a deploy into the write that it is."""
-    if txn.updates or (txn.call is not UNSET and txn.deploy is not UNSET):
+    """Put canonical forms into a call or constrain; turn a deploy into the write that it is."""
+    parts = (txn.call is not UNSET, txn.deploy is not UNSET, txn.constrain is not UNSET)
+    if txn.updates or sum(parts) > 1:
         raise _Unfit
+    if txn.constrain is not UNSET:
+        if not constrain_fits(txn.constrain):
+            raise _Unfit
+        txn.constrain = _canonical_value(txn.constrain)
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
-        if any(key[0] == RESERVED for key in txn.call.keys):
+        if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
+            raise _Unfit
+        if txn.call.batch is not UNSET and txn.id[0] != RESERVED:
             raise _Unfit
     if txn.deploy is not UNSET:
         value = {"hash": txn.deploy.hash, "procedures": txn.deploy.procedures}
         txn.updates = (Put(module_key(txn.deploy.module), _canonical_value(value)),)
+
+
+def _id_fits(txn: Transaction) -> bool:
+    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    call = txn.call
+    if call is UNSET or call.batch is UNSET:
+        return not txn.id.startswith(FOLLOW_UP_PREFIX)
+    others = txn.asserts or txn.checks or txn.reads or txn.updates or txn.locks
+    fits = re.fullmatch(FOLLOW_UP_ID, txn.id) is not None and not others
+    return fits and FLOWS_PREFIX + call.module in call.keys
 
 
 def _canonicalise_check(check: Check) -> None:

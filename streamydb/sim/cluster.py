@@ -21,6 +21,7 @@ from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
+from streamydb.records import decode_marker
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.total_order import LogRecord
@@ -97,6 +98,14 @@ class Cluster:
         )
         fed = any(self._read_feedback[s] < len(self.feedback[s]) for s in self._read_feedback)
         return unread or fed
+
+    def news(self) -> bool:
+        """Whether anything but markers has not been read."""
+        return any(
+            decode_marker(record.value or b"") is None
+            for q, records in self.log.partitions.items()
+            for record in records[self.read_log.get(q, 0) :]
+        )
 
     def batch(self, *, all_of_it: bool = False, gives_up: bool = False) -> None:
         """One micro-batch, crashed and repeated as often as chance has it.
@@ -193,6 +202,7 @@ class Cluster:
                     [r.value for r in records],
                     self.config.shards,
                     whole=self.single,
+                    constraints=self.config.constraints,
                 )
         for s, (start, end) in batch.feedback.items():
             values = self.feedback[s][start:end]
@@ -210,6 +220,9 @@ class Cluster:
         if records.topic == o.FEEDBACK:
             self.feedback[records.partition] += records.values.tolist()
             return
+        if records.topic == o.FOLLOW_UPS:
+            for value in records.values.tolist():
+                self.log.append(value or b"", records.partition)
         for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True):
             self.written.append(Written(records.topic, key or None, value or None, batch))
 

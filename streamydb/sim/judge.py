@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from streamydb.errors import INTERNAL
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.oracle import OutputRecord, replay
+from streamydb.oracle import OutputRecord, Topic, replay
 from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import SingleMeta, decode_meta
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.digests import wrong_digests
+from streamydb.sim.flows import Divergence, check_flows
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
@@ -24,15 +25,13 @@ from streamydb.txn_processor.gather import GatherState
 
 __all__ = ["Divergence", "Outcome", "judge"]
 
-_TOPICS: Final[dict[int, Literal["results", "changes", "deadletters"]]] = {
+_TOPICS: Final[dict[int, Topic]] = {
     o.RESULTS: "results",
     o.CHANGES: "changes",
     o.DEAD_LETTERS: "deadletters",
+    o.STREAMS: "streams",
+    o.FOLLOW_UPS: "transactions",
 }
-
-
-class Divergence(AssertionError):  # noqa: N818 - what a reader calls it
-    """The pipeline did something that no serial execution of the log does; says what."""
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ def judge(
     outcome.faults = len(faults)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults, modules=MODULES,
+        id_window=config.id_window, faults=faults, modules=MODULES, constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]
@@ -75,6 +74,7 @@ def judge(
     _never_early(written, expected.next_seq - 1)
     for each in (cluster, *others):
         _same_values(each, expected.state)
+    check_flows(log, first, expected.state)
     digests = [(r.key, r.value) for r in cluster.written if r.topic == o.DIGESTS]
     wrong = wrong_digests(digests, expected.outputs, expected.next_seq - 1, config)
     if wrong:
@@ -95,6 +95,11 @@ def _faults(written: list[Written]) -> dict[tuple[int, int], DeadLetter]:
 def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:
     """(topic, seq, index) of an output that is not a tombstone."""
     found = msgspec.json.decode(value or b"{}")
+    if topic == "transactions":
+        _, seq, index = found["id"].split("/")
+        return topic, int(seq), int(index)
+    if topic == "streams":
+        return topic, found["seq"], found["index"]
     if topic == "changes":
         return topic, found["source"]["seq"], found["transaction"]["total_order"]
     return topic, found.get("duplicate", found)["seq"], 0

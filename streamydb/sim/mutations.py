@@ -10,13 +10,14 @@ from unittest import mock
 import numpy as np
 from msgspec import UNSET
 
-from streamydb import records
+from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
 from streamydb.pipeline import role, shard
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import core
+from streamydb.txn_processor import core, execution, outputs
+from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -166,6 +167,126 @@ def _unlocked_deploys() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
+def _copies_count() -> Any:
+    """Workflows: a copy of a follow-up is executed again."""
+    original = core.turn_of
+
+    def turn(call: Any, look: Any) -> Any:
+        found = original(call, look)
+        return None if found is None else found._replace(code=None)
+
+    return mock.patch.object(core, "turn_of", turn)
+
+
+def _follow_ups_backwards() -> Any:
+    """Workflows: the follow-ups of a batch are appended in another order."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[::-1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _follow_ups_lost() -> Any:
+    """Workflows: only the first follow-up of a batch is appended."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[:1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _unlocked_flows() -> Any:
+    """Workflows: those who emit do not lock the count of their module."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        return {key: write and not key.startswith("$flows/") for key, write in found.items()}
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _violations_do_not_count() -> Any:
+    """Workflows and constraints: a follow-up that a constraint aborts is not noted as done."""
+    original = core._counted  # noqa: SLF001 - breaking what is private is the point
+
+    def counted(verdict: Any, turn: Any, look: Any) -> Any:
+        violated = verdict.code == errors.CONSTRAINT_VIOLATED
+        return original(verdict, None if violated else turn, look)
+
+    return mock.patch.object(core, "_counted", counted)
+
+
+def _violations_emit() -> Any:
+    """Workflows and constraints: what a constraint aborts has emitted nevertheless."""
+    original = core._concluded  # noqa: SLF001 - as above
+
+    def concluded(*args: Any) -> Any:
+        verdict = original(*args)
+        if verdict.code is not None and len(args) > 5:
+            verdict.outputs = args[5].outputs
+        return verdict
+
+    return mock.patch.object(core, "_concluded", concluded)
+
+
+def _judge_the_value_before() -> Any:
+    """Constraints: values are judged as they were before the transaction."""
+    original = enforcing.enforce
+
+    def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
+        return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
+
+    return mock.patch.object(core, "enforce", enforce)
+
+
+def _unlocked_constraints() -> Any:
+    """Constraints: a declaration does not lock their key, so writes are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.constrain is not UNSET:
+            found[records.CONSTRAINTS_KEY] = False
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _constraints_of_the_plan() -> Any:
+    """Constraints: those at the beginning of a plan hold for all of it."""
+    original = execution._Rules.send  # noqa: SLF001 - breaking what is private is the point
+
+    def send(self: Any, route: Any, start: int) -> None:
+        if start == 0:
+            original(self, route, start)
+
+    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+
+
+def _unlocked_index() -> Any:
+    """Uniqueness: index keys are not locked, only looked at."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        return original(txn) | dict.fromkeys(txn.locks, False)
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _keep_the_index() -> Any:
+    """Uniqueness: a value that goes away keeps its place in the index."""
+    original = enforcing._index_keys  # noqa: SLF001 - breaking what is private is the point
+
+    def index_keys(rules: Any, writes: Any) -> Any:
+        return [], original(rules, writes)[1]
+
+    return mock.patch.object(enforcing, "_index_keys", index_keys)
+
+
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
     release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
@@ -212,6 +333,17 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
+    "workflows-copies": Mutation(_copies_count, _BOTH),
+    "workflows-order": Mutation(_follow_ups_backwards, _BOTH),
+    "workflows-lost": Mutation(_follow_ups_lost, _BOTH),
+    "workflows-lock": Mutation(_unlocked_flows, _BOTH),
+    "workflows-violations": Mutation(_violations_do_not_count, _BOTH),
+    "workflows-emissions": Mutation(_violations_emit, _BOTH),
+    "constraints-before": Mutation(_judge_the_value_before, _BOTH),
+    "constraints-order": Mutation(_unlocked_constraints, _BOTH),
+    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),
+    "unique-locks": Mutation(_unlocked_index, _BOTH),
+    "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),

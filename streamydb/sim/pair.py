@@ -38,6 +38,7 @@ class Pair:
             for i in range(2)
         ]
         self.plan_limit = [member.plan_limit for member in self.members]
+        self.log = log
         self.takeovers = 0
         self._random = rng
         self._leader = 0
@@ -49,6 +50,10 @@ class Pair:
     def behind(self) -> bool:
         """Whether one of them has not read something, or not been told something."""
         return any(member.behind() for member in self.members) or self._news() > self._covered
+
+    def news(self) -> bool:
+        """Whether one of them has not read something that is not a marker."""
+        return any(member.news() for member in self.members)
 
     def batch(self, *, all_of_it: bool = False) -> None:
         """Some micro-batches of one or the other, and what else may happen between them."""

@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamydb.procedures.modules import MemoryModules, compile_module
+from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
+from streamydb.sim.flows import FLOW_TEXTS
 
 __all__ = ["MODULES", "Calls"]
 
@@ -52,7 +53,7 @@ def twice(db, key):
 def spin(db, key):
     db.put(key, 1)
     while VERSION:
-        pass
+        len("x" * 50000)
 """
 _EXTRA: Final = """
 def late(db, key):
@@ -62,7 +63,7 @@ _TEXTS: Final = tuple(
     (_TEXT % version + (_EXTRA if version == 2 else "")).encode() for version in (1, 2, 3)
 )
 
-MODULES: Final = MemoryModules()
+MODULES: Final = MemoryModules({hash_of(text): text for text in FLOW_TEXTS})
 """All versions, as the folder of a pipeline has them."""
 
 _VERSIONS: Final = tuple((MODULES.put(text), compile_module("sim", text)) for text in _TEXTS)

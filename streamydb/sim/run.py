@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
+from streamydb.sim.constraints import Declarations
+from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
 from streamydb.sim.workload import Workload
 
-__all__ = ["Divergence", "Outcome", "run_seed"]
+__all__ = ["Divergence", "Outcome", "run_seed", "settle"]
 
-_SETTLING_BATCHES_MAX = 400
+_SETTLING_BATCHES_MAX = 2_000
 _SHARDS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8)
@@ -32,17 +35,28 @@ def run_seed(
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
+    chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
+    constraints = chance.random() < 0.5
+    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
+    if constraints and chance.random() < 0.6:
+        partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
-        "sim", f"seed-{seed}", rng.choice(_SHARDS), rng.choice(_PARTITIONS),
+        "sim", f"seed-{seed}", shards, partitions,
         rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
+        constraints=constraints,
         digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[config.grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
-    chance = random.Random(f"procedures {seed}")  # noqa: S311 - as above
-    workload.calls = Calls(chance, keys, chance.choice([0.0, 0.0, 0.2, 0.6]))
+    dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
+    workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
+    dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
+    rate = dice.choice([0.0, 0.0, 0.05, 0.2])
+    workload.flows = FlowCalls(dice, keys, rate, constraints=constraints)
+    if constraints:
+        workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
@@ -50,7 +64,7 @@ def run_seed(
     outcome.grouping = config.grouping
     outcome.config = (
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} "
+        f"window={config.id_window} constraints={config.constraints} "
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
@@ -70,6 +84,7 @@ def _drive(
         burst = min(records, rng.choice([1, 10, 40, 90]))
         records -= burst
         for _ in range(burst):
+            workload.drawn = len(log.partitions[0])  # follow-ups are in the log, too
             log.append(workload.record())
         if len(log.partitions) > 1 and rng.random() < 0.6:
             log.round(whole=rng.random() < 0.7)
@@ -77,11 +92,25 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
-    if len(log.partitions) > 1:
-        log.round()
-        log.round()
+    settle([cluster])
+
+
+def settle(clusters: Sequence[Cluster | Pair]) -> None:
+    """Let everything that is in the log, and everything that comes of it, be executed.
+
+    Raises:
+        Divergence: there is no end.
+
+    """
+    log = clusters[0].log
+    fresh = True
     for _ in range(_SETTLING_BATCHES_MAX):
-        if not cluster.behind():
+        if not fresh and not any(cluster.behind() for cluster in clusters):
             return
-        cluster.batch(all_of_it=True)
+        if fresh or any(cluster.news() for cluster in clusters):
+            for _ in range(2 * (len(log.partitions) > 1)):
+                log.round()
+        fresh = False
+        for cluster in clusters:
+            cluster.batch(all_of_it=True)
     raise Divergence("the pipeline does not come to rest")

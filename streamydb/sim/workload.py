@@ -7,6 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streamydb.sim.constraints import Declarations
+from streamydb.sim.flows import FlowCalls
 from streamydb.sim.procedures import Calls
 
 __all__ = ["Workload"]
@@ -28,6 +30,11 @@ _HOSTILE: Final = (
     b'{"id":"x","call":{"procedure":"sim.mark"},"updates":[{"op":"delete","key":"a"}]}',
     b'{"id":"x","call":{"procedure":"sim.mark","keys":["$procedures/sim"]}}',
     b'{"id":"x","updates":[{"op":"delete","key":"$procedures/sim"}]}',
+    b'{"id":"x","updates":[{"op":"delete","key":"$constraints"}]}',
+    b'{"id":"x","constrain":{"declare":{"name":"x","prefix":"k","max":1}}}',
+    b'{"id":"x","constrain":{"drop":"x"},"updates":[{"op":"delete","key":"a"}]}',
+    b'{"id":"x","constrain":{}}',
+    b'{"id":"x","locks":["k1"]}',
     b'{"id":"x","deploy":{"module":"sim","hash":"sha256:0","procedures":{}}}',
     b'{"id":"x","reads":["' + b"k" * 500 + b'"]}',
     b"[" * 80 + b"]" * 80,
@@ -44,7 +51,8 @@ _VALUES: Final[tuple[Any, ...]] = (
 class Workload:
     """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
 
-    ``calls``: draws deploys and calls of stored procedures.
+    ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
+    ``declarations``: draws constraints. ``drawn``: records before the next one in the log.
     """
 
     random: random.Random
@@ -53,24 +61,42 @@ class Workload:
     hostile: float
     simple: float
     calls: Calls | None = None
+    flows: FlowCalls | None = None
+    declarations: Declarations | None = None
+    drawn: int = 0
     count: int = 0
     last: bytes | None = None
 
     def record(self) -> bytes | None:
         """The next record's value."""
+        self.drawn += 1
         draw = self.random.random()
         if draw < self.hostile:
             return self.random.choice([*_HOSTILE, None])
         if draw < self.hostile + self.reuse / 3 and self.last is not None:
             return self.last
-        self.last = json.dumps(self._transaction(), ensure_ascii=False).encode()
+        self.last = json.dumps(self._any(), ensure_ascii=False).encode()
         return self.last
+
+    def _any(self) -> dict[str, Any]:
+        """A transaction, or a declaration in its place."""
+        found = self._transaction()
+        if self.declarations is not None:
+            if self.declarations.wanted():
+                return {"id": found["id"], **self.declarations.parts(self.drawn)}
+            contest = self.declarations.contest()
+            if contest is not None:
+                return {"id": found["id"], **contest}
+            self.declarations.lock(found)
+        return found
 
     def _transaction(self) -> dict[str, Any]:
         rng = self.random
         self.count += 1
         number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
         found: dict[str, Any] = {"id": f"t{number}"}
+        if self.flows is not None and self.flows.wanted():
+            return found | self.flows.parts()
         if self.calls is not None and self.calls.wanted():
             return found | self.calls.parts()
         if rng.random() < self.simple:

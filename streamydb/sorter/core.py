@@ -232,7 +232,7 @@ class KeyedEventTimeSorter:
             for start, end in chunk_bounds(
                 table.cols["size"], _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS
             ):
-                part = table.take(np.arange(start, end))
+                part = table.part(start, end)
                 name = f"held/{self.state.next_blob}"
                 self.state.next_blob += 1
                 self._unsaved[name] = part
@@ -271,7 +271,7 @@ class KeyedEventTimeSorter:
             if data is None:
                 raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
             table = Table.unflatten(unpack(data)[1])
-        rest = table.take(np.arange(chunk.start, len(table)))
+        rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
         rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)
         return rest

@@ -107,6 +107,8 @@ class Coordinator:
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):
             self._turn()
+            if self.failure is not None:
+                raise SharedTopicsError(self.failure)
 
     def start(self, is_alive: Callable[[], bool]) -> None:
         """Go on in a thread of its own.
@@ -147,6 +149,10 @@ class Coordinator:
         for message in self._topics.poll(_ALONE_TURN_S if alone else _TURN_S, self._take_digest):
             if isinstance(message, Audited):
                 self._sound.add(message.pipeline)
+            wrong = member.disagreement(message)
+            if wrong is not None:
+                self.failure = f"{wrong}; start it with the same, on a new checkpoint folder"
+                return
             self._act(member.hear(message, _now_ms()))
         if self._untold is not None:
             self._act([self._untold])

@@ -89,6 +89,7 @@ class Member:
         log: Kafka's id of the log.
         pipeline: the incarnation of its checkpoint.
         name: its name.
+        terms: the settings that its outputs follow from.
         standby: do not claim the lead at the start.
         times: how long to wait for what.
 
@@ -101,13 +102,15 @@ class Member:
     """
 
     def __init__(
-        self, log: str, pipeline: str, name: str, *, standby: bool, times: Times = Times()
+        self, log: str, pipeline: str, name: str, *, standby: bool, terms: str = "",
+        times: Times = Times(),
     ) -> None:
         """Know nothing yet."""
         self.role: Role = "starting"
         self.covered = 0
         self.leader = _Leader()
-        self._log, self._me, self._name = log, pipeline, name
+        self._log, self._me = log, pipeline
+        self._sender = {"log": log, "pipeline": pipeline, "name": name, "terms": terms}
         self._standby = standby
         self._times = times
         self._own = _Own()
@@ -134,9 +137,20 @@ class Member:
         """Whether it could take over at once."""
         return self.role == "following" and self.lag_ms(now_ms) <= self._times.ready
 
+    def disagreement(self, message: Message) -> str | None:
+        """Why this one cannot stand beside the leader that sent a message; None if it can."""
+        mine, theirs = self._sender["terms"], message.terms
+        leads = isinstance(message, Beat) and message.pipeline == self.leader.pipeline
+        if message.log != self._log or message.pipeline == self._me or not leads:
+            return None
+        if mine == theirs or not theirs:
+            return None
+        who = message.name or message.pipeline
+        return f"pipeline {who} leads with {theirs}, this one has {mine}: outputs would differ"
+
     def audited(self) -> Message:
         """What to say after an audit has found nothing."""
-        return Audited(log=self._log, pipeline=self._me, name=self._name)
+        return Audited(**self._sender)
 
     def replay(self, message: Message) -> None:
         """Take in what was said before the start."""
@@ -162,7 +176,7 @@ class Member:
         if message.log != self._log or isinstance(message, Audited):
             return []
         if isinstance(message, Handover):
-            wanted = message.to in ("", self._name) and self.is_ready(now_ms)
+            wanted = message.to in ("", self._sender["name"]) and self.is_ready(now_ms)
             return self._claim(now_ms) if wanted and self.leader.pipeline != self._me else []
         if isinstance(message, Following):
             return self._hear_follower(message, now_ms)
@@ -279,14 +293,14 @@ class Member:
     def _claim(self, now_ms: int) -> list[Action]:
         self.role, self._said_ms = "claiming", now_ms
         epoch = self.leader.epoch + 1
-        return [Say(Claim(log=self._log, pipeline=self._me, name=self._name, epoch=epoch))]
+        return [Say(Claim(**self._sender, epoch=epoch))]
 
     def _beat(self, now_ms: int) -> Say:
         self._said_ms, self._beaten = now_ms, self._own.resolved
         return Say(
             Beat(
-                log=self._log, pipeline=self._me, name=self._name, epoch=self.leader.epoch,
-                resolved=self.covered, read=self._own.read,
+                **self._sender, epoch=self.leader.epoch, resolved=self.covered,
+                read=self._own.read,
             )
         )
 
@@ -294,8 +308,7 @@ class Member:
         self._said_ms = now_ms
         return Say(
             Following(
-                log=self._log, pipeline=self._me, name=self._name, epoch=self.leader.epoch,
-                resolved=self._own.resolved, lag_ms=self.lag_ms(now_ms),
-                ready=self.is_ready(now_ms),
+                **self._sender, epoch=self.leader.epoch, resolved=self._own.resolved,
+                lag_ms=self.lag_ms(now_ms), ready=self.is_ready(now_ms),
             )
         )

@@ -24,11 +24,13 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed.
 
     ``pipeline``: the incarnation of the sender's checkpoint. ``name``: what people call it.
+    ``terms``: the settings that its outputs follow from, which all must have alike.
     """
 
     log: str
     pipeline: str
     name: str = ""
+    terms: str = ""
 
 
 class Claim(_Message, frozen=True, kw_only=True, tag="claim"):

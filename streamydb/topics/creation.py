@@ -94,7 +94,8 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     admin = connect(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
-    present = [name for name in (*names.all(), *names.shared(), *others) if name in topics]
+    wanted = (*names.all(), names.streams, *names.shared(), *others)
+    present = [name for name in wanted if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
         wait_until(
@@ -140,17 +141,19 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
         pipeline: the pipeline's name, which has a feedback topic of its own.
 
     Raises:
-        TopicsError: the log or the feedback topic is missing, or the cluster refuses.
+        TopicsError: log, feedback or changes are missing, or the cluster refuses.
     """
     admin, names = connect(client_config), TopicNames(database)
-    found = describe_topics(admin, [names.transactions, names.feedback])
-    for name in (names.transactions, names.feedback):
+    needed = (names.transactions, names.feedback, names.changes)
+    found = describe_topics(admin, needed)
+    for name in needed:
         if name not in found:
             raise TopicsError(_missing(name, database))
     log, shards = found[names.transactions], found[names.feedback].partitions
     min_insync = int(log.settings.get("min.insync.replicas", 1))
-    wanted = {*names.shared(), names.feedback_of(pipeline)}
-    plans = _plans(names, log.partitions, shards, log.replication, min_insync, 1, pipeline)
+    spread = found[names.changes].partitions
+    wanted = {*names.shared(), names.streams, names.feedback_of(pipeline)}
+    plans = _plans(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
     _create_missing(admin, missing)
@@ -203,6 +206,7 @@ def _plans(
         names.deadletters: (1, -1),
         names.control: (1, 7 * _DAY_MS),
         names.digests: (1, -1),
+        names.streams: (changes_partitions, -1),
     }
     return [
         _Plan(name, count, replication, common | {"retention.ms": str(retention)})

@@ -54,6 +54,11 @@ class TopicNames:
         return f"{self.database}.deadletters"
 
     @property
+    def streams(self) -> str:
+        """What procedures emit, by stream."""
+        return f"{self.database}.streams"
+
+    @property
     def digests(self) -> str:
         """Digests of the state; whether two pipelines agree."""
         return f"{self.database}.digests"

@@ -64,6 +64,7 @@ _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     # What pipelines share; the first one makes them.
     "control": ("Create", "Read", "Write", "DescribeConfigs"),
     "digests": ("Create", "Read", "Write", "DescribeConfigs"),
+    "streams": ("Create", "Write", "DescribeConfigs"),
 }
 
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
@@ -73,7 +74,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests",
+                    "digests", "streams",
                 ),
                 ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
             ),
@@ -94,7 +95,12 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         "read-model": Role("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
         "facade": Role(
             "`streamydb serve`, programs with `kafka://`",
-            {"transactions": ("Read", "Write"), "results": _READ, "changes": _READ},
+            {
+                "transactions": ("Read", "Write"),
+                "results": _READ,
+                "changes": _READ,
+                "streams": _READ,
+            },
             _CONSUMES,
         ),
         "client": Role(
@@ -110,6 +116,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                 "changes": _FOLLOWED,
                 "feedback": _SEEN,
                 "deadletters": _FOLLOWED,
+                "streams": _FOLLOWED,
             },
             _CONSUMES,
         ),

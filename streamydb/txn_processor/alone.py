@@ -13,6 +13,7 @@ from msgspec import Raw
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.change import CONNECTOR
@@ -27,6 +28,7 @@ from streamydb.txn_processor.result import Position, copy_of, encode, encode_ver
 __all__ = ["Finished", "execute_gathered"]
 
 _NULL = Raw(b"null")
+_CONSTRAINTS = key_lock(r.CONSTRAINTS_KEY.encode())
 
 
 @dataclass(slots=True)
@@ -34,7 +36,8 @@ class Finished:
     """What a transaction did: its records, and what each shard gets back.
 
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
-    always among them, with nothing to release when the record was rejected.
+    always among them, with nothing to release when the record was rejected. ``workflow``: what
+    goes to streams and to the log.
     """
 
     seq: int
@@ -43,6 +46,7 @@ class Finished:
     changes: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     letter: tuple[bytes, bytes] | None = None
     releases: dict[int, list[Released]] = field(default_factory=dict)
+    workflow: Outputs = NO_OUTPUTS
 
 
 def execute_gathered(
@@ -95,13 +99,17 @@ def _executed(
         return len(encode_verdict(payload.id, position, verdict))
 
     letter = None
-    calls = core.Calls(modules, Place(payload.seq, payload.ts, payload.id.decode()))
+    place = Place(payload.seq, payload.ts, payload.id.decode())
+    constrained = _CONSTRAINTS in gathered.grants
+    calls = core.Calls(modules, place, constrained)
+    txn = None
     try:
-        verdict = core.execute(_transaction_of(payload), look, size, calls)
+        txn = _transaction_of(payload)
+        verdict = core.execute(txn, look, size, calls)
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        verdict = core.Verdict(errors.INTERNAL)
+        verdict = core.failed(txn, look)
         name = reported(error, f"transaction {payload.seq}")
         letter = _letter(payload, payload.raw, name, errors.INTERNAL)
     result = encode_verdict(payload.id, position, verdict)
@@ -110,6 +118,7 @@ def _executed(
     finished = _finished(payload, result, verdict, home, remembered)
     finished.changes = _changes(payload, verdict.writes, database)
     finished.letter = letter
+    finished.workflow = verdict.outputs
     return finished
 
 

@@ -24,6 +24,7 @@ from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
 from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.jit import kernel
+from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.program import REJECT_CODES
@@ -33,6 +34,9 @@ __all__ = ["compile_records", "parse_ints"]
 
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
+_CONSTRAINTS: Final = r.CONSTRAINTS_KEY.encode()
+_CONSTRAINTS_HASH: Final = hash_ragged(Ragged.of([_CONSTRAINTS]), KEY_SEED)[0]
+_FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 _REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
 
 
@@ -99,7 +103,7 @@ class _Builder:
         steps: list[bytes] = []
         operands: list[bytes] = []
         local = {key: i for i, key in enumerate(touched)}
-        simple = txn.call is _UNSET
+        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks
         simple = simple and _checks(txn, local, steps, operands)
         simple = simple and _updates(txn, local, steps, operands)
         self.kind.append(p.SIMPLE if simple else p.GENERIC)
@@ -227,7 +231,8 @@ def _updates(
 
 
 def compile_records(
-    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged,
+    *, constraints: bool = False,
 ) -> Table:
     """Compile one batch of log records, in the order given.
 
@@ -236,6 +241,7 @@ def compile_records(
         offsets: shape (n,), int64.
         append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
         values: the records' values.
+        constraints: whether the database has constraints: then what writes reads their key, too.
 
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
@@ -243,41 +249,86 @@ def compile_records(
     records = _plain(scanned)
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
-        other = _compile_with_care([values[row] for row in rest.tolist()])
+        other = _compile_with_care([values[row] for row in rest.tolist()], constraints=constraints)
         order = np.empty(len(texts), np.int64)
         order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
         order[rest] = len(records) + np.arange(len(rest))
         records = Table.concat([records, other]).take(order)
+    if constraints:
+        _read_constraints(records)
     home = records.children["home"][1]
     home.cols["payload"] = hash_ragged(texts, PAYLOAD_SEED)
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
     records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
+    if not scanned.plain.all():
+        _tell_copies_apart(records, home)
     records.cols["size"] = texts.lengths().astype(np.int32)
     records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
     return records
 
 
-def _compile_with_care(values: Sequence[bytes | None]) -> Table:
+def _tell_copies_apart(records: Table, home: Table) -> None:
+    """Follow-ups are known by their number, not by their id: each copy counts as an id of its own.
+
+    So an early one can come again, and one that comes after any time is still known.
+    """
+    ids = home.texts["id"]
+    generic = np.flatnonzero(records.cols["kind"] == p.GENERIC).tolist()
+    rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
+    if rows:
+        places = [
+            b"%d/%d" % (records.cols["part"][row], records.cols["off"][row]) for row in rows
+        ]
+        records.cols["id0"][rows] = hash_ragged(Ragged.of(places), ID_SEED)
+        records.cols["id1"][rows] = hash_ragged(Ragged.of(places), PAYLOAD_SEED)
+
+
+def _compile_with_care(values: Sequence[bytes | None], *, constraints: bool) -> Table:
     """Whatever is not plain, record by record."""
     try:
-        return _compile_each(values)
+        return _compile_each(values, constraints=constraints)
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         if len(values) == 1:
             return _poison(values[0] or b"", error)
-        return Table.concat([_compile_with_care([raw]) for raw in values])
+        return Table.concat([_compile_with_care([raw], constraints=constraints) for raw in values])
 
 
-def _compile_each(values: Sequence[bytes | None]) -> Table:
+def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Table:
     builder = _Builder()
     for row, raw in enumerate(values):
         item = r.decode(raw)
-        if isinstance(item, r.Transaction):
+        if isinstance(item, r.Transaction) and item.constrain is not _UNSET and not constraints:
+            builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
+        elif isinstance(item, r.Transaction):
             builder.transaction(item, raw or b"")
         elif isinstance(item, r.Marker):
             builder.marker(row, item)
         else:
             builder.refuse(item.id or "", item.code, keep(raw))
     return builder.table()
+
+
+def _read_constraints(records: Table) -> None:
+    """Add the key of the constraints to what each writing transaction reads."""
+    counts, keys = records.children["keys"]
+    ends = np.cumsum(counts)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    wanted = np.bincount(owner, keys.cols["write"], len(counts)) > 0
+    own = keys.cols["hash"] == _CONSTRAINTS_HASH
+    if own.any():
+        rows = np.flatnonzero(own)
+        named = [row for row in rows.tolist() if keys.texts["key"][row] == _CONSTRAINTS]
+        wanted[owner[named]] = False
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return
+    more = Table(
+        {"write": np.zeros(1, np.uint8), "hash": np.array([_CONSTRAINTS_HASH], np.uint64)},
+        {"key": Ragged.of([_CONSTRAINTS])},
+    )
+    order = np.insert(np.arange(len(keys)), ends[rows], len(keys))
+    both = Table.concat([keys, more]).take(order)
+    records.children["keys"] = (counts + wanted, both)
 
 
 def _poison(raw: bytes, error: Exception) -> Table:

@@ -15,6 +15,7 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.constraints import Refused, amended, parse
 from streamydb.limits import (
     FAILED_ENTRIES_MAX,
     FAILED_VALUE_BYTES_MAX,
@@ -23,9 +24,12 @@ from streamydb.limits import (
     RESULT_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
-from streamydb.procedures.core import run, version_of
+from streamydb.procedures.core import Called, run, version_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
+from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Place, UpdateFailed
+from streamydb.txn_processor.enforce import Judged, enforce
 
 __all__ = [
     "Calls",
@@ -35,7 +39,9 @@ __all__ = [
     "apply_update",
     "current_module",
     "execute",
+    "failed",
     "failed_entry",
+    "turn_of",
 ]
 
 Value = tuple[bytes | None, int]
@@ -61,6 +67,8 @@ class Verdict:
     """What became of a transaction. ``code`` is None when it committed.
 
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
+    ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
+    aborts, too.
     """
 
     code: str | None = None
@@ -69,14 +77,19 @@ class Verdict:
     reads: dict[str, bytes | None] = field(default_factory=dict)
     returned: bytes | None = None
     reason: str | None = None
+    outputs: Outputs = NO_OUTPUTS
 
 
 @dataclass(slots=True, frozen=True)
 class Calls:
-    """What calls need beside the values: the code, and the transaction's place in the order."""
+    """What an execution needs beside the values: the code of procedures, and its place.
+
+    ``constrained``: whether the key of the constraints is among those that were granted.
+    """
 
     modules: Modules
     place: Place
+    constrained: bool = False
 
 
 def execute(
@@ -99,8 +112,9 @@ def execute(
         return Verdict(errors.CHECK_FAILED, failed)
     if txn.call is not msgspec.UNSET:
         return _call(txn, txn.call, look, size, calls)
+    if txn.constrain is not msgspec.UNSET:
+        return _constrain(txn, txn.constrain, look, size, calls)
     after: dict[str, bytes | None] = {}
-    writes: list[Write] = []
     for index, update in enumerate(txn.updates):
         before, version = look(update.key)
         try:
@@ -109,10 +123,56 @@ def execute(
             entry = failed_entry("update", index, update.key, before, version)
             return Verdict(failure.code, [entry])
         after[update.key] = value
+    return _concluded(txn, after, look, size, calls)
+
+
+def _concluded(
+    txn: r.Transaction, after: dict[str, bytes | None], look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls, called: Called | None = None,
+) -> Verdict:
+    """The verdict of a transaction that leaves ``after`` behind, if no constraint forbids it.
+
+    ``called``: what its call gives, which is lost with an abort.
+    """
+    if calls.constrained:
+        rules = parse(look(r.CONSTRAINTS_KEY)[0])
+        if rules.all or txn.locks:
+            found = enforce(rules, _judged(after, look), txn.locks, look)
+            if found.code is not None:
+                return Verdict(found.code, found.failed, reason=found.reason)
+            after = after | found.indexed
+    writes = []
+    for key, value in after.items():
+        before = look(key)[0]
         if before is not None or value is not None:
-            writes.append(Write(update.key, before, value))
+            writes.append(Write(key, before, value))
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    return _fitting(Verdict(None, [], writes, reads), size)
+    verdict = Verdict(None, [], writes, reads)
+    if called is not None:
+        verdict.returned, verdict.outputs = called.returned, called.outputs
+    return _fitting(verdict, size)
+
+
+def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:
+    """The effective writes, as constraints judge them."""
+    judged = []
+    for place, (key, value) in enumerate(after.items()):
+        before, version = look(key)
+        if before is not None or value is not None:
+            judged.append(Judged(place, key, before, value, version))
+    return judged
+
+
+def _constrain(
+    txn: r.Transaction, wanted: bytes, look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls,
+) -> Verdict:
+    """Declare, drop or validate a constraint."""
+    try:
+        value = amended(look(r.CONSTRAINTS_KEY)[0], wanted, calls.place.seq)
+    except Refused as refused:
+        return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
+    return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)
 
 
 def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
@@ -145,23 +205,43 @@ def _call(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
     size: Callable[[Verdict], int], calls: Calls,
 ) -> Verdict:
+    """Call a procedure; a follow-up when it is its turn, and then it counts whatever comes of it.
+    """
+    turn = turn_of(call, look)
+    if turn is not None and turn.code is not None:
+        return Verdict(turn.code)
+    return _counted(_called(txn, call, look, size, calls), turn, look)
+
+
+def _counted(verdict: Verdict, turn: Turn | None, look: Callable[[str], Value]) -> Verdict:
+    if turn is not None and verdict.code is not None:
+        verdict.writes = [Write(turn.key, look(turn.key)[0], turn.done)]
+    return verdict
+
+
+def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
+    """The verdict of a transaction that a fault of ours has ended."""
+    call = msgspec.UNSET if txn is None else txn.call
+    turn = None if call is msgspec.UNSET else turn_of(call, look)
+    if turn is not None and turn.code is not None:
+        turn = None
+    return _counted(Verdict(errors.INTERNAL), turn, look)
+
+
+def _called(
+    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
+    size: Callable[[Verdict], int], calls: Calls,
+) -> Verdict:
     """Run the procedure with the code that is current at this place in the order."""
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
     host = _Declared(call, look)
-    called = run(module, call.name, call.args, host, calls.place)
+    batch = None if call.batch is msgspec.UNSET else call.batch
+    called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:
         return Verdict(called.code, reason=called.reason)
-    after = called.writes
-    befores = {key: host.look(key)[0] for key in after}
-    writes = [
-        Write(key, befores[key], value)
-        for key, value in after.items()
-        if befores[key] is not None or value is not None
-    ]
-    reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    return _fitting(Verdict(None, [], writes, reads, called.returned), size)
+    return _concluded(txn, called.writes, host.look, size, calls, called)
 
 
 def current_module(

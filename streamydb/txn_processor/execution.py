@@ -21,12 +21,15 @@ import numpy.typing as npt
 from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
+from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
@@ -53,7 +56,7 @@ class Outcome:
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
-    where it is not a plain commit.
+    where it is not a plain commit. ``workflow``: what goes to streams and to the log.
     """
 
     txns: Table
@@ -66,6 +69,7 @@ class Outcome:
     reads: npt.NDArray[Any]
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, str] = field(default_factory=dict)
+    workflow: Outputs = NO_OUTPUTS
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ class _Run:
     extra: list[bytes] = field(default_factory=list)
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, str] = field(default_factory=dict)
+    workflow: list[Outputs] = field(default_factory=list)
 
     def text(self, ref: int) -> bytes:
         """A text of the pool, or one that Python made in this run."""
@@ -131,6 +136,8 @@ def execute_grants(
     txns = run.txns
     route = _routes(txns)
     _special_rejections(run, route)
+    rules = _Rules(run, constraints_slot(run.keys))
+    rules.send(route, 0)
     longest = int(np.diff(run.key_starts).max(initial=0))
     scratch = np.zeros(longest + 1, p.SLOT)
     scratch_at = np.full(longest + 1, -1, np.int64)
@@ -144,13 +151,15 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at, modules)
+            _execute_in_python(run, at, modules, rules.slot)
             at += 1
+            rules.send(route, at)
     _special_aborts(run)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     return Outcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
+        joined(run.workflow),
     )
 
 
@@ -220,8 +229,34 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
-    """Run one transaction on Python objects against the slots."""
+@dataclass(slots=True)
+class _Rules:
+    """The constraints as they are at one place in the plan; ``slot``: of their key, if granted."""
+
+    run: _Run
+    slot: int | None
+    known: bytes | None = None
+
+    def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
+        """Send transactions from ``start`` on to Python if constraints concern them.
+
+        Those that were sent for constraints which no longer hold stay there: it is the same.
+        """
+        if self.slot is None:
+            return
+        run = self.run
+        _, number, ref, tag, *_ = run.slots[self.slot].item()
+        value = run.value(tag, number, ref)
+        if value == self.known:
+            return
+        self.known = value
+        slots = covered(run.keys, parse(value))
+        found = constrained(slots, run.steps, run.step_starts, run.key_slot, run.key_starts)
+        route[start:][found[start:] & (route[start:] == _KERNEL)] = _PYTHON
+
+
+def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -> None:
+    """Run one transaction on Python objects against the slots; ``rules``: the constraints' one."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
@@ -234,14 +269,16 @@ def _execute_in_python(run: _Run, i: int, modules: Modules) -> None:
 
     cols = run.txns.cols
     place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
+    txn = None
     try:
         txn = _transaction_of(run, i)
-        verdict = core.execute(txn, look, size, core.Calls(modules, place))
+        verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
-        verdict = core.Verdict(errors.INTERNAL)
+        verdict = core.failed(txn, look)
+    run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     run.special[i] = verdict_bytes(run.txns, i, verdict)
     for write in verdict.writes:

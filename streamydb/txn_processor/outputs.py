@@ -17,6 +17,7 @@ from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
 from streamydb.jit import kernel
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, FEEDBACK_BLOCK_BYTES_MAX
+from streamydb.procedures.flows import Outputs
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
 from streamydb.txn_processor.fault import opened
@@ -28,12 +29,15 @@ __all__ = [
     "DEAD_LETTERS",
     "DIGESTS",
     "FEEDBACK",
+    "FOLLOW_UPS",
     "RESULTS",
+    "STREAMS",
     "Records",
     "Rows",
     "feedback_chunks",
     "formatted",
     "outputs_of",
+    "workflow_records",
 ]
 
 RESULTS: Final = 0
@@ -41,6 +45,11 @@ CHANGES: Final = 1
 FEEDBACK: Final = 2
 DEAD_LETTERS: Final = 3
 DIGESTS: Final = 4
+STREAMS: Final = 5
+FOLLOW_UPS: Final = 6
+
+_FOLLOW_UP_PARTITION: Final = 0
+"""Of the log: follow-ups are in order along one partition."""
 
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
@@ -94,6 +103,18 @@ def outputs_of(outcome: Outcome, spreads: int) -> Iterator[Rows | Records]:
             yield Rows(RESULTS, _result_rows(outcome, rows), spread)
     yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
+    yield from workflow_records(outcome.workflow)
+
+
+def workflow_records(outputs: Outputs) -> Iterator[Records]:
+    """Records of streams and of the log, each in one piece, so that they keep their order."""
+    for topic, records, partition in (
+        (STREAMS, outputs.emitted, -1),
+        (FOLLOW_UPS, outputs.follow_ups, _FOLLOW_UP_PARTITION),
+    ):
+        if records:
+            keys, values = (Ragged.of(list(column)) for column in zip(*records, strict=True))
+            yield Records(topic, keys, values, 0, partition)
 
 
 def _copy_originals(outcome: Outcome) -> None:

@@ -89,8 +89,16 @@ ABORT_CODES: Final = (
     errors.PROCEDURE_ERROR,
     errors.UNDECLARED_KEY,
     errors.BUDGET_EXCEEDED,
+    errors.RESERVED_KEY,
+    errors.UNKNOWN_STREAM,
+    errors.NOT_THE_OWNER,
+    errors.FOLLOW_UP_REFUSED,
+    errors.BATCH_REPEATED,
+    errors.BATCH_EARLY,
+    errors.CONSTRAINT_VIOLATED,
+    errors.CONSTRAINT_REFUSED,
 )
-_LATE_CODES: Final = (errors.CALL_NOT_ALONE,)
+_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF)
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,

@@ -248,7 +248,7 @@ def _record(
             seen |= 1
             stop = text_end(data, at, end)
             length = stop - at - 1
-            if stop < 0 or length < 1 or length > ID_BYTES_MAX:
+            if stop < 0 or length < 1 or length > ID_BYTES_MAX or data[at + 1] == _RESERVED:
                 return -1, -1
             id_span[0], id_span[1] = at + 1, stop
             at = blank(data, stop + 1, end)

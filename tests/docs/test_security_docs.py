@@ -49,7 +49,8 @@ def test_commands_grant_what_is_applied() -> None:
 
 def test_every_topic_is_somebodys_and_none_is_invented() -> None:
     names = TopicNames("bank")
-    topics = {topic.removeprefix("bank.") for topic in (*names.all(), *names.shared())}
+    known = (*names.all(), *names.shared(), names.streams)
+    topics = {topic.removeprefix("bank.") for topic in known}
     assert set(ROLES["admin"].topics) == topics
     assert set(ROLES["pipeline"].topics) == topics
     assert all({each.rstrip("*") for each in role.topics} <= topics for role in ROLES.values())

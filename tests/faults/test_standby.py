@@ -68,7 +68,7 @@ class Results:
         )  # fmt: skip
         self._ended = threading.Event()
         self.pauses_s: list[float] = []
-        self.count = 0
+        self.count = self.repeated = 0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -78,7 +78,10 @@ class Results:
         while not self._ended.is_set():
             for message in self._consumer.consume(1000, 0.05):
                 value = message.value()
-                if message.error() is not None or value in seen:
+                if message.error() is not None:
+                    continue
+                if value in seen:
+                    self.repeated += 1
                     continue
                 seen.add(value or b"")
                 now = time.monotonic()
@@ -277,7 +280,7 @@ def test_two_that_write_at_once_are_harmless(tmp_path: Path) -> None:
             python = db.processes()[0].pid
             os.kill(python, signal.SIGSTOP)
             leads(other)
-            more(seen, 600)
+            wait_for(lambda: seen.repeated > 300, "300 results that both have written", 300)
             os.kill(python, signal.SIGCONT)
             ready(db)
             more(seen, 100)

@@ -27,7 +27,9 @@ from streamydb.sequencer.kafka import AppendError, MarkerLoop, Producer, ResultR
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
 from streamydb.topics import TopicNames, TopicsError, check, create, delete
-from streamydb.topics.creation import add_shared
+from streamydb.topics.admin import answers
+from streamydb.topics.admin import connect as connect_admin
+from streamydb.topics.creation import add_shared, existing
 from streamydb.topics.roles import ROLES, apply
 from tests.secured import ADMIN, Authority, Secured, secret_of
 
@@ -74,6 +76,13 @@ def write(settings: Settings, topic: str) -> KafkaError | None:
     except KafkaException as error:
         found.append(error.args[0])
     return found[0]
+
+
+def drop(admin: dict[str, str], topics: set[str]) -> None:
+    """Delete topics, as a database of an earlier version has none of them."""
+    client = connect_admin(admin)  # kept until it has answered
+    answers(client.delete_topics(sorted(topics)), "delete")
+    wait_for(lambda: not existing(admin, topics), "the topics to be gone", 30)
 
 
 def read(settings: Settings, topic: str) -> KafkaError | None:
@@ -162,9 +171,10 @@ class TestRoles:
             assert refused(write(settings, topic)), topic
 
     @pytest.mark.long
-    def test_pipeline(self, as_role: Callable[[str], Settings]) -> None:
+    def test_pipeline(self, as_role: Callable[[str], Settings], secured: Secured) -> None:
         settings = as_role("pipeline")
         names = TopicNames(settings.database)
+        added = {*names.shared(), names.streams}
         assert not [p for p in check(settings.client_config(), settings.database, 1) if p.setting]
         for topic in names.all():
             assert write(settings, topic) is None, topic
@@ -174,7 +184,10 @@ class TestRoles:
             assert refused(read(settings, topic)), topic
         with pytest.raises(TopicsError, match="refused"):
             delete(settings.client_config(), settings.database)
-        assert set(add_shared(settings.client_config(), settings.database)) == set(names.shared())
+        drop(secured.settings(ADMIN).client_config(), added)
+        assert set(add_shared(settings.client_config(), settings.database)) == added
+        assert write(settings, names.streams) is None
+        assert refused(read(settings, names.streams))
         for topic in names.shared():
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
@@ -184,9 +197,9 @@ class TestRoles:
     @pytest.mark.long
     def test_standby(self, as_role: Callable[[str], Settings]) -> None:
         settings = as_role("standby")
-        made = add_shared(settings.client_config(), settings.database, "standby")
+        made = set(add_shared(settings.client_config(), settings.database, "standby"))
         assert f"{settings.database}.feedback.standby" in made
-        for topic in made:
+        for topic in made - {TopicNames(settings.database).streams}:
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
 

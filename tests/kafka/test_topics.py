@@ -131,7 +131,8 @@ def test_each_wrong_setting_is_named_with_its_fix(
 ) -> None:
     create(client, database)
     full = f"{database}.{topic}"
-    alter(client, full, name, wrong)
+    alter(client, full, name, wrong)  # the broker learns of it a moment after the controller
+    wait_for(lambda: check(client, database) != [], "the setting to be seen")
     problems = check(client, database)
     (problem,) = problems
     assert problem.topic == full
@@ -142,7 +143,7 @@ def test_each_wrong_setting_is_named_with_its_fix(
         f"--entity-type topics --entity-name {full} --add-config {name}={right}"
     )
     assert mend(client, problems) == []
-    assert check(client, database) == []
+    wait_for(lambda: check(client, database) == [], "the mended setting to be seen")
 
 
 @pytest.mark.fault(17, "a partition added to the feedback", "refused with the fix")
@@ -173,7 +174,7 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    assert delete(client, database) == [*names.all(), *names.shared()]
+    assert delete(client, database) == [*names.all(), names.streams, *names.shared()]
     assert delete(client, database) == []
     assert describe(client, database) == {}
 
@@ -189,7 +190,8 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
         names.feedback_of("b"), names.control, names.digests,
     ]  # fmt: skip
     assert add_shared(client, database, "b") == add_shared(client, database) == []
-    assert delete(client, database) == [*names.all(), *names.shared(), names.feedback_of("b")]
+    wanted = [*names.all(), names.streams, *names.shared(), names.feedback_of("b")]
+    assert delete(client, database) == wanted
     with pytest.raises(TopicsError, match="streamydb create"):
         add_shared(client, database)
 

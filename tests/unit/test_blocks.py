@@ -46,7 +46,7 @@ def test_numbers_are_stored_in_as_few_bytes_as_they_need(
     array: npt.NDArray[np.generic], most: int
 ) -> None:
     layout, data = narrow(array)
-    assert stored_bytes(layout, len(array)) == data.nbytes <= most
+    assert stored_bytes(layout[1], layout[2], len(array)) == data.nbytes <= most
     found = widen(layout, len(array), data)
     assert found.dtype == array.dtype
     assert found.tolist() == array.tolist()
@@ -66,6 +66,18 @@ def test_a_table_comes_back() -> None:
     assert table.cols["a"].tolist() == list(range(100))
     assert table.texts["t"].tolist() == [b"x" * (i % 7) for i in range(100)]
     assert table.children["c"][1].cols["d"].tolist() == [i * i for i in range(100)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 9), (3, 7), (0, 0), (9, 9), (4, 9)])
+def test_a_part_of_a_table_is_what_its_rows_would_be(start: int, end: int) -> None:
+    counts = np.array([0, 2, 1, 0, 3, 0, 0, 1, 2])
+    texts = Ragged.of([b"x" * i for i in range(9)])
+    child = Table({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])})
+    table = Table({"a": np.arange(9)}, {"t": texts}, {"c": (counts, child)})
+    part, rows = table.part(start, end), table.take(np.arange(start, end))
+    assert pack(part.flatten()) == pack(rows.flatten())
+    assert part.texts["t"].tolist() == rows.texts["t"].tolist()
+    assert pack(part.part(0, len(part)).flatten()) == pack(rows.flatten())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 7, 8, 20, 60, -1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -359,6 +359,33 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
         await kafka_tail.run_in(executor, tail.close)
     assert topic.closed
     assert tail.fault is None
+
+
+@scenario
+async def test_a_tail_lets_the_loop_work_between_the_steps_of_its_taker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([b"%d" % n for n in range(9)]))
+    seen: list[str] = []
+
+    def take(rows: Any) -> Iterator[None]:
+        for result, _ in rows:
+            seen.append(result.id)
+            yield
+
+    async def meanwhile() -> None:
+        while len(seen) < 9:
+            if seen and seen[-1] != "between":
+                seen.append("between")
+            await asyncio.sleep(0)
+
+    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, kafka._decoded, take)
+    await asyncio.wait_for(meanwhile(), 30)
+    await until(lambda: seen[-1] == "8")
+    ids = [each for each in seen if each != "between"]
+    assert ids == [str(n) for n in range(9)]
+    assert seen.count("between") >= 4
+    await asyncio.to_thread(tail.close)
 
 
 @scenario

@@ -63,6 +63,13 @@ async def _twice() -> Answer:
         return await client.request("PUT", "/v1/kv/a", b"2", {"Idempotency-Key": "i"})
 
 
+async def _violated() -> Answer:
+    declared = b'{"constrain": {"declare": {"name": "c", "prefix": "a", "max": 1}}}'
+    async with connect(MemoryDatabase()) as client:
+        await client.request("POST", "/v1/transactions", declared)
+        return await client.request("PUT", "/v1/kv/a", b"2")
+
+
 async def _gone() -> Answer:
     database = MemoryDatabase()
     async with connect(database) as client:
@@ -161,6 +168,7 @@ SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
     "cross-origin": requesting(*POST, b"{}", {"origin": "http://evil.example"}),
     "key-not-found": requesting("GET", "/v1/kv/none"),
     "transaction-unknown": requesting("GET", "/v1/transactions/none"),
+    "no-such-stream": requesting("GET", "/v1/streams/none.votes"),
     "no-such-endpoint": requesting("GET", "/v2"),
     "method-not-allowed": requesting("PATCH", "/v1/kv/a"),
     "body-timeout": _slow_body,
@@ -177,6 +185,7 @@ SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
         "POST", "/v1/query", b'{"sql": "select sleep_ms(60000)"}', query_timeout_s=0.01
     ),
     "queries-off": requesting("POST", "/v1/query", b'{"sql": "select 1"}', queries_max=0),
+    "constraint-violated": _violated,
     "id-reused": _twice,
     "too-many-requests": lambda: _crowded(client_in_flight_max=1),
     "headers-too-large": requesting("GET", "/v1/kv/a", b"", {"x": "y" * 20_000}),
@@ -234,7 +243,8 @@ def test_a_problem_needs_a_type_of_the_table() -> None:
 ENDPOINTS = {
     ("get", "/v1/kv/{key}"), ("put", "/v1/kv/{key}"), ("delete", "/v1/kv/{key}"), ("get", "/v1/kv"),
     ("post", "/v1/read"), ("post", "/v1/query"), ("post", "/v1/transactions"),
-    ("get", "/v1/transactions/{id}"),
+    ("get", "/v1/transactions/{id}"), ("get", "/v1/constraints"),
+    ("get", "/v1/streams/{name}"),
     ("get", "/v1/changes"), ("get", "/v1/limits"), ("get", "/health/live"),
     ("get", "/health/ready"), ("get", "/metrics"), ("get", "/problems"),
     ("get", "/problems/{slug}"), ("get", "/v1/stats"), ("get", "/v1/history/{key}"),

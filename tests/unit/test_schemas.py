@@ -27,7 +27,7 @@ from tests.generators import PAYLOADS, TRANSACTIONS, as_bytes, mutated
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 KINDS = {"results": "result", "changes": "change", "deadletters": "deadletter"}
 
-NOT_IN_A_SCHEMA = {"number-range", "duplicate-update", "call-not-alone"}
+NOT_IN_A_SCHEMA = {"number-range", "duplicate-update", "call-not-alone", "reserved-id"}
 """Faults of generated transactions that no schema can state."""
 
 

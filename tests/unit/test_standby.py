@@ -210,6 +210,29 @@ def test_another_log_is_not_believed() -> None:
     assert (member.covered, member.epoch) == (0, 0)
 
 
+def test_terms_are_what_changes_verdicts_or_digests() -> None:
+    terms = ShardConfig("bank", "a", 1, 1, 100).terms
+    assert ShardConfig("bank", "b", 1, 1, 100, "single", name="standby").terms == terms
+    for other in (
+        ShardConfig("bank", "a", 2, 1, 100), ShardConfig("bank", "a", 1, 2, 100),
+        ShardConfig("bank", "a", 1, 1, 101), ShardConfig("bank", "a", 1, 1, 100, constraints=True),
+        ShardConfig("bank", "a", 1, 1, 100, digest_interval=1_000),
+    ):  # fmt: skip
+        assert other.terms != terms, other
+
+
+def test_one_with_other_terms_cannot_stand_beside_the_leader() -> None:
+    member = Member("log", "me", "", standby=True, terms="shards=1 id_window=5")
+    member.begin(0)
+    place = {"log": "log", "pipeline": "you"}
+    beat = Beat(**place, epoch=1, resolved=1, read=1, terms="shards=1 id_window=6")
+    assert member.disagreement(beat) is None, "it does not lead yet"
+    member.hear(beat, 0)
+    assert "leads with shards=1 id_window=6, this one has" in str(member.disagreement(beat))
+    same = Beat(**place, epoch=1, resolved=1, read=1, terms="shards=1 id_window=5")
+    assert member.disagreement(same) is None
+
+
 def test_messages_are_read_as_they_were_written() -> None:
     for message in (
         Claim(log="l", pipeline="p", name="n", epoch=3),

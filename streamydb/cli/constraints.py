@@ -1,0 +1,158 @@
+"""`streamydb constraints`: list, declare, drop and verify integrity constraints."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Bootstrap,
+    Database,
+    Failure,
+    Home,
+    Json,
+    fail,
+    print_json,
+    say,
+)
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from streamydb.constraints.verify import Report
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    LIST = "list"
+    DECLARE = "declare"
+    DROP = "drop"
+    VERIFY = "verify"
+
+
+def constraints(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            help="list; declare JSON or @FILE; drop NAME; verify [NAME]: judge older data."
+        ),
+    ],
+    what: Annotated[str | None, typer.Argument(help="As the action has it.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
+    ] = 60.0,
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """List, declare, drop and verify integrity constraints.
+
+    Declarations go through the log: they hold for the transactions after them. The database must
+    have been created with `--constraints`.
+    """
+    target = find_target(database, home, bootstrap)
+    if what is None and action in (Action.DECLARE, Action.DROP):
+        fail(f"{action} what? Give a declaration as JSON, @FILE, or a name.", EXIT_USAGE)
+    if action is Action.LIST:
+        _list(target, timeout, json=json)
+    elif action is Action.VERIFY:
+        _verify(target, what, url, timeout, json=json)
+    elif action is Action.DROP:
+        _constrain(target, {"drop": what}, timeout, json=json)
+    else:
+        _constrain(target, {"declare": _declaration(what or "")}, timeout, json=json)
+
+
+def _declaration(text: str) -> Any:
+    import msgspec
+
+    try:
+        data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
+        return msgspec.json.decode(data)
+    except (OSError, msgspec.MsgspecError) as error:
+        fail(f"{text} is no declaration: {error}", EXIT_USAGE)
+
+
+def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json: bool) -> None:
+    from streamydb.cli.calls import call
+
+    result = call(target, {"constrain": wanted}, timeout_s)
+    if result.code == "constraints-off":
+        raise Failure(
+            f"database {target.database} was created without constraints; create another one "
+            "(`streamydb create --constraints`), or copy its log into one"
+        )
+    if result.status != "committed":
+        raise Failure(f"nothing was changed: {result.status} {result.code}: {result.reason}")
+    if json:
+        print_json({"seq": result.seq, **wanted})
+    else:
+        ((what, given),) = wanted.items()
+        name = given if isinstance(given, str) else given.get("name")
+        done = "declared" if what == "declare" else "dropped"
+        typer.echo(f"{done} {name} at seq {result.seq}; it counts from there on")
+
+
+def _list(target: Target, timeout_s: float, *, json: bool) -> None:
+    import msgspec
+
+    from streamydb.cli.calls import call
+    from streamydb.records import CONSTRAINTS_KEY
+
+    value = call(target, {"reads": [CONSTRAINTS_KEY]}, timeout_s).reads[CONSTRAINTS_KEY]
+    found = msgspec.json.decode(value) or {}
+    if json:
+        print_json(found)
+        return
+    for name, entry in found.items():
+        rules = {rule: entry[rule] for rule in entry if rule not in ("prefix", "since", "valid")}
+        state = f"valid as of {entry['valid']}" if "valid" in entry else "not verified"
+        shown = msgspec.json.encode(rules).decode()
+        typer.echo(f"{name}  {entry['prefix']}*  {shown}  since {entry['since']}, {state}")
+    if not found:
+        say("no constraints; declare one: `streamydb constraints declare "
+            '\'{"name": "balance", "prefix": "acct/", "type": "number", "min": 0}\'`')  # fmt: skip
+
+
+def _verify(
+    target: Target, name: str | None, url: str | None, timeout_s: float, *, json: bool
+) -> None:
+    import streamydb
+    from streamydb.constraints.verify import verify
+
+    address = url or target.place.facade_url()
+    if address is None:
+        fail("verify reads through a facade: start one (`streamydb up`), or name it with --url")
+    with streamydb.connect(address, timeout_s=timeout_s) as client:
+        try:
+            report = verify(client, name)
+        except KeyError:
+            fail(f"there is no constraint {name}; see `streamydb constraints list`", EXIT_USAGE)
+    _show(report, json=json)
+    if report.violations:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show(report: Report, *, json: bool) -> None:
+    if json:
+        shown = report._asdict() | {"violations": [v._asdict() for v in report.violations]}
+        print_json(shown)
+        return
+    for found in report.violations:
+        typer.echo(f"{found.key} (version {found.version}) violates {found.constraint}: "
+                   f"{found.violated}")  # fmt: skip
+    valid = ", ".join(report.valid) or "none"
+    typer.echo(
+        f"{report.keys} values at seq {report.seq}, {report.indexed} put into the index, "
+        f"{len(report.violations)} violations; valid: {valid}"
+    )

@@ -1,0 +1,13 @@
+"""Integrity constraints: what the values under a prefix of keys must be like.
+
+A constraint is declared by a transaction and lies, with all others, under one reserved key. Every
+transaction that writes reads that key, so the order of the log says which constraints hold for it.
+In: declarations, values. Out: what a value violates, and which index keys uniqueness needs. Who
+enforces it (the executor, the oracle, a client's forecast) is not said here.
+"""
+
+from __future__ import annotations
+
+from streamydb.constraints.core import Constraint, Constraints, Refused, amended, parse
+
+__all__ = ["Constraint", "Constraints", "Refused", "amended", "parse"]

@@ -1,0 +1,53 @@
+"""The next attempt of a transaction that lacks locks: the same, with those that its verdict names.
+
+Which index keys a transaction needs depends on the values that it meets. Its verdict says which,
+and everything about the next attempt follows from that verdict, its id too. So whoever loses an
+answer and begins again with the first attempt goes the same way, and the transaction is applied
+once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from streamydb import errors
+from streamydb.limits import ID_BYTES_MAX
+from streamydb.records import UNIQUE_PREFIX, Result
+
+__all__ = ["relocked"]
+
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
+    """The id and the bytes of the attempt after the one with this verdict; None if it is final.
+
+    Args:
+        txn_id: the id of the attempt.
+        payload: its bytes, a valid transaction.
+        result: its verdict.
+
+    """
+    missing = [entry.key for entry in result.failed if entry.check == "lock"]
+    if result.code != errors.UNDECLARED_KEY or not missing:
+        return None
+    if UNIQUE_PREFIX in missing:  # hidden from this client: the facade goes on by itself
+        return txn_id, payload
+    fields = _decode(payload)
+    known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")), type=list[str])
+    named = _next_id(txn_id)
+    fields["id"] = msgspec.Raw(msgspec.json.encode(named))
+    fields["locks"] = msgspec.Raw(msgspec.json.encode(sorted({*known, *missing})))
+    return named, msgspec.json.encode(fields)
+
+
+def _next_id(txn_id: str) -> str:
+    """`id`, `id~1`, `id~2`, …; a hash stands for one that would become too long."""
+    stem, mark, number = txn_id.rpartition("~")
+    if mark and number.isascii() and number.isdigit() and len(number) < 4:
+        return f"{stem}~{int(number) + 1}"
+    if len(txn_id.encode()) + 5 > ID_BYTES_MAX:
+        txn_id = hashlib.sha256(txn_id.encode()).hexdigest()
+    return f"{txn_id}~1"

@@ -1,0 +1,111 @@
+"""The streams of procedures on Kafka: the latest records as they come, older ones on demand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import TopicPartition
+
+from streamydb.facade.kafka_tail import Tail, connect, offsets_at, receive, run_in, spans
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
+from streamydb.facade.settings import FacadeSettings
+from streamydb.records.emission import place_of
+from streamydb.settings import Settings
+from streamydb.topics.names import TopicNames
+
+__all__ = ["KafkaStreams"]
+
+_BATCH: Final = 2_000
+_POLL_S: Final = 0.25
+_SKEW_MS: Final = 120_000
+"""How far brokers' clocks may be apart; a record is read twice rather than missed."""
+
+
+class KafkaStreams:
+    """A database's streams on Kafka; see `StreamSource`.
+
+    Args:
+        settings: the database and the connection.
+        facade: the facade's limits.
+    """
+
+    def __init__(self, settings: Settings, facade: FacadeSettings) -> None:
+        """Connect at `start`."""
+        self._settings = settings
+        self._topic = TopicNames(settings.database).streams
+        self._patience_s = facade.read_timeout_s
+        self._executor = ThreadPoolExecutor(facade.catch_ups_max + 1, "streamydb-streams")
+        self._tail: Tail[list[StreamRow]] | None = None
+
+    async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
+        """Publish what comes from now on."""
+        ends = await run_in(self._executor, self._ends)
+        self._tail = Tail(self._settings, self._topic, ends, _rows, publish)
+        return ends
+
+    async def stop(self) -> None:
+        """End."""
+        if self._tail is not None:
+            await run_in(self._executor, self._tail.close)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def offset_at(self, partition: int, ts_ms: int) -> int:
+        """The first record that was appended at a time or after it, by whatever clock."""
+        return await run_in(self._executor, self._offset_at, partition, ts_ms)
+
+    async def history(
+        self, wanted: StreamSpan, bounds: PageBounds
+    ) -> tuple[list[StreamRow], int]:
+        """Read a stream's records from the topic, as far as time and bounds allow."""
+        return await run_in(self._executor, self._read, wanted, bounds)
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""
+        return None if self._tail is None else self._tail.fault
+
+    def _ends(self) -> dict[int, int]:
+        with closing(connect(self._settings)) as consumer:
+            found = spans(consumer, self._topic)
+            return {number: high for number, (_, high) in found.items()}
+
+    def _offset_at(self, partition: int, ts_ms: int) -> int:
+        with closing(connect(self._settings)) as consumer:
+            if ts_ms <= _SKEW_MS:
+                return spans(consumer, self._topic)[partition][0]
+            return offsets_at(consumer, self._topic, ts_ms - _SKEW_MS)[partition]
+
+    def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
+        with closing(connect(self._settings)) as consumer:
+            low, _ = spans(consumer, self._topic)[wanted.partition]
+            at, after = max(wanted.begin, low), wanted.after
+            consumer.assign([TopicPartition(self._topic, wanted.partition, at)])
+            until = time.monotonic() + self._patience_s
+            found: list[StreamRow] = []
+            size = 0
+            while at < wanted.end and time.monotonic() < until:
+                for row in _rows(receive(consumer, _BATCH, _POLL_S)):
+                    at = row.offset + 1
+                    if row.key != wanted.stream or at > wanted.end:
+                        continue
+                    place = place_of(row.value)
+                    if place <= after:  # again, after a crash of the pipeline
+                        continue
+                    size += len(row.value)
+                    if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
+                        return found, row.offset
+                    found.append(row)
+                    after = place
+            return found, at
+
+
+def _rows(messages: list[Any]) -> list[StreamRow]:
+    """The records among what a consumer gave."""
+    return [
+        StreamRow(found.partition(), found.offset(), found.key() or b"", found.value() or b"")
+        for found in messages
+        if found.error() is None
+    ]

@@ -1,0 +1,137 @@
+"""`/v1/streams/{name}`: what procedures emitted to a stream, page by page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from litestar import Response, get
+
+from streamydb.errors import RecordError, StreamyError
+from streamydb.facade import queries as q
+from streamydb.facade.emitted import EmittedPage, Place, decode_place, encode_place
+from streamydb.facade.gate import context_of
+from streamydb.facade.openapi import answers
+from streamydb.facade.paths import text_of
+from streamydb.facade.ports import PageBounds
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.services import (
+    AnyRequest,
+    Services,
+    client_of,
+    json_response,
+    services_of,
+)
+from streamydb.limits import INTEGER_MAX
+from streamydb.records import module_key
+from streamydb.records.emission import STREAMS_SCOPE, is_stream
+
+__all__ = ["get_stream", "stream_page"]
+
+_LIMIT_DEFAULT: Final = 100
+_PROBLEMS: Final = (
+    "invalid-parameter", "unauthorized", "forbidden", "no-such-stream", "too-many-requests",
+    "overloaded", "log-unavailable", "read-model-behind", "not-ready",
+)  # fmt: skip
+
+
+@get("/v1/streams/{name:path}", responses=answers(*_PROBLEMS))
+async def get_stream(
+    request: AnyRequest,
+    cursor: q.AsCursor = None,
+    after: q.AsAfter = None,
+    limit: q.AsLimit = _LIMIT_DEFAULT,
+    wait: q.AsWait = 0,
+) -> Response[bytes]:
+    """Read a stream: the records that procedures emitted to it, in order, from the beginning.
+
+    `cursor` goes on where the last answer ended. With `wait`, an answer without records comes only
+    when there were none for so long.
+    """
+    services = services_of(request)
+    name = text_of(context_of(request.scope).name or b"") or ""
+    client_of(request).must_read(STREAMS_SCOPE + name)
+    if cursor is not None and after is not None:
+        detail = "A cursor says where to begin; leave out `after`."
+        raise ProblemError("invalid-parameter", detail, parameters=["after"])
+    client = context_of(request.scope).client_name
+    body = await stream_page(services, name, client, cursor, after, limit, wait)
+    return json_response(body, headers={"Cache-Control": "no-store"})
+
+
+async def stream_page(
+    services: Services, name: str, client: str, cursor: str | None, after: str | None,
+    limit: int, wait_s: float,
+) -> bytes:
+    """The answer to a reader of a stream.
+
+    Args:
+        services: the parts of the facade.
+        name: `module.stream`.
+        client: how the reader is counted.
+        cursor: of the page before; None: this is the first one.
+        after: `seq` or `seq.index` after which the first page begins; None: the beginning.
+        limit: most records.
+        wait_s: how long to wait for one, at most what the settings allow.
+
+    Raises:
+        ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
+        LogUnavailableError: Kafka does not answer.
+
+    """
+    place, ts_ms = Place(name), 0
+    if cursor is not None:
+        place = decode_place(cursor, name)
+    else:
+        await _must_exist(services, name)
+        if after is not None:
+            place = _after(name, after)
+            ts_ms = _time_of(services, place.seq)
+    bounds = PageBounds(
+        min(limit, services.settings.page_entries_max), services.settings.answer_bytes_max
+    )
+    wait_s = min(wait_s, services.settings.heartbeat_s)
+    try:
+        if not wait_s:
+            return _body(await services.emitted.page(place, bounds, 0, ts_ms))
+        with services.streams.enter(client):
+            return _body(await services.emitted.page(place, bounds, wait_s, ts_ms))
+    except RecordError as error:
+        detail = "The topic of the streams holds something else than records of streams."
+        raise ProblemError("internal", detail) from error
+
+
+async def _must_exist(services: Services, name: str) -> None:
+    """Refuse a name that is no stream's, or whose module nobody has deployed."""
+    if is_stream(name):
+        opened = await services.reader.snapshot(at=None, consistency="strong", min_version=None)
+        with opened as snapshot:
+            if snapshot.get(module_key(name.partition(".")[0])) is not None:
+                return
+    detail = "A stream is module.stream, of a module that is deployed; this is none."
+    raise ProblemError("no-such-stream", detail)
+
+
+def _after(name: str, text: str) -> Place:
+    """The place after a transaction, or after one of its records."""
+    seq, _, index = text.partition(".")
+    place = Place(name, int(seq), int(index) if index else INTEGER_MAX)
+    if max(place.seq, place.index) > INTEGER_MAX:
+        raise ProblemError("invalid-parameter", "There is no such place.", parameters=["after"])
+    return place
+
+
+def _time_of(services: Services, seq: int) -> int:
+    """The commit timestamp of a seq, if the read model still has it, else 0."""
+    try:
+        with services.model.snapshot(seq) as snapshot:
+            return snapshot.ts_ms
+    except StreamyError:
+        return 0
+
+
+def _body(page: EmittedPage) -> bytes:
+    records = [msgspec.Raw(value) for value in page.values]
+    return msgspec.json.encode(
+        {"records": records, "more": page.more, "cursor": encode_place(page.place)}
+    )

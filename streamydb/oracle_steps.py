@@ -1,0 +1,112 @@
+"""Checks and updates of the serial oracle: one value before, one value after."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec import UNSET
+
+from streamydb import errors, limits
+from streamydb.procedures.view import UpdateFailed
+from streamydb.records import (
+    Add,
+    Append,
+    Check,
+    Delete,
+    Max,
+    Min,
+    Put,
+    Update,
+    canonical,
+    canonical_number,
+    decode_value,
+    is_number,
+)
+
+__all__ = ["holds", "updated"]
+
+
+def holds(check: Check, value: bytes | None, version: int) -> bool:
+    """Whether all comparators of a check hold for a value (None = absent) and its version."""
+    return (
+        (check.version is UNSET or version == check.version)
+        and (check.exists is UNSET or check.exists == (value is not None))
+        and (check.eq is UNSET or value == check.eq)
+        and (check.ne is UNSET or value != check.ne)
+        and (check.lt is UNSET or _compares(value, check.lt, (-1,)))
+        and (check.le is UNSET or _compares(value, check.le, (-1, 0)))
+        and (check.gt is UNSET or _compares(value, check.gt, (1,)))
+        and (check.ge is UNSET or _compares(value, check.ge, (1, 0)))
+    )
+
+
+def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> bool:
+    """Whether the sign of value - operand is wanted; False unless both are numbers or text."""
+    if value is None:
+        return False
+    actual = decode_value(value)
+    if is_number(actual) != is_number(operand) or isinstance(actual, str) != isinstance(
+        operand, str
+    ):
+        return False
+    return (actual > operand) - (actual < operand) in wanted
+
+
+def updated(update: Update, before: bytes | None) -> bytes | None:
+    """The value after an update of a value (None = absent).
+
+    Raises:
+        UpdateFailed: with the reason code, when the update cannot be made.
+    """
+    if isinstance(update, Put):
+        return update.value
+    if isinstance(update, Delete):
+        return None
+    if isinstance(update, Append):
+        return _appended(update, before)
+    if before is None and isinstance(update, Max | Min):
+        return canonical(update.value)
+    number = 0 if before is None else decode_value(before)
+    if not is_number(number):
+        raise UpdateFailed(errors.NOT_A_NUMBER)
+    if isinstance(update, Add):
+        return _added(update, number)
+    if isinstance(update, Max):
+        return canonical(max(number, update.value))
+    if isinstance(update, Min):
+        return canonical(min(number, update.value))
+    if not isinstance(number, int):
+        raise UpdateFailed(errors.NOT_A_NUMBER)
+    return canonical(_in_range(number + 1))
+
+
+def _added(update: Add, number: float) -> bytes:
+    """The sum within 64 bits and within the bounds of the update."""
+    total = _in_range(number + update.by)
+    if update.min is not UNSET and total < update.min:
+        raise UpdateFailed(errors.BOUND_VIOLATED)
+    if update.max is not UNSET and total > update.max:
+        raise UpdateFailed(errors.BOUND_VIOLATED)
+    return canonical(total)
+
+
+def _in_range(number: float) -> float:
+    """The number in canonical form, unless it is an integer beyond 64 bits or not finite."""
+    if isinstance(number, int):
+        if not limits.INTEGER_MIN <= number <= limits.INTEGER_MAX:
+            raise UpdateFailed(errors.OVERFLOW)
+    elif not math.isfinite(number):
+        raise UpdateFailed(errors.OVERFLOW)
+    return canonical_number(number)
+
+
+def _appended(update: Append, before: bytes | None) -> bytes:
+    """The list with the value at its end."""
+    items = [] if before is None else decode_value(before)
+    if not isinstance(items, list):
+        raise UpdateFailed(errors.NOT_A_LIST)
+    after = canonical([*items, decode_value(update.value)])
+    if len(after) > limits.VALUE_BYTES_MAX:
+        raise UpdateFailed(errors.VALUE_TOO_LARGE)
+    return after

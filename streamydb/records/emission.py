@@ -1,0 +1,91 @@
+"""Records of `<db>.streams`: what procedures emit, and where Kafka puts it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from streamydb.errors import RecordError
+from streamydb.records.rejection import NAME
+
+__all__ = ["STREAMS_SCOPE", "Emitted", "decode_emitted", "is_stream", "partition_of", "place_of"]
+
+STREAMS_SCOPE: Final = "$streams/"
+"""What stands before a stream's name in the scopes of a token. No key begins so."""
+
+_STREAM: Final = re.compile(rf"{NAME}\.{NAME}")
+_MASK: Final = 0xFFFFFFFF
+_SEED: Final = 0x9747B28C
+_FACTOR: Final = 0x5BD1E995
+
+
+class Emitted(msgspec.Struct, frozen=True):
+    """A record of a stream, emitted by transaction ``seq`` as its record number ``index``.
+
+    ``batch``: the seq of the transaction with which it all began. ``id``: that of the emitting
+    transaction. ``ts_ms``: its commit timestamp.
+    """
+
+    stream: str
+    seq: int
+    index: int
+    ts_ms: int
+    id: str
+    batch: int
+    record: Any
+
+
+class _Place(msgspec.Struct):
+    seq: int
+    index: int
+
+
+_decode = msgspec.json.Decoder(Emitted).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
+
+
+def decode_emitted(value: bytes | None) -> Emitted:
+    """The record of a stream in a value.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        return _decode(value or b"")
+    except msgspec.MsgspecError as fault:
+        raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
+
+
+def place_of(value: bytes | None) -> tuple[int, int]:
+    """(seq, index) of the record of a stream; raises as `decode_emitted`."""
+    try:
+        found = _decode_place(value or b"")
+    except msgspec.MsgspecError as fault:
+        raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
+    return found.seq, found.index
+
+
+def is_stream(name: str) -> bool:
+    """Whether a name can be that of a stream: `module.stream`."""
+    return _STREAM.fullmatch(name) is not None
+
+
+def partition_of(stream: str, partitions: int) -> int:
+    """The partition that Kafka's own partitioner chooses: murmur2 of the key (KafkaProducer)."""
+    return (_murmur2(stream.encode()) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(data: bytes) -> int:
+    """MurmurHash2 (Appleby), 32 bits, with the seed of Kafka."""
+    whole = len(data) & ~3
+    found = _SEED ^ len(data)
+    for start in range(0, whole, 4):
+        part = int.from_bytes(data[start : start + 4], "little") * _FACTOR & _MASK
+        part = (part ^ part >> 24) * _FACTOR & _MASK
+        found = found * _FACTOR & _MASK ^ part
+    if whole < len(data):
+        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
+    found = (found ^ found >> 13) * _FACTOR & _MASK
+    return found ^ found >> 15

@@ -1,0 +1,74 @@
+"""Reading what procedures emit: a stream's records in their order, each once.
+
+    for record in streams.follow(settings.client_config(), "bank", "voter.votes"):
+        print(record.seq, record.index, record.record)
+
+A stream lies in one partition of `<db>.streams`, in order of (seq, index). After a crash of the
+pipeline records are there again; they are left out here, for their place was passed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from streamydb.reading import TopicReader
+from streamydb.records.emission import Emitted, decode_emitted
+from streamydb.topics.names import TopicNames
+
+__all__ = ["Emitted", "StreamOrder", "follow"]
+
+
+class StreamOrder:
+    """Takes the records of a topic as they come; gives those of one stream, each once."""
+
+    def __init__(self, stream: str, after: tuple[int, int] = (0, 0)) -> None:
+        """Begin after the place (seq, index)."""
+        self.place = after
+        self._stream = stream.encode()
+
+    def take(self, key: bytes | None, value: bytes | None) -> Emitted | None:
+        """The record, if it is one of the stream and new.
+
+        Raises:
+            RecordError: it is not a record of a stream.
+        """
+        if key != self._stream:
+            return None
+        found = decode_emitted(value)
+        if (found.seq, found.index) <= self.place:
+            return None
+        self.place = found.seq, found.index
+        return found
+
+
+def follow(
+    connection: Mapping[str, str], database: str, stream: str,
+    *, after: tuple[int, int] = (0, 0), end: bool = False,
+) -> Iterator[Emitted]:
+    """The records of a stream from the beginning, or after a place, for ever or to its end.
+
+    Args:
+        connection: settings for confluent-kafka, as `Settings.client_config()` has them.
+        database: the database's name.
+        stream: `module.stream`.
+        after: (seq, index) of the last record that is known.
+        end: stop at the end that the topic has now.
+
+    Raises:
+        ReadingError: there is no such topic, or the broker does not answer.
+        RecordError: something else lies in the topic.
+    """
+    order = StreamOrder(stream, after)
+    with TopicReader(connection, TopicNames(database).streams) as reader:
+        spans = reader.spans()
+        reader.assign({number: span.low for number, span in spans.items()})
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            for message in batch:
+                found = order.take(message.key(), message.value())
+                if found is not None:
+                    yield found
+        while not end:
+            for message in reader.batch():
+                found = order.take(message.key(), message.value())
+                if found is not None:
+                    yield found

@@ -1,0 +1,127 @@
+"""Constraints within a transaction: what they have against its writes, and the index they need.
+
+A unique part of a value has an index key, which holds the key whose value it is. Only a transaction
+that has it among its locks may change it; so two transactions that want the same part are in each
+other's way, wherever their keys lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from streamydb import errors
+from streamydb import records as r
+from streamydb.constraints import Constraints
+from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
+
+__all__ = ["Enforced", "Judged", "enforce"]
+
+
+class Judged(NamedTuple):
+    """A key that a transaction leaves with another value; ``place``: among the writes."""
+
+    place: int
+    key: str
+    before: bytes | None
+    after: bytes | None
+    version: int
+
+
+class Enforced(NamedTuple):
+    """What came of it: a reason code with its entries, or the writes to the index."""
+
+    code: str | None
+    failed: list[dict[str, Any]]
+    reason: str | None
+    indexed: dict[str, bytes | None]
+
+
+def enforce(
+    constraints: Constraints,
+    writes: Sequence[Judged],
+    locks: Collection[str],
+    look: Callable[[str], tuple[bytes | None, int]],
+) -> Enforced:
+    """Judge the writes of a transaction by the constraints before it.
+
+    Args:
+        constraints: those that hold.
+        writes: what it would write, in order.
+        locks: the index keys that it may write.
+        look: the value and version of any key that it touches.
+
+    """
+    failed = _faults(constraints, writes)
+    if failed:
+        return Enforced(errors.CONSTRAINT_VIOLATED, failed, None, {})
+    released, claimed = _index_keys(constraints, writes)
+    wanted = [*released, *((write, name, key) for write, name, key in claimed)]
+    missing = list(dict.fromkeys(key for _, _, key in wanted if key not in locks))
+    if missing:
+        entries = [_entry("lock", write, None, key) for write, _, key in wanted if key in missing]
+        return Enforced(errors.UNDECLARED_KEY, entries[:FAILED_ENTRIES_MAX], missing[0], {})
+    owners = {key: look(key)[0] for key in locks}
+    index: dict[str, bytes | None] = {
+        key: None for key in locks if owners[key] is not None and not constraints.is_live(key)
+    }
+    for write, _, key in released:
+        if owners[key] == r.canonical(write.key):
+            owners[key] = index[key] = None
+    for write, name, key in claimed:
+        own = r.canonical(write.key)
+        if owners[key] not in (None, own):
+            entry = _entry("constraint", write, write.after, write.key)
+            entry |= {"constraint": name, "violated": "unique"}
+            failed.append(entry)
+        owners[key] = index[key] = own
+    if failed:
+        return Enforced(errors.CONSTRAINT_VIOLATED, failed[:FAILED_ENTRIES_MAX], None, {})
+    changed = {key: value for key, value in index.items() if value != look(key)[0]}
+    return Enforced(None, [], None, changed)
+
+
+def _faults(constraints: Constraints, writes: Sequence[Judged]) -> list[dict[str, Any]]:
+    """Entries for the values that break a rule, and the deletes that a rule forbids."""
+    failed = []
+    for write in writes:
+        rules = constraints.covering(write.key)
+        if not rules:
+            continue
+        value = None if write.after is None else r.decode_value(write.after)
+        for rule in rules:
+            if write.after is not None:
+                fault = rule.fault(value)
+            else:
+                fault = "required" if rule.required else None
+            if fault is not None:
+                entry = _entry("constraint", write, write.after, write.key)
+                failed.append(entry | {"constraint": rule.name, "violated": fault})
+    return failed[:FAILED_ENTRIES_MAX]
+
+
+_Indexed = list[tuple[Judged, str, str]]
+
+
+def _index_keys(constraints: Constraints, writes: Sequence[Judged]) -> tuple[_Indexed, _Indexed]:
+    """The index keys that writes give up, and those that they need: (write, constraint, key)."""
+    released, claimed = [], []
+    for write in writes:
+        for rule in constraints.covering(write.key):
+            old, new = rule.index_key(write.before), rule.index_key(write.after)
+            if old is not None:
+                released.append((write, rule.name, old))
+            if new is not None:
+                claimed.append((write, rule.name, new))
+    return released, claimed
+
+
+def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str, Any]:
+    """An entry of ``failed``, as `core.failed_entry` makes them."""
+    too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
+    shown = None if value is None or too_long else msgspec.Raw(value)
+    version = write.version if check == "constraint" else 0
+    entry = {"check": check, "index": write.place, "key": key, "value": shown, "version": version}
+    return entry | {"truncated": True} if too_long else entry

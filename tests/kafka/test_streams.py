@@ -1,0 +1,76 @@
+"""Streams on a real broker: old records, new ones, repetitions, the partitions of keys."""
+
+from __future__ import annotations
+
+import json
+
+import confluent_kafka
+import pytest
+
+from streamydb.facade import FacadeSettings
+from streamydb.facade.emitted import Place, StreamFeed
+from streamydb.facade.kafka_streams import KafkaStreams
+from streamydb.facade.ports import LogUnavailableError, PageBounds
+from streamydb.facade.testing import scenario
+from streamydb.settings import Settings
+from streamydb.topics import TopicNames, create
+
+PAGE = PageBounds(40, 1_000_000)
+STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]
+
+
+def write(settings: Settings, seqs: range) -> None:
+    """Emit a record to each stream with each seq, and some of the last once more."""
+    own = {"partitioner": "murmur2_random", "linger.ms": 5}  # as Java's, which Spark uses
+    producer = confluent_kafka.Producer({**settings.client_config(), **own})
+    for seq in [*seqs, *seqs[-3:]]:
+        for stream in STREAMS:
+            head = {"stream": stream, "seq": seq, "index": 1, "ts_ms": seq, "id": "t", "batch": 1}
+            value = json.dumps({**head, "record": seq}).encode()
+            producer.produce(TopicNames(settings.database).streams, value, key=stream.encode())
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+async def rest(feed: StreamFeed, place: Place) -> tuple[list[int], Place]:
+    """The seqs after a place that can be read now, and the place after them."""
+    found: list[int] = []
+    more = True
+    while more:
+        page = await feed.page(place, PAGE, 0)
+        found += [json.loads(value)["seq"] for value in page.values]
+        place, more = page.place, page.more
+    return found, place
+
+
+@scenario
+async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> None:
+    settings = Settings(database=database, bootstrap=bootstrap)
+    create(settings.client_config(), database)
+    write(settings, range(1, 101))
+    source = KafkaStreams(settings, FacadeSettings())
+    feed = StreamFeed(source, 40_000, 4)
+    places = {}
+    for stream in STREAMS:
+        found, places[stream] = await rest(feed, Place(stream))
+        assert found == [*range(1, 101)], stream
+    write(settings, range(101, 151))
+    for stream in STREAMS:  # what is kept is less than that
+        found = []
+        while len(found) < 50:
+            page = await feed.page(places[stream], PAGE, 10)
+            assert page.values or page.more
+            found += [json.loads(value)["seq"] for value in page.values]
+            places[stream] = page.place
+        assert found == [*range(101, 151)], stream
+        assert (await feed.page(Place(stream, 120, 1), PageBounds(1, 1), 0)).place.seq == 121
+    assert source.fault() is None
+    await source.stop()
+
+
+@scenario
+async def test_a_database_without_streams(bootstrap: str, database: str) -> None:
+    source = KafkaStreams(Settings(database=database, bootstrap=bootstrap), FacadeSettings())
+    with pytest.raises(LogUnavailableError, match="streams"):
+        await StreamFeed(source, 1, 1).page(Place("a.b"), PAGE, 0)
+    await source.stop()

@@ -1,0 +1,98 @@
+"""Class-data archives: where they lie, who uses them, what happens when Java writes none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamydb import classdata
+from streamydb.classdata import ClassDataError, archive, java_options
+from streamydb.javahome import find_java
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setenv("STREAMYDB_CACHE", str(tmp_path / "cache"))
+    jar = tmp_path / "one.jar"
+    jar.write_bytes(b"one")
+    return [jar]
+
+
+def test_an_archive_is_used_once_it_is_there(jars: list[Path]) -> None:
+    assert java_options("broker", jars, {}) == []
+    file = archive("broker", jars)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"classes")
+    assert java_options("broker", jars, {})[0] == f"-XX:SharedArchiveFile={file}"
+    assert java_options("pipeline", jars, {}) == []
+
+
+def test_it_belongs_to_its_jars_and_its_java(
+    jars: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = archive("broker", jars)
+    jars[0].write_bytes(b"other")
+    second = archive("broker", jars)
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text(f'#!/bin/sh\nexec {find_java().path} "$@"\n')
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert len({first, second, archive("broker", jars)}) == 3
+
+
+def test_while_it_is_made_the_machines_write_it(jars: list[Path]) -> None:
+    options = java_options("pipeline", jars, {"STREAMYDB_CLASS_DATA_TRAINING": "/somewhere"})
+    assert options[0] == "-XX:ArchiveClassesAtExit=/somewhere/pipeline.jsa"
+
+
+@pytest.fixture
+def resolved(jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setattr(classdata, "resolve", lambda _: jars)
+    return jars
+
+
+def test_all_or_nothing_and_only_once(
+    resolved: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Path] = []
+
+    def train(scratch: Path) -> None:
+        runs.append(scratch)
+        for name in ("pipeline", "broker"):
+            (scratch / f"{name}.jsa").write_text(name)
+
+    monkeypatch.setattr(classdata, "_train", train)
+    made = classdata.make()
+    assert [file.read_text() for file in made] == ["pipeline", "broker"]
+    assert classdata.make() == made == [archive(n, resolved) for n in ("pipeline", "broker")]
+    assert len(runs) == 1
+    assert not runs[0].exists()
+
+
+def test_a_java_that_writes_none_is_told(
+    resolved: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(classdata, "_train", lambda _: None)
+    with pytest.raises(ClassDataError, match=r"wrote no archive pipeline\.jsa"):
+        classdata.make()
+    assert classdata.main([]) == 1
+    assert "everything works without it" in capsys.readouterr().err
+    assert java_options("pipeline", resolved, {}) == []
+
+
+def test_a_java_goes_without_an_archive_that_does_not_fit(jars: list[Path]) -> None:
+    """What a JDK does with a damaged archive: it runs, and says nothing."""
+    file = archive("broker", jars)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(os.urandom(100_000))
+    java = str(find_java().path)
+    options = java_options("broker", jars, {})
+    done = subprocess.run(
+        [java, *options, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cds" not in (done.stdout + done.stderr).lower()
