@@ -15,7 +15,7 @@ OPTION = "--record-faults"
 
 
 class Recorder:
-    """Collects the reports of marked tests, and writes them at the end of the run."""
+    """Collects the reports of marked tests, and writes each when it has ended."""
 
     def __init__(self) -> None:
         self._stamp = reliability.stamp()
@@ -34,10 +34,8 @@ class Recorder:
             run["outcome"] = report.outcome
         if report.when == "teardown":
             run["times"] = counted(properties)
-
-    def pytest_sessionfinish(self) -> None:
-        """Add what was run to what was recorded before."""
-        reliability.update(lambda results: results["tests"].update(self._runs))
+            ended = {report.nodeid: self._runs.pop(report.nodeid)}
+            reliability.update(lambda results: results["tests"].update(ended))
 
 
 def counted(properties: list[tuple[str, Any]]) -> dict[str, int]:

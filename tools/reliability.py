@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -86,6 +87,7 @@ class Marked(NamedTuple):
     test: str
 
 
+@cache
 def marked() -> list[Marked]:
     """All marks of all tests, by number."""
     found = [

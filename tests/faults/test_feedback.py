@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,23 @@ from confluent_kafka.admin import AdminClient
 
 from streamydb.columns import pack
 from streamydb.pipeline.blocks import FORMAT, open_block
+from streamydb.standby.handing import hand_over
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames, create, delete
 from tests.bank import transfers
 from tests.faulty import fails, load, progressed, records_of, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+
+
+def is_ready(db: Database) -> bool:
+    """Whether a pipeline follows and could take over."""
+    return db.status().role == "following" and bool(db.status().ready)
+
+
+def leads(db: Database) -> bool:
+    """Whether a pipeline leads."""
+    return db.status().role == "leading"
 
 
 def append(db: Database, topic: str, values: list[bytes], partition: int = 0) -> None:
@@ -52,6 +64,25 @@ def test_feedback_is_doubled_and_shuffled(
         db.kill_pipeline()
         db.start_pipeline()
         db.load(transfers(50, accounts=200, seed=99))
+        assert db.assert_serial().ok
+
+
+@pytest.mark.fault(
+    11, "all feedback, roles of a standby among it, appended again in reverse after hand-overs",
+    "the leader reminds its shards within seconds; equal to the serial replay",
+)  # fmt: skip
+def test_old_roles_come_again(tmp_path: Path, injected: Callable[..., None]) -> None:
+    with Database(tmp_path) as db, db.beside("standby") as other, load(db, 1):
+        for follower in (other, db):
+            wait_for(partial(is_ready, follower), "readiness")
+            hand_over(db.settings.client_config(), db.name, "", 60)
+            wait_for(partial(leads, follower), "the lead")
+        found = records_of(db, TopicNames(db.name).feedback)
+        roles = [one for one in found if open_block(one)[0]["kind"] == "role"]
+        assert any(not open_block(one)[0]["leads"] for one in roles)
+        append(db, TopicNames(db.name).feedback, found[::-1])
+        injected(len(found))
+        progressed(db, 500)
         assert db.assert_serial().ok
 
 
