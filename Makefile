@@ -64,6 +64,17 @@ test-unit: kernels ## Run the tests that need neither Spark nor Kafka
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
 	$(PYTEST) -m "long and not docker"
 
+.PHONY: reliability
+reliability: venv jars ## Inject every fault there is a test for; write the table of docs/reliability.md
+	$(PYTEST) -m "fault and not docker and not browser" --record-faults
+
+# How long a campaign is, and the seed of its choices (empty: by chance).
+MINUTES ?= 20
+SEED ?=
+.PHONY: campaign
+campaign: venv jars ## Random faults over a loaded database for MINUTES=20; adds to docs/reliability.md
+	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
 	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker

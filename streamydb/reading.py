@@ -37,6 +37,9 @@ _SETTINGS: dict[str, str | int | bool] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
+    # As the pipeline reads: what lies in the log is executed, whatever became of the Kafka
+    # transaction that it was appended in.
+    "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 20,
     "fetch.max.bytes": 64 << 20,
     "max.partition.fetch.bytes": 16 << 20,

@@ -196,11 +196,16 @@ class Database:
         return self._process.wait(120)
 
     def kill_workers(self) -> int:
-        """SIGKILL the Python workers that run the stages; how many."""
+        """SIGKILL the Python workers that run the stages; how many.
+
+        The daemon that forks them is left: without it Spark fails a task for each idle worker that
+        it remembers, and gives up after four.
+        """
         killed = 0
         for process in self.processes()[1:]:
             try:
-                if "pyspark.daemon" in process.cmdline() and not process.children():
+                parent = process.parent()
+                if parent is not None and "pyspark.daemon" in parent.cmdline():
                     process.kill()
                     killed += 1
             except psutil.NoSuchProcess:
@@ -216,7 +221,7 @@ class Database:
     ) -> int:
         """Append records as they are, valid or not; how many."""
         config = {**self.settings.client_config(), "enable.idempotence": "true"}
-        producer = Producer({**config, "linger.ms": "2"})
+        producer = Producer({**config, "linger.ms": "2", "log_level": 0})
         topic, count = TopicNames(self.name).transactions, 0
         for value in values:
             data = json.dumps(value).encode() if isinstance(value, Mapping) else value

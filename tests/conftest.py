@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
+from tests.recording import OPTION, Recorder
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
@@ -20,11 +21,21 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare what this run may be asked to do in addition."""
+    parser.addoption(
+        OPTION, action="store_true", help="write the faults that were injected, and what came of "
+        "them, into bench/results/reliability.json and docs/reliability.md",
+    )  # fmt: skip
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if not _is_worker(config):
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
+        if config.getoption(OPTION):
+            config.pluginmanager.register(Recorder(), "streamydb-faults")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -48,6 +59,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
+        item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+
+
+@pytest.fixture
+def injected(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Count faults for the table: `injected(times)`, `injected(times, number of the case)`."""
+
+    def count(times: int, number: int | None = None) -> None:
+        name = "any" if number is None else str(number)
+        request.node.user_properties.append(("injected", (name, times)))
+
+    return count
 
 
 @pytest.fixture(scope="session")

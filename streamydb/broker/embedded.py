@@ -53,6 +53,8 @@ class EmbeddedBroker:
         jars: the class path; the cached jars of `ivy.xml` (fetched when need be) if None.
         start_timeout_s: how long `start` waits for the broker to answer.
         client: how a client connects to it, beside the address, when `properties` demand more.
+        identity: 16 bytes, the id of the cluster that a new home belongs to; by default one of its
+            own. The brokers of a cluster have one.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class EmbeddedBroker:
         jars: Sequence[Path] | None = None,
         start_timeout_s: float = 120.0,
         client: Mapping[str, str] | None = None,
+        identity: bytes | None = None,
     ) -> None:
         self.home = Path(home)
         self.properties = dict(properties or {})
@@ -75,6 +78,7 @@ class EmbeddedBroker:
         self._jars = list(jars) if jars is not None else None
         self._start_timeout_s = start_timeout_s
         self._client = dict(client or {})
+        self._identity = identity
         self._process: subprocess.Popen[bytes] | None = None
         self._created = 0.0
 
@@ -231,7 +235,7 @@ class EmbeddedBroker:
     def _format_storage(self) -> None:
         if (self._folder / "data" / "meta.properties").is_file():
             return
-        cluster = config.cluster_id(uuid.uuid4().bytes)
+        cluster = config.cluster_id(self._identity or uuid.uuid4().bytes)
         arguments = ["--cluster-id", cluster, "--config", str(self._folder / "server.properties")]
         done = subprocess.run(
             self._java(_FORMAT, "format", "--ignore-formatted", *arguments),

@@ -35,6 +35,7 @@ __all__ = [
     "parts_block",
     "records_blocks",
     "released_block",
+    "require_format",
     "resolved_block",
     "role_block",
     "single_block",
@@ -166,10 +167,20 @@ def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
 
     """
     header, arrays = unpack(block)
+    require_format(header)
+    return header, arrays
+
+
+def require_format(header: Mapping[str, Any]) -> None:
+    """Refuse a block of another format than this release's.
+
+    Raises:
+        InvariantViolation: its header names another one.
+
+    """
     if header.get("format") != FORMAT:
         what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
         raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")
-    return header, arrays
 
 
 def empty_verdicts() -> Table:

@@ -16,9 +16,10 @@ from streamydb.pipeline.blocks import FORMAT
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.settings import Settings
 
-__all__ = ["PipelineConfig", "read_record", "recorded_config"]
+__all__ = ["PipelineConfig", "read_record", "recorded_config", "require_same_log"]
 
 _RECORD: Final = "streamydb.json"
+_LOG: Final = "log-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,34 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
     except msgspec.MsgspecError as error:
         fix = "restore it from a copy, or rebuild with a new checkpoint folder"
         raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error
+
+
+def require_same_log(checkpoint: Path, log: str) -> None:
+    """Refuse a log that is not the one that this checkpoint was begun on; new: note which it is.
+
+    Offsets mean nothing in another log: Spark would go on in the middle of it.
+
+    Args:
+        checkpoint: the folder.
+        log: Kafka's id of the log's topic, which a topic that is made anew does not have.
+
+    Raises:
+        ConfigurationError: it is another log.
+
+    """
+    path = checkpoint / _LOG
+    if not path.exists():  # new, or begun by a release that did not note it
+        draft = path.with_suffix(".tmp")
+        draft.write_text(f"{log}\n", "utf-8")
+        draft.replace(path)
+        return
+    recorded = path.read_text("utf-8").strip()
+    if recorded != log:
+        raise ConfigurationError(
+            f"{path} names the log {recorded}, the topic's id is {log}: this is another log. "
+            "Name the cluster that the checkpoint belongs to; if the topics were made anew, start "
+            "with a new checkpoint folder"
+        )
 
 
 def _refuse_drift(

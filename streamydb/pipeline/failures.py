@@ -18,6 +18,9 @@ _GONE: Final = (
     "were deleted before the pipeline had read them; nothing is skipped "
     f"({_RUNBOOK}, 'Records of the log are gone')"
 )
+_ROOM: Final = (
+    f"room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
+)
 _KNOWN: Final = (
     (
         re.compile(r"Checksum error: file:(\S+)"),
@@ -35,6 +38,11 @@ _KNOWN: Final = (
     (
         re.compile(r"ModuleMissing: ([^\n]+)"),
         "{0} (docs/procedures.md, 'A version that is missing')",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "a disk is full (No space left on device), the checkpoint's or Spark's local one; make "
+        + _ROOM,
     ),
     (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),

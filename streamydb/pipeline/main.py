@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.backup.beginning import begin
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
-from streamydb.pipeline.config import PipelineConfig, recorded_config
+from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -95,6 +95,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     database = recorded_config(config.checkpoint, settings, partitions, config.name)
     log_topic = topics[names.transactions]
     known_log = log_id(client, settings.database)
+    require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     if start is not None:
         log.info("began with the state at seq %d", start.seq)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamydb.columns import Array, Ragged, Table, pack
+from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import RecordError
 from streamydb.key_processor.digest import write_deltas
 from streamydb.pipeline.blocks import (
@@ -17,6 +17,7 @@ from streamydb.pipeline.blocks import (
     open_block,
     parts_block,
     records_blocks,
+    require_format,
     token_block,
 )
 from streamydb.pipeline.shard import ShardConfig
@@ -84,12 +85,13 @@ def parse_feedback(
     """
     for value, offset in zip(values, repeat(0) if offsets is None else offsets, strict=False):
         try:
-            header, _ = open_block(value or b"")
+            header, _ = unpack(value or b"")
         except RecordError:
             continue
-        kind = header.get("kind")
         if header.get("incarnation") != config.incarnation:
-            continue
+            continue  # of any format: a rebuild with another release passes what the old one wrote
+        require_format(header)
+        kind = header.get("kind")
         if kind in _TOLD:
             told = pack({}, **header, at=offset)
             yield from (Routed(shard, told) for shard in range(config.shards))

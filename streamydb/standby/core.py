@@ -32,7 +32,8 @@ class Times:
     ``beat``: between two beats of a leader with followers. ``silence``: after which a leader is
     taken for dead. ``stall``: after which one that beats but does not read what there is, is, too.
     ``follow``: between two messages of a follower. ``present``: how long a follower counts as there
-    after such a message. ``ready``: how far behind one may be that takes over.
+    after such a message. ``ready``: how far behind one may be that takes over. ``stuck``: after
+    which a leader that reads and resolves nothing tells its shards again that it leads.
     """
 
     beat: int = 250
@@ -41,6 +42,7 @@ class Times:
     follow: int = 1_000
     present: int = 5_000
     ready: int = 5_000
+    stuck: int = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,16 @@ class _Leader:
 
 @dataclass(slots=True)
 class _Own:
-    """How far this pipeline is."""
+    """How far this pipeline is.
+
+    ``read_then``: how much had been read when something was resolved last. ``stuck_ms``: since when
+    more has been read.
+    """
 
     resolved: int = 0
     read: int = 0
+    read_then: int = 0
+    stuck_ms: int | None = None
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
 
 
@@ -227,8 +235,12 @@ class Member:
 
     def progress(self, resolved: int, read: int, now_ms: int) -> list[Action]:
         """Take in how far the own query is: last resolved seq, sum of the log's offsets read."""
-        self._own.resolved = max(resolved, self._own.resolved)
-        self._own.read = read
+        own = self._own
+        if resolved > own.resolved:
+            own.resolved, own.read_then, own.stuck_ms = resolved, read, None
+        elif own.stuck_ms is None and read > own.read_then:
+            own.stuck_ms = now_ms
+        own.read = read
         self._catch_up()
         if self.role != "leading":
             return []
@@ -251,12 +263,23 @@ class Member:
                 del self._others[pipeline]
         if self.role == "leading":
             due = self.followed and now_ms - self._said_ms >= times.beat
-            return [self._beat(now_ms)] if due else []
+            return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
         if self._has_fallen_silent(now_ms):
             return self._claim(now_ms)
         if now_ms - self._said_ms >= times.follow:
             return [self._following(now_ms)]
         return []
+
+    def _remind(self, now_ms: int) -> list[Action]:
+        """Tell the shards again what they are to do, if it looks as if they had lost it.
+
+        An old record of the feedback that comes once more, or late, may have told them to follow.
+        """
+        since = self._own.stuck_ms
+        if since is None or now_ms - since < self._times.stuck:
+            return []
+        self._own.stuck_ms = now_ms
+        return [Play(leads=True, covered=self.covered)]
 
     def _has_fallen_silent(self, now_ms: int) -> bool:
         """Whether it is time to claim, again or for the first time."""

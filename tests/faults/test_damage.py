@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streamydb.testing import Database, TestingError, wait_for
+from streamydb.testing import Database
 from tests.bank import transfers
+from tests.faulty import fails
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -38,15 +38,6 @@ def decode(raw, sound=records.decode):
 
 core.execute, records.decode = execute, decode
 '''
-
-
-def fails(db: Database) -> str:
-    """Start a pipeline that cannot run; what its status says."""
-    with suppress(TestingError):
-        db.start_pipeline()
-    wait_for(lambda: db.status().state == "failed", "a failure", 100)
-    db.kill_pipeline()
-    return db.status().error or ""
 
 
 def newest(folder: Path) -> Path:
@@ -81,6 +72,9 @@ def delete_unread(db: Database) -> None:
         future.result(30)
 
 
+@pytest.mark.fault(
+    19, "the newest offset file truncated", "the file is named; undone: equal to the serial replay"
+)
 @pytest.mark.long
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     with Database(tmp_path) as db:
@@ -92,6 +86,12 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         assert db.assert_serial().ok
 
 
+@pytest.mark.fault(
+    16,
+    "delete_records on the log before it was read",
+    "stops loudly with the runbook; nothing skipped",
+)
+@pytest.mark.fault(19, "checkpoint gone while records come")
 def test_rebuild_from_the_log_and_lost_records(tmp_path: Path) -> None:
     with Database(tmp_path) as db:
         db.load(transfers(150))
@@ -110,6 +110,11 @@ def test_rebuild_from_the_log_and_lost_records(tmp_path: Path) -> None:
         assert "docs/operations.md" in said
 
 
+@pytest.mark.fault(
+    15,
+    "our code patched to raise in every Python of the pipeline",
+    "aborted: internal, dead letter, alarm; equal to the serial replay",
+)
 def test_a_fault_of_ours_costs_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,60 +8,18 @@ are part of `make test`; the long ones run with `make test-faults`.
 
 from __future__ import annotations
 
-import json
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database, wait_for
+from streamydb.testing import Database
 from tests.bank import transfers
+from tests.faulty import load, progressed
+from tests.hostile import HOSTILE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
-
-HOSTILE = [
-    b"", None, b"{", b"\xff\xfe", b"null", b"[]",
-    b'{"id":"n","updates":[{"op":"put","key":"a","value":NaN}]}',
-    b'{"id":"h","updates":[{"op":"put","key":"a","value":99999999999999999999}]}',
-    b'{"id":"s","reads":["\\ud800"]}', b"[" * 70 + b"]" * 70, b'{"id":"u","unknown":1}',
-    b'{"id":"c","call":{"procedure":"p","args":{},"keys":[]}}', b'{"marker":-1}',
-    json.dumps({"id": "k", "reads": ["x" * 481]}).encode(),
-    json.dumps({"id": "ok", "reads": ["x" * 480]}).encode(),
-    json.dumps({"id": "many", "reads": [f"k{i}" for i in range(10_000)]}).encode(),
-    json.dumps({"id": "too-many", "reads": [f"k{i}" for i in range(10_001)]}).encode(),
-    json.dumps({"id": "empty", "asserts": {}, "updates": []}).encode(),
-    b'{"id":"big","updates":[{"op":"put","key":"b","value":"' + b"v" * 262_142 + b'"}]}',
-    b'{"id":"big2","updates":[{"op":"put","key":"b","value":"' + b"v" * 262_143 + b'"}]}',
-]
-
-
-@contextmanager
-def load(db: Database, seed: int, until: int = 100_000) -> Iterator[None]:
-    """Append transfers in the background while the body runs."""
-    ended = threading.Event()
-
-    def run() -> None:
-        for part in range(until):
-            if ended.is_set():
-                return
-            db.load(transfers(40, seed=seed * 1000 + part))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def progressed(db: Database, by: int) -> None:
-    """Wait until ``by`` more transactions have been released."""
-    begun = db.status().seq or 0
-    wait_for(lambda: (db.status().seq or 0) >= begun + by, f"{by} more transactions")
 
 
 def kill_the_driver(folder: Path, rounds: int, shards: int) -> None:
@@ -76,25 +34,37 @@ def kill_the_driver(folder: Path, rounds: int, shards: int) -> None:
         assert db.assert_serial().ok
 
 
+@pytest.mark.fault(1, "SIGKILL of driver, JVM and workers at a random moment under load")
 def test_sigkill_of_the_driver(tmp_path: Path) -> None:
     kill_the_driver(tmp_path, rounds=1, shards=1)
 
 
+@pytest.mark.fault(1, "the same ten times, with one and two shards")
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 2])
-def test_sigkill_of_the_driver_ten_times(tmp_path: Path, shards: int) -> None:
+def test_sigkill_of_the_driver_ten_times(
+    tmp_path: Path, shards: int, injected: Callable[..., None]
+) -> None:
     kill_the_driver(tmp_path, rounds=10, shards=shards)
+    injected(10)
 
 
-def test_workers_killed_files_deleted_broker_killed_and_hostile_records(tmp_path: Path) -> None:
+@pytest.mark.fault(2, "SIGKILL of all Python workers under load")
+@pytest.mark.fault(4, "SIGKILL of the broker")
+@pytest.mark.fault(12, "records that are no transactions between the others under load")
+def test_workers_killed_files_deleted_broker_killed_and_hostile_records(
+    tmp_path: Path, injected: Callable[..., None]
+) -> None:
     with Database(tmp_path) as db:
         with load(db, 1):
             progressed(db, 100)
-            assert db.kill_workers() > 0
+            killed = db.kill_workers()
+            assert killed > 0
+            injected(killed, 2)
             progressed(db, 100)
             db.delete_local_files()
             progressed(db, 100)
-            db.load(HOSTILE)
+            injected(db.load(HOSTILE), 12)
             progressed(db, 100)
         assert db.assert_serial().ok
         db.broker.kill()

@@ -142,6 +142,21 @@ def judge(db: Served, running: Clients) -> None:
     assert db.assert_serial().ok
 
 
+@pytest.mark.fault(
+    4,
+    "SIGKILL of the broker under clients whose histories are judged",
+    "histories explained; equal to the serial replay",
+)
+@pytest.mark.fault(
+    25,
+    "SIGKILL of pipeline and facade between append and verdict",
+    "202 and 504 with the id; the true verdict later, anywhere",
+)
+@pytest.mark.fault(
+    27,
+    "SIGKILL of a read model and its facade, which comes back alone",
+    "503 until it has caught up; no session goes back",
+)
 @pytest.mark.long
 def test_histories_while_each_part_is_killed_once(tmp_path: Path) -> None:
     with Served(tmp_path, environment=PATIENCE) as db, clients(db) as running:
@@ -152,10 +167,15 @@ def test_histories_while_each_part_is_killed_once(tmp_path: Path) -> None:
         judge(db, running)
 
 
+@pytest.mark.fault(
+    4,
+    "SIGKILL of every part in turn, in two shapes",
+    "histories explained; equal to the serial replay",
+)
 @pytest.mark.long
 @pytest.mark.parametrize(("shards", "partitions"), [(1, 1), (2, 2)])
 def test_histories_of_minutes_with_rotating_kills(
-    tmp_path: Path, shards: int, partitions: int
+    tmp_path: Path, shards: int, partitions: int, injected: Callable[..., None]
 ) -> None:
     rng = random.Random(shards)
     with (
@@ -166,5 +186,6 @@ def test_histories_of_minutes_with_rotating_kills(
             for fault in rng.sample(MORE, len(MORE)):
                 running.progressed(rng.randint(50, 400))
                 fault(db)
+                injected(1)
         running.progressed(300)
         judge(db, running)

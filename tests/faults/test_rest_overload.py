@@ -229,11 +229,21 @@ def judge(
     assert httpx.get(f"{db.urls[0]}/v1/kv/o/0001", timeout=30).status_code == 200
 
 
+@pytest.mark.fault(
+    24,
+    "ten times the capacity for 10 s, with deaf and mute clients",
+    "429 and 503, bounded memory; equal to the serial replay",
+)
 @pytest.mark.long
 def test_overload_for_seconds(tmp_path: Path) -> None:
     overload(tmp_path, seconds=10, watchers=300)
 
 
+@pytest.mark.fault(
+    24,
+    "the same for a minute with 2,000 watchers",
+    "429 and 503, bounded memory; equal to the serial replay",
+)
 @pytest.mark.long
 def test_overload_for_a_minute_with_thousands_of_watchers(tmp_path: Path) -> None:
     overload(tmp_path, seconds=60, watchers=2000)

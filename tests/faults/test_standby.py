@@ -137,6 +137,7 @@ def handover(db: Database, to: str = "") -> str:
     return done.stderr
 
 
+@pytest.mark.fault(1, "SIGKILL under load, a standby takes over")
 def test_the_active_one_is_killed_under_load(tmp_path: Path) -> None:
     """SIGKILL: the standby goes on from the last resolved seq; nothing lost, nothing different."""
     with Database(tmp_path, options=DIGESTS) as db:
@@ -154,6 +155,7 @@ def test_the_active_one_is_killed_under_load(tmp_path: Path) -> None:
             assert other.status().alarm is None
 
 
+@pytest.mark.fault(1, "kills of either pipeline and hand-overs, in three shapes")
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("shards", "partitions", "grouping"), [(1, 1, "planner"), (2, 3, "planner"), (2, 2, "single")]
@@ -191,6 +193,7 @@ def test_roles_go_back_and_forth(
         assert report.transactions > 1500
 
 
+@pytest.mark.fault(3, "SIGSTOP of all its processes for 60 s, a standby takes over, SIGCONT")
 @pytest.mark.long
 def test_a_driver_that_was_stopped_for_a_minute_stands_down(tmp_path: Path) -> None:
     """SIGSTOP for 60 s, then SIGCONT, while another took over (FAULTS 3)."""
@@ -264,6 +267,7 @@ def test_a_damaged_active_pipeline_stops_and_the_standby_goes_on(tmp_path: Path)
         assert other.status().state == "running"
 
 
+@pytest.mark.fault(3, "SIGSTOP of its Python alone: two pipelines write at once")
 @pytest.mark.long
 def test_two_that_write_at_once_are_harmless(tmp_path: Path) -> None:
     """The active one's Python is stopped: it cannot hear that it is overtaken, and its JVM goes on.

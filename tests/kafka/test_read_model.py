@@ -147,6 +147,7 @@ def feed(bootstrap: str, database: str) -> Iterator[Feed]:
     delete(made.settings.client_config(), database)
 
 
+@pytest.mark.fault(23, "gaps and control records in the changes", "the same state")
 def test_transactions_are_seen_when_committed_and_their_markers_are_passed(
     feed: Feed, tmp_path: Path
 ) -> None:
@@ -188,6 +189,9 @@ def positions(model: ReadModel) -> list[int]:
     return [part.position for _, part in sorted(model.store.progress().parts.items())]
 
 
+@pytest.mark.fault(
+    23, "changes deleted before a slow reader came", "refused; it begins with a copy"
+)
 def test_what_has_expired_is_refused_and_a_copy_goes_on(feed: Feed, tmp_path: Path) -> None:
     feed.load(500)
     with feed.open(tmp_path / "good") as good, feed.open(tmp_path / "slow") as slow:
@@ -281,6 +285,7 @@ def test_more_partitions_are_refused_while_following(
         follower.close()
 
 
+@pytest.mark.fault(30, "the changes topic made anew under a read model", "refused")
 def test_a_topic_that_was_made_again_is_refused(feed: Feed, tmp_path: Path) -> None:
     feed.load(10)
     with feed.open(tmp_path / "model") as model:
@@ -295,6 +300,7 @@ def test_a_topic_that_was_made_again_is_refused(feed: Feed, tmp_path: Path) -> N
         assert model.latest().seq == 10
 
 
+@pytest.mark.fault(23, "SIGKILL of a loading read model", "the same state")
 def test_a_follower_that_is_killed_again_and_again_loses_nothing(
     feed: Feed, tmp_path: Path
 ) -> None:

@@ -246,6 +246,7 @@ class TestRefusals:
         messages = {str(error.value) for error in (admin, reader, results, tail)}
         return messages | {str(loop.last_error)}
 
+    @pytest.mark.fault(26, "a wrong password for Kafka", "refused and named")
     def test_a_wrong_password(self, secured: Secured) -> None:
         (message,) = self.told(secured.settings("stranger", SCRAM))
         assert "does not let user 'stranger' in" in message
@@ -265,6 +266,7 @@ class TestRefusals:
         assert "is not trusted" in message
         assert "STREAMYDB_SSL_CA_FILE" in message
 
+    @pytest.mark.fault(26, "an expired certificate of the broker", "refused and named")
     def test_a_certificate_that_has_expired(self, tmp_path: Path, secured: Secured) -> None:
         with tls_server(tmp_path, left=-dt.timedelta(hours=1)) as (address, authority):
             connection = own(secured, address, authority).client_config()

@@ -165,6 +165,9 @@ class TestProducer:
             assert producer.load(big for _ in range(600)) == 600
         assert ends(settings) == (600,)
 
+    @pytest.mark.fault(
+        14, "the largest record, and one byte more", "appended; refused before the log"
+    )
     def test_the_largest_transaction_fits_and_one_byte_more_does_not(
         self, bootstrap: str, database: str
     ) -> None:
@@ -324,6 +327,9 @@ class TestResultReader:
 class TestMarkerLoop:
     """Markers."""
 
+    @pytest.mark.fault(
+        7, "some partitions get no record", "released by epoch markers, then silence"
+    )
     def test_every_transaction_is_released_and_then_nothing_is_written(
         self, bootstrap: str, database: str
     ) -> None:
@@ -390,6 +396,9 @@ class TestMarkerLoop:
             assert loop.rounds == 0
             assert ends(settings) == before
 
+    @pytest.mark.fault(
+        17, "partitions added under a running sequencer", "they join the order by markers"
+    )
     @pytest.mark.parametrize("initial", [1, 2])
     def test_partitions_that_are_added_join(
         self, bootstrap: str, database: str, initial: int
@@ -411,6 +420,9 @@ class TestMarkerLoop:
             producer.append(put(1), partition=initial + 1)
             wait_released(settings, 2, initial)
 
+    @pytest.mark.fault(
+        17, "partitions added while no sequencer runs", "they join the order by markers"
+    )
     def test_growth_while_no_sequencer_runs(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database, 1)
         with Producer(settings) as producer:

@@ -108,6 +108,7 @@ def test_missing_database(client: Client, database: str) -> None:
     assert problems[0].fix == f"streamydb create --database {database}"
 
 
+@pytest.mark.fault(18, "each setting changed on a real topic", "named with the exact fix")
 @pytest.mark.parametrize(
     ("topic", "name", "wrong", "right", "severity"),
     [
@@ -145,6 +146,7 @@ def test_each_wrong_setting_is_named_with_its_fix(
     wait_for(lambda: check(client, database) == [], "the mended setting to be seen")
 
 
+@pytest.mark.fault(17, "a partition added to the feedback", "refused with the fix")
 def test_shards_and_feedback_partitions_must_agree(client: Client, database: str) -> None:
     names = create(client, database, shards=2)
     admin = administration(client)
@@ -194,6 +196,7 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
         add_shared(client, database)
 
 
+@pytest.mark.fault(18, "a broker with auto-creation", "warned of with the fix")
 def test_auto_creation_of_topics_is_warned_of(
     private_broker: Callable[..., EmbeddedBroker], database: str
 ) -> None:

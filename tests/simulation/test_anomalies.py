@@ -55,6 +55,7 @@ def _settle(cluster: Cluster) -> None:
         cluster.batch(all_of_it=True)
 
 
+@pytest.mark.fault(11, "simulator: results out of order at two keys", "no G0")
 def test_blind_writes_whose_results_return_in_the_other_order_at_two_keys(grouping: str) -> None:
     """Two writers of x and y; at y the feedback of the second is seen before that of the first."""
     log, cluster = _database(grouping)
@@ -100,6 +101,7 @@ def test_a_lock_does_not_look_free_while_its_holder_is_open(grouping: str) -> No
     assert _results(cluster)["reader"]["status"] == "committed"
 
 
+@pytest.mark.fault(11, "simulator: feedback twice", "no-op")
 def test_repeated_feedback_changes_nothing(grouping: str) -> None:
     log, cluster = _database(grouping)
     _write(log, "a", updates=_put({"x": 1}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,10 +20,15 @@ CHUNKS = 20
 CAUGHT_WITHIN = 40
 
 
+@pytest.mark.fault(
+    1, "simulator: seeds with crashes between all steps of a batch, in both groupings",
+    "equal to the oracle",
+)  # fmt: skip
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_seeds_agree_with_the_oracle(chunk: int) -> None:
+def test_seeds_agree_with_the_oracle(chunk: int, injected: Callable[..., None]) -> None:
     size = SEEDS // CHUNKS
+    injected(size)
     first = 1 + chunk * size
     failed = []
     for seed in range(first, first + size):
@@ -49,6 +55,11 @@ def test_a_seed_repeats_exactly(grouping: str) -> None:
     assert outcome == run_seed(7, grouping=grouping)
 
 
+@pytest.mark.fault(
+    15,
+    "simulator: decoding and execution raise",
+    "aborted: internal, everything else equal to the oracle",
+)
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_our_own_faults_abort_one_transaction_and_nothing_else(
     grouping: str, monkeypatch: pytest.MonkeyPatch

@@ -168,6 +168,7 @@ def test_it_resumes_on_a_standalone_cluster(
         runs_stops_and_resumes(Submitted(tmp_path, shards=2, master=cluster.url))
 
 
+@pytest.mark.fault(2, "SIGKILL of one of two Spark workers")
 @pytest.mark.long
 def test_a_worker_of_two_is_lost_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,6 +45,12 @@ def metrics(port: int) -> dict[str, float]:
     }
 
 
+@pytest.mark.fault(22, "a start with another id window", "refused with the recorded value")
+@pytest.mark.fault(
+    19,
+    "the record of the checkpoint gone, and truncated",
+    "refused; undone: equal to the serial replay",
+)
 def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
     port = free_port()
     with Database(tmp_path, options=["--metrics-port", str(port)]) as db:
@@ -92,6 +98,7 @@ def test_single_transactions_with_lock_queues(tmp_path: Path) -> None:
         assert db.stop_pipeline() == 0
 
 
+@pytest.mark.fault(1, "SIGKILL with lock queues (grouping=single)")
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 2])
 def test_lock_queues_survive_a_kill(tmp_path: Path, shards: int) -> None:
@@ -103,6 +110,9 @@ def test_lock_queues_survive_a_kill(tmp_path: Path, shards: int) -> None:
         assert db.assert_serial().transactions > 200
 
 
+@pytest.mark.fault(
+    18, "CreateTime set on the log before a start", "the start refuses with the exact fix"
+)
 def test_a_poor_topic_is_refused_with_the_fix(tmp_path: Path) -> None:
     from confluent_kafka.admin import (
         AdminClient,

@@ -228,6 +228,7 @@ def test_a_refused_connection_is_tried_again_and_then_told(
     assert len(host.database.log.records) == 1
 
 
+@pytest.mark.fault(25, "no answer in time", "the verdict can be asked for")
 def test_an_unknown_outcome_has_a_verdict_later(connect: Connect, host: MemoryHost) -> None:
     client = connect(options=NOW)
     host.database.executing = False

@@ -95,6 +95,7 @@ def values() -> ShardValues:
     return found
 
 
+@pytest.mark.fault(21, "a state of a release without digests", "taken over")
 def test_a_state_without_digests_begins_with_what_it_holds_and_damage_is_found() -> None:
     digests = ShardDigests(None, 100, 0, values(), 3)
     assert digests.state.told == 1

@@ -45,6 +45,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@pytest.mark.fault(26, "no token, wrong tokens", "401")
 @pytest.mark.parametrize(
     "headers",
     [{}, bearer("wrong"), bearer(""), {"Authorization": ADMIN}, {"Authorization": f"Basic {ADMIN}"},
@@ -191,6 +192,7 @@ def test_on_loopback_only_loopback_names_are_answered_for(host: str) -> None:
     assert checked(settings_of(host=host)).allowed_hosts is None
 
 
+@pytest.mark.fault(26, "a foreign Host header", "refused")
 @pytest.mark.parametrize(
     ("host", "status"),
     [("localhost:8080", 200), ("127.0.0.1", 200), ("[::1]:8080", 200), ("evil.example", 421),
@@ -249,6 +251,7 @@ def test_an_address_that_is_taken() -> None:
             listen(FacadeSettings(port=port))
 
 
+@pytest.mark.fault(26, "keys, values and tokens in requests", "none in logs or problems")
 @scenario
 async def test_no_key_value_or_token_is_logged_or_echoed() -> None:
     records: list[str] = []

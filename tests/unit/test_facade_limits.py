@@ -99,6 +99,7 @@ async def test_requests_are_bounded() -> None:
         assert (await client.request("GET", "/v1/limits")).status == 200
 
 
+@pytest.mark.fault(14, "a body beyond the limit", "413")
 @pytest.mark.parametrize(
     ("method", "target"), [("PUT", "/v1/kv/a"), ("POST", "/v1/transactions"), ("POST", "/v1/read")]
 )
@@ -240,6 +241,7 @@ def test_the_index_knows_repetitions_and_reuse() -> None:
     assert (first.status, position_of(first)) == ("committed", Position(0, 0))
 
 
+@pytest.mark.fault(24, "a client leaves while its request waits", "nothing is left of it")
 @scenario
 async def test_who_leaves_waits_no_more() -> None:
     index = ResultIndex(1 << 20)

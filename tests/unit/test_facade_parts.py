@@ -77,6 +77,7 @@ def test_the_longest_cursor_fits_in_an_address() -> None:
     assert len(text) < FacadeSettings().target_bytes_max / 2
 
 
+@pytest.mark.fault(26, "path traversal and arbitrary bytes in the path", "a key or 400")
 @settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_path_is_a_key_or_a_problem(raw: bytes) -> None:
@@ -180,6 +181,7 @@ def test_a_real_server_takes_paths_as_they_are() -> None:
     )
 
 
+@pytest.mark.fault(26, "oversized and malformed requests on a socket", "400, 413, 414, 431")
 @pytest.mark.usefixtures("parser")
 def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
     with serving(MemoryDatabase()) as address:
@@ -235,6 +237,7 @@ def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
         assert received.endswith(b"\r\n\r\n8")
 
 
+@pytest.mark.fault(26, "line breaks in keys", "no header is injected")
 @pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
     with serving(MemoryDatabase()) as address:

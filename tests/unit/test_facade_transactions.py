@@ -70,6 +70,8 @@ def test_ids_hold_their_time() -> None:
     assert time_of_id("3f0c8a52-7c1e-4b7e-9d5a-0a4c5e6f7a8b") is None
 
 
+@pytest.mark.fault(9, "the same request twice through REST", "applied once, same result and seq")
+@pytest.mark.fault(10, "an id again with another payload through REST", "422 id-reused")
 @scenario
 async def test_a_repeated_request_is_applied_once() -> None:
     database = MemoryDatabase()

@@ -69,6 +69,7 @@ def plainly(value: bytes, seed: int) -> int:
     return mix(h ^ int.from_bytes(rest, "little") ^ (len(rest) << 60) & MASK)
 
 
+@pytest.mark.fault(21, "hashes kept from the first release", "unchanged")
 @pytest.mark.parametrize(("value", "key", "id_", "payload"), GOLDEN)
 def test_golden_values_never_change(value: bytes, key: int, id_: int, payload: int) -> None:
     assert hash_bytes(value) == hash_bytes(value, KEY_SEED) == key

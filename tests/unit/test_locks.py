@@ -32,6 +32,7 @@ def test_readers_are_granted_together_until_a_writer_is_ahead() -> None:
     assert locks.state == {}
 
 
+@pytest.mark.fault(11, "feedback out of order between keys", "no G0")
 def test_blind_writers_whose_results_return_in_the_other_order() -> None:
     """Two blind writers of two keys: the second is granted neither before the first is back.
 

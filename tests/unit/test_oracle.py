@@ -311,6 +311,7 @@ def test_reads_see_the_own_updates_and_end_with_the_counters() -> None:
     ]
 
 
+@pytest.mark.fault(13, "empty lists, no keys", "commits")
 def test_a_transaction_that_does_nothing_commits() -> None:
     database = Database()
     result = database.raw(b'{"id":"t"}')
@@ -338,6 +339,7 @@ def test_results_at_the_limit_and_one_over(over: int) -> None:
 ADD = b'{"id":"x","updates":[{"op":"add","key":"k","by":1}],"reads":["k"]}'
 
 
+@pytest.mark.fault(9, "the same record twice", "applied once, same result and seq")
 def test_an_id_with_the_same_payload_is_applied_once() -> None:
     database = Database()
     first = database.raw(ADD)
@@ -349,6 +351,7 @@ def test_an_id_with_the_same_payload_is_applied_once() -> None:
     assert len(database.outputs) == 1
 
 
+@pytest.mark.fault(10, "an id again with other bytes", "rejected: id-reused")
 def test_an_id_with_another_payload_is_rejected() -> None:
     database = Database()
     database.raw(ADD)

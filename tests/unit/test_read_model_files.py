@@ -66,6 +66,7 @@ def test_a_process_that_reads_may_begin_to_write(
             assert [entry.key for entry in snapshot.scan()] == ["b", "c"]
 
 
+@pytest.mark.fault(21, "a read model of another format", "refused")
 def test_what_is_no_read_model_of_the_database_is_refused(
     tmp_path: Path, model: ReadModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

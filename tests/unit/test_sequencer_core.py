@@ -97,6 +97,7 @@ def test_a_half_written_round_is_followed_by_a_whole_one() -> None:
     assert sequencer.next_marker(6_000) is None
 
 
+@pytest.mark.fault(6, "the clock handed to the sequencer jumps back", "nothing waits for it")
 def test_a_clock_that_jumps_back_delays_nothing() -> None:
     sequencer = settled(2, at_ms=3_600_000)
     sequencer.observe(0, 3_601_000)
@@ -106,6 +107,7 @@ def test_a_clock_that_jumps_back_delays_nothing() -> None:
     assert sequencer.next_marker(990) is not None, "990 lies before the last round, not after"
 
 
+@pytest.mark.fault(6, "one partition's append times jump ahead", "markers lift the others at once")
 def test_a_partition_that_jumped_ahead_lifts_the_others() -> None:
     sequencer = settled(2)
     sequencer.observe(1, 9_000_000)

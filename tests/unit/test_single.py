@@ -289,6 +289,7 @@ def test_feedback_of_what_was_never_released_stops_everything() -> None:
         behind.batch([])
 
 
+@pytest.mark.fault(30, "feedback of another incarnation", "ignored")
 def test_foreign_feedback_is_ignored() -> None:
     db = Single(1)
     db.inbox = [b"garbage", b""]

@@ -194,6 +194,24 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     assert alone.hear(claims[0], 1_250)[0] == Play(leads=True, covered=0)
 
 
+def test_a_leader_whose_shards_do_nothing_reminds_them() -> None:
+    """An old role record that comes once more has told them to follow (FAULTS 11)."""
+    room = Room(a=False)
+    room.begin("a")
+    room.reach("a", 7)
+    room.pass_ms(60_000)
+    (first,) = room.roles["a"]
+    for read in (8, 20, 30):
+        room.do("a", room.members["a"].progress(7, read, room.now))
+        room.pass_ms(2_000)
+    assert room.roles["a"] == [first, Play(leads=True, covered=7)]
+    room.pass_ms(5_000)
+    assert room.roles["a"][-2:] == [Play(leads=True, covered=7)] * 2
+    room.do("a", room.members["a"].progress(30, 30, room.now))
+    room.pass_ms(60_000)
+    assert len(room.roles["a"]) == 3
+
+
 def test_a_standby_without_any_leader_ever_waits() -> None:
     room = Room(b=True)
     room.begin("b")

@@ -1,0 +1,147 @@
+"""Rounds of a campaign: periods with random faults or calm, liveness after each, proof at the end.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.campaign.faults import FAULTS, Fault
+from tests.campaign.world import LIVENESS_BOUND_S, World
+from tests.serving import Clients
+from tools import reliability
+
+CALM: Final = 4
+"""One period in so many is calm."""
+
+_ROUND_S: Final = 480.0
+_ANSWERS: Final = 40
+_BOTH: Final = 0.25
+
+
+@dataclass
+class Totals:
+    """What a campaign did.
+
+    Attributes:
+        seed: of all choices.
+        faults: how often each kind was injected.
+        longest_s: the longest time to a verdict after a period.
+        seconds: how long the database was under load.
+    """
+
+    seed: int
+    outcome: str = "passed"
+    rounds: int = 0
+    periods: int = 0
+    calm: int = 0
+    transactions: int = 0
+    operations: int = 0
+    histories: int = 0
+    longest_s: float = 0.0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def record(self) -> dict[str, Any]:
+        """As bench/results/reliability.json has it."""
+        return {
+            **reliability.stamp(), "seed": self.seed, "outcome": self.outcome,
+            "hours": round(self.seconds / 3600, 3), "rounds": self.rounds,
+            "periods": self.periods, "calm": self.calm, "transactions": self.transactions,
+            "histories": self.histories, "operations": self.operations,
+            "liveness_s_max": round(self.longest_s, 1), "liveness_bound_s": LIVENESS_BOUND_S,
+            "faults": dict(sorted(self.faults.items())),
+        }  # fmt: skip
+
+
+def tell(text: str) -> None:
+    """Say what goes on, with the time."""
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def campaign(folder: Path, minutes: float, totals: Totals, only: str = "") -> None:
+    """Run rounds for some minutes; the folder of a round that fails is kept.
+
+    Args:
+        folder: which is made; a round has a folder in it.
+        minutes: of load, about; the proofs come on top.
+        totals: to be counted in; has the seed of all choices.
+        only: faults whose name contains this.
+
+    Raises:
+        AssertionError, StreamyError: the database did not survive.
+    """
+    rng = random.Random(totals.seed)
+    while totals.seconds < minutes * 60:
+        totals.rounds += 1
+        place = folder / f"round-{totals.rounds}"
+        place.mkdir(parents=True)
+        _round(place, min(_ROUND_S, minutes * 60 - totals.seconds), rng, totals, only)
+        shutil.rmtree(place)
+
+
+def _round(folder: Path, seconds: float, rng: random.Random, totals: Totals, only: str) -> None:
+    """One database, from its creation to its proof."""
+    shape: dict[str, Any] = {
+        "shards": rng.choice([1, 1, 2]), "partitions": rng.choice([1, 2, 3]),
+        "grouping": rng.choice(["planner", "planner", "planner", "single"]),
+    }  # fmt: skip
+    standby = rng.random() < 0.5
+    tell(f"round {totals.rounds}: {shape}, standby {standby}, {seconds:.0f} s, in {folder}")
+    world = World(folder, rng, **shape)
+    try:
+        with world.running(standby=standby, count=8) as running:
+            begun = time.monotonic()
+            while (lasted := time.monotonic() - begun) < seconds:
+                _period(world, running, rng, totals, only)
+            totals.seconds += lasted
+            tell(running.stop().strip())
+            totals.histories += 1
+            totals.operations += running.done()
+            totals.transactions += world.prove()
+            tell(f"round {totals.rounds} is proved: {totals.transactions:,} transactions so far")
+    except BaseException:
+        totals.outcome = "failed"
+        tell(f"round {totals.rounds} failed; its logs and its history are in {folder}")
+        raise
+
+
+def _period(
+    world: World, running: Clients, rng: random.Random, totals: Totals, only: str
+) -> None:
+    """One period: some progress, then faults or calm, then liveness."""
+    totals.periods += 1
+    running.progressed(rng.randint(1, _ANSWERS))
+    if totals.periods % CALM == 0:
+        totals.calm += 1
+        running.progressed(_ANSWERS)
+        said = "calm"
+    else:
+        said = ", ".join(_inject(world, fault, rng, totals) for fault in _draw(world, rng, only))
+    waited = world.live()
+    totals.longest_s = max(totals.longest_s, waited)
+    tell(f"period {totals.periods}: {said}; verdict after {waited:.1f} s")
+
+
+def _draw(world: World, rng: random.Random, only: str) -> list[Fault]:
+    """One fault, or two one after the other without a rest."""
+    possible = [fault for fault in FAULTS if fault.possible(world) and only in fault.name]
+    return rng.sample(possible, min(len(possible), 2 if rng.random() < _BOTH else 1))
+
+
+def _inject(world: World, fault: Fault, rng: random.Random, totals: Totals) -> str:
+    begun = time.monotonic()
+    count = fault.inject(world, rng)
+    totals.faults[fault.name] += count
+    if fault.ends:
+        for said in world.restart_failed():
+            tell(f"  ended as it should: {said[:200]}")
+    world.healthy(fault.name)
+    return f"{fault.name} ({count}, {time.monotonic() - begun:.1f} s)"

@@ -1,0 +1,100 @@
+"""Full disks: of the checkpoint, of the broker, of a read model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamydb.read_model.verify import verify
+from streamydb.testing import Database, wait_for
+from tests.bank import transfers
+from tests.faulty import load, progressed
+from tests.machine import Disk, can_mount, small_disk
+from tests.serving import Served
+
+pytestmark = [
+    pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long,
+    pytest.mark.skipif(not can_mount(), reason="file systems can be mounted by root only"),
+]  # fmt: skip
+
+SIZE_MB = 192
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    """A small disk where the test's parameter says."""
+    with small_disk(tmp_path / str(request.param), SIZE_MB) as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("small", ["home/databases/bank/checkpoint"], indirect=True)
+@pytest.mark.fault(
+    20, "the checkpoint's file system is filled under load",
+    "stops before the next output; goes on when there is space; equal to the serial replay",
+)  # fmt: skip
+def test_the_disk_of_the_checkpoint_is_full(tmp_path: Path, small: Disk) -> None:
+    with Database(tmp_path) as db:
+        with load(db, 1):
+            progressed(db, 200)
+            small.fill()
+            wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
+        assert "No space left" in (db.status().error or "")
+        assert "'A full disk'" in (db.status().error or "")
+        db.kill_pipeline()
+        small.free()
+        db.load(transfers(100, seed=77))
+        db.start_pipeline()
+        assert db.assert_serial().ok
+
+
+@pytest.mark.parametrize("small", ["home/broker/data"], indirect=True)
+@pytest.mark.fault(
+    20, "the broker's file system is filled under load: Kafka ends; it is started again with space",
+    "the pipeline waits and goes on without a restart; equal to the serial replay",
+)  # fmt: skip
+def test_the_disk_of_the_broker_is_full(tmp_path: Path, small: Disk) -> None:
+    with Database(tmp_path) as db:
+        db.load(transfers(300))
+        assert db.assert_serial().ok
+        driver = db.processes()[0].pid
+        small.fill()
+        with load(db, 2):
+            wait_for(lambda: not db.broker.alive, "the end of the broker")
+            small.free()
+            db.broker.start()
+            progressed(db, 200)
+        assert db.assert_serial().ok
+        assert db.processes()[0].pid == driver
+
+
+@pytest.mark.parametrize("small", ["read-model-0"], indirect=True)
+@pytest.mark.fault(
+    20, "the read model's file system is filled under load",
+    "the follower stops or waits, reads stay whole; it goes on when there is space",
+)  # fmt: skip
+def test_the_disk_of_a_read_model_is_full(tmp_path: Path, small: Disk) -> None:
+    with Served(tmp_path, facades=1) as db:
+        follower = db.read_models[0]
+        small.fill()
+        with load(db, 3):
+            wait_for(lambda: follower.exit_code is not None, "the end of the follower", 240)
+        said = follower.log_file.read_text()
+        assert os.strerror(28) in said, said[-2000:]
+        assert str(small.folder) in said
+        small.free()
+        db.load(transfers(100, seed=77))
+        report = db.assert_serial()
+        follower.start()
+        folder = tmp_path / "read-model-0"
+
+        def caught_up() -> bool:
+            found = verify(folder, db.settings, tmp_path / f"verified-{len(tried)}")
+            tried.append(found.seq)
+            assert found.differing == []
+            return found.seq >= report.transactions
+
+        tried: list[int] = []
+        wait_for(caught_up, "all changes in the read model")

@@ -1,0 +1,32 @@
+"""What a checkpoint remembers, and what a pipeline refuses to go on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamydb.columns import pack
+from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.pipeline.blocks import FORMAT
+from streamydb.pipeline.config import require_same_log
+from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.stages import parse_feedback
+
+
+def test_a_checkpoint_belongs_to_one_log(tmp_path: Path) -> None:
+    require_same_log(tmp_path, "the-first")
+    require_same_log(tmp_path, "the-first")
+    with pytest.raises(ConfigurationError, match="this is another log"):
+        require_same_log(tmp_path, "the-second")
+
+
+@pytest.mark.fault(
+    21, "feedback of a newer release: of another pipeline, and of this one", "passed by; refused"
+)
+def test_a_newer_format_stops_only_the_pipeline_that_it_is_for() -> None:
+    config = ShardConfig("bank", "mine", 1, 1, 100)
+    header = {"kind": "feedback", "shard": 0, "format": FORMAT + 1}
+    assert list(parse_feedback([pack({}, **header, incarnation="another")], config)) == []
+    with pytest.raises(InvariantViolation, match=f"a block has format {FORMAT + 1}"):
+        list(parse_feedback([pack({}, **header, incarnation="mine")], config))

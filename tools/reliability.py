@@ -1,0 +1,238 @@
+"""The table of docs/reliability.md: what was injected, how often, and what came of it.
+
+    python -m tools.reliability           print the table
+    python -m tools.reliability --write   put it into docs/reliability.md
+
+The cases are the lines of the project's list of faults, by number. A test names the case that it
+stands for, how it injects it and what it has shown when it passes:
+
+    @pytest.mark.fault(4, "SIGKILL of the broker under load")
+
+`pytest --record-faults` (`make reliability`) and `make campaign` write what they did into
+bench/results/reliability.json; the table joins that with the marks in the tests' sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from streamydb.filelock import file_lock
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "bench" / "results" / "reliability.json"
+LOCK: Final = ROOT / ".reliability.lock"
+PAGE: Final = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- reliability -->", "<!-- /reliability -->"
+
+CASES: Final[dict[int, str]] = {
+    1: "SIGKILL of the driver in every phase of a batch",
+    2: "SIGKILL of a Python worker in a state function",
+    3: "SIGSTOP of the driver for a minute while a second one is started",
+    4: "Broker restarts: clean, kill -9, change of leader",
+    5: "The network between driver and broker is cut, one way too",
+    6: "A broker's clock jumps back and ahead by an hour",
+    7: "One partition of the log is idle for ever",
+    8: "Equal timestamps across partitions",
+    9: "A producer's retries append a transaction twice",
+    10: "One id with two payloads",
+    11: "Feedback is lost, doubled, late, out of order",
+    12: "Records that are no transactions",
+    13: "Empty and doubled keys, limits and one over",
+    14: "A record that is too large",
+    15: "A transaction on which our own code raises",
+    16: "Retention deletes what was not read",
+    17: "Partitions are added while it runs",
+    18: "Topics with other settings",
+    19: "Checkpoint missing, truncated, corrupt, too old",
+    20: "Disk full: checkpoint, broker, read model",
+    21: "Upgrade and downgrade",
+    22: "Other settings at a restart",
+    23: "Log cleaning and gaps under a loading read model",
+    24: "Overload, slow clients, many watchers, clients that leave",
+    25: "No answer after the append",
+    26: "Strangers, forged and oversized requests",
+    27: "A facade restarts on a stale read model",
+    28: "A hot key, and a transaction with 10,000 keys",
+    29: "Zombie producers with fenced transactions",
+    30: "Two databases on the same topics",
+}
+"""The numbers and short titles of the list of faults."""
+
+EXPECTED: Final = "equal to the serial replay"
+"""What a passed test has shown unless its mark says otherwise."""
+
+
+class Marked(NamedTuple):
+    """A mark in the source of a test.
+
+    Attributes:
+        number: of the case.
+        how: how the fault is injected.
+        shown: what has been shown when the test passes.
+        test: `tests/faults/test_x.py::test_y`.
+    """
+
+    number: int
+    how: str
+    shown: str
+    test: str
+
+
+@cache
+def marked() -> list[Marked]:
+    """All marks of all tests, by number."""
+    found = [
+        mark
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for mark in _marks(path)
+    ]  # fmt: skip
+    return sorted(found, key=lambda mark: mark.number)
+
+
+def _marks(path: Path) -> Iterator[Marked]:
+    """The marks of the tests in a file, those in classes too."""
+    file = path.relative_to(ROOT).as_posix()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                yield from _marks_of(inner, f"{file}::{node.name}")
+        else:
+            yield from _marks_of(node, file)
+
+
+def _marks_of(node: ast.stmt, place: str) -> Iterator[Marked]:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.fault":
+            number, how, *shown = [ast.literal_eval(argument) for argument in decorator.args]
+            yield Marked(number, how, shown[0] if shown else EXPECTED, f"{place}::{node.name}")
+
+
+def read() -> dict[str, Any]:
+    """What was recorded: `tests` by their id, and `campaigns`."""
+    if not RESULTS.exists():
+        return {"tests": {}, "campaigns": []}
+    found: dict[str, Any] = json.loads(RESULTS.read_text("utf-8"))
+    return found
+
+
+def update(change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what was recorded, and the page with it; tests that are gone are forgotten."""
+    with file_lock(LOCK):
+        results = read()
+        change(results)
+        known = {mark.test for mark in marked()}
+        tests = results["tests"]
+        results["tests"] = {name: tests[name] for name in sorted(tests) if _function(name) in known}
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write(results)
+
+
+def stamp() -> dict[str, str]:
+    """The date and the commit of a run."""
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=9", "--exclude=*"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return {"date": datetime.now(UTC).date().isoformat(), "commit": commit or "unknown"}
+
+
+def table(results: dict[str, Any]) -> str:
+    """The section of the page, between its marks."""
+    lines = [
+        BEGIN,
+        "| # | case | injected by | times | outcome | run |",
+        "|---|---|---|---|---|---|",
+    ]
+    before = 0
+    for mark in marked():
+        title = CASES[mark.number] if mark.number != before else ""
+        before = mark.number
+        lines.append(f"| {mark.number} | {title} | {_row(mark, results['tests'])} |")
+    campaigns = results["campaigns"]
+    if campaigns:
+        lines.append(f"| all | Campaign | {_campaign_row(campaigns)} |")
+        lines += ["", *_kinds(campaigns)]
+    return "\n".join([*lines, END])
+
+
+def write(results: dict[str, Any]) -> None:
+    """Put the table into the page."""
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    PAGE.write_text(before + table(results) + rest.partition(END)[2], "utf-8")
+
+
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
+def _row(mark: Marked, tests: dict[str, Any]) -> str:
+    """How it was injected, how often, the outcome, and when."""
+    runs = [run for name, run in tests.items() if _function(name) == mark.test]
+    where = f"{mark.how} (`{mark.test.rpartition('::')[2]}`)"
+    if not runs:
+        return f"{where} | 0 | not run | -"
+    times = sum(run["times"].get(str(mark.number), run["times"].get("any", 1)) for run in runs)
+    outcomes = {run["outcome"] for run in runs}
+    outcome = mark.shown
+    if "failed" in outcomes:
+        outcome = "**failed**"
+    elif outcomes == {"skipped"}:
+        times, outcome = 0, "skipped: this machine cannot do it"
+    last = max(runs, key=lambda run: run["date"])
+    return f"{where} | {times:,} | {outcome} | {last['date']} {last['commit']}"
+
+
+def _campaign_row(campaigns: list[dict[str, Any]]) -> str:
+    """The totals of all campaigns, in the columns of the table."""
+
+    def total(name: str) -> float:
+        return float(sum(campaign[name] for campaign in campaigns))
+
+    failed = sum(campaign["outcome"] != "passed" for campaign in campaigns)
+    injected = sum(sum(campaign["faults"].values()) for campaign in campaigns)
+    what = (
+        f"random faults over a loaded database for {total('hours'):.2f} h: "
+        f"{total('transactions'):,.0f} transactions, {total('histories'):,.0f} histories with "
+        f"{total('operations'):,.0f} operations checked, {total('periods'):,.0f} periods of which "
+        f"{total('calm'):,.0f} calm (`make campaign`)"
+    )
+    longest = max(campaign["liveness_s_max"] for campaign in campaigns)
+    bound = max(campaign["liveness_bound_s"] for campaign in campaigns)
+    outcome = (
+        f"{EXPECTED}; digests agree; longest wait for a verdict after a period {longest:.1f} s "
+        f"of {bound:.0f} s"
+    )
+    if failed:
+        outcome = f"**{failed} of {len(campaigns)} failed**; the others: {outcome}"
+    last = campaigns[-1]
+    return f"{what} | {injected:,} | {outcome} | {last['date']} {last['commit']}"
+
+
+def _kinds(campaigns: list[dict[str, Any]]) -> list[str]:
+    """How often the campaigns injected each kind."""
+    kinds: Counter[str] = Counter()
+    for campaign in campaigns:
+        kinds.update(campaign["faults"])
+    rows = [f"| {kind} | {count:,} |" for kind, count in sorted(kinds.items())]
+    return ["| fault of the campaigns | times |", "|---|---|", *rows]
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table, or write it."""
+    if arguments == ["--write"]:
+        update(lambda _: None)
+    else:
+        print(table(read()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
