@@ -102,8 +102,10 @@ class KafkaStreams:
             size = 0
             while at < wanted.end and time.monotonic() < until:
                 for row in _rows(receive(consumer, _BATCH, _POLL_S)):
+                    if row.offset >= wanted.end:  # what is beyond is for another
+                        return found, wanted.end
                     at = row.offset + 1
-                    if row.key != wanted.stream or at > wanted.end:
+                    if row.key != wanted.stream:
                         continue
                     place = place_of(row.value)
                     if place <= after:  # again, after a crash of the pipeline
