@@ -51,18 +51,22 @@ def _expected(
             after = msgspec.json.decode(output.value, type=_After).after
             writes.append((change["source"]["seq"], output.key, None if change["op"] == "d"
                            else bytes(after)))  # fmt: skip
-    state: State = {}
+    states: list[State] = [{} for _ in range(config.shards)]
+    digests = [_digest(state) for state in states]
     expected, at = {}, 0
     for end in range(config.digest_interval, last + 1, config.digest_interval):
+        written = set()
         while at < len(writes) and writes[at][0] <= end:
             seq, key, value = writes[at]
-            state.pop(key, None)
+            shard = shard_of(key, config.shards)
+            states[shard].pop(key, None)
             if value is not None:
-                state[key] = value, seq
+                states[shard][key] = value, seq
+            written.add(shard)
             at += 1
-        for shard in range(config.shards):
-            own = {k: v for k, v in state.items() if shard_of(k, config.shards) == shard}
-            expected[end, shard] = _digest(own)
+        for shard in written:
+            digests[shard] = _digest(states[shard])
+        expected.update({(end, shard): digest for shard, digest in enumerate(digests)})
     return expected
 
 
