@@ -129,8 +129,10 @@ def test_the_clock_of_the_broker_jumps(
         text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
         return float(text.partition("\nstreamydb_log_ahead_seconds ")[2].partition("\n")[0])
 
-    options = ["--metrics-port", str(port)]
-    with clock.preloaded(), Database(tmp_path, partitions=partitions, options=options) as db:
+    made = Database(tmp_path, partitions=partitions, options=["--metrics-port", str(port)])
+    with clock.preloaded():
+        made.broker.start()  # and nobody else
+    with made as db:
         with load(db, 1):
             progressed(db, 100)
             for jump in (HOUR_MS, 0, -HOUR_MS, 0):
