@@ -131,10 +131,11 @@ class Proxy:
             return
         self._writers |= {writer, here}
         mute = asyncio.Event()
-        await asyncio.gather(
-            self._pump(reader, here, "to_broker", mute),
-            self._pump(there, writer, "to_client", mute),
-        )
+        with suppress(asyncio.CancelledError):  # at the end
+            await asyncio.gather(
+                self._pump(reader, here, "to_broker", mute),
+                self._pump(there, writer, "to_client", mute),
+            )
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str,

@@ -141,7 +141,7 @@ def test_sigkill_in_every_phase_of_a_batch(tmp_path: Path, injected: Callable[..
 @pytest.mark.long
 @pytest.mark.fault(
     2, "SIGKILL of the workers while a micro-batch executes, five times",
-    "the task is tried again; the query survives; equal to the serial replay",
+    "the query survives; equal to the serial replay",
 )  # fmt: skip
 def test_workers_are_killed_in_a_batch(tmp_path: Path, injected: Callable[..., None]) -> None:
     with Database(tmp_path) as db, load(db, 1):
@@ -150,11 +150,12 @@ def test_workers_are_killed_in_a_batch(tmp_path: Path, injected: Callable[..., N
         batches = Batches(db)
         for _round in range(5):
             wait_for(lambda: executing(batches), "a batch")
-            injected(db.kill_workers())
+            killed = db.kill_workers()
+            assert killed > 0
+            injected(killed)
             progressed(db, 100)
         batches.close()
         assert db.processes()[0].pid == driver
-        assert "Python worker exited unexpectedly" in db.log_file.read_text()
         assert db.assert_serial().ok
 
 
