@@ -43,7 +43,7 @@ QUICK: Final[dict[type[StudyOptions], dict[str, Any]]] = {
     VoterOptions: {
         "transactions": 4_000, "warm_up_transactions": 1_500, "every": 600, "phones": 30_000,
     },
-    ycsb_runs.YcsbOptions: {"transactions": 4_000, "keys": 10_000},
+    ycsb_runs.YcsbOptions: {"transactions": 4_000, "keys": 10_000, "copy_limit": False},
     sss_runs.SssOptions: {"clients": 32, "seconds": 5.0, "warm_up_s": 5.0},
     tpcc_runs.TpccOptions: {"transactions": 4_000, "items": 2_000, "customers": 100},
 }  # fmt: skip
@@ -52,6 +52,13 @@ QUICK: Final[dict[type[StudyOptions], dict[str, Any]]] = {
 Quick = Annotated[bool, typer.Option("--quick", help="A small run, in less than two minutes.")]
 Replay = Annotated[
     bool, typer.Option("--replay/--no-replay", help="Compare with a serial replay of the log.")
+]
+CopyLimit = Annotated[
+    bool | None,
+    typer.Option(
+        "--copy-limit/--no-copy-limit",
+        help="Also measure a Spark job that only copies as much (default: unless quick).",
+    ),
 ]
 Count = Annotated[
     int | None, typer.Option("--transactions", min=1, help="Transactions of a measured backlog.")
@@ -182,6 +189,7 @@ def ycsb(
     rate: At = None,
     seconds: Seconds = None,
     quick: Quick = False,
+    copy_limit: CopyLimit = None,
     replay: Replay = True,
     seed: c.Seed = 1,
     folder: c.Folder = None,
@@ -194,7 +202,7 @@ def ycsb(
         operations=operations, read_share=read_share, thetas=_numbers(theta),
         partitions=partitions, multi_share=multi_share, value_bytes=value_bytes, shards=shards,
         transactions=transactions, repetitions=repetitions, latency_rate=rate, latency_s=seconds,
-        replay=replay, seed=seed, parent=folder,
+        copy_limit=copy_limit, replay=replay, seed=seed, parent=folder,
     )  # fmt: skip
 
 

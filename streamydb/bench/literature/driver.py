@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.bench.common import CommonOptions, Run, rate_facts, running
+from streamydb.bench.limit import CopyLimit
 from streamydb.bench.literature.evidence import STATUSES, Evidence, from_kafka
 from streamydb.bench.literature.judging import Base, Invariant, Judge, invariant
 from streamydb.bench.throughput import Rate, drain
@@ -181,8 +182,12 @@ def answer(
     measured: Session,
     found: list[Invariant],
     parameters: Mapping[str, Any],
+    limit: CopyLimit | None = None,
 ) -> dict[str, Any]:
-    """The answer of a benchmark: rates, latencies, aborts, and whether its invariants hold."""
+    """The answer of a benchmark: rates, latencies, aborts, and whether its invariants hold.
+
+    The rate that is held against the copy limit is that of the first case.
+    """
     leading = next(iter(measured.rates.values()), None)
     median = rate_facts(leading)["txn_per_s"] if leading else 0.0
     counts = {status: measured.evidence.count(status) for status in STATUSES[1:]}
@@ -190,7 +195,7 @@ def answer(
         "benchmark": name,
         "invariants_ok": hold(found),
         "invariants": [{**msgspec.to_builtins(each), "ok": each.ok} for each in found],
-        **measured.run.facts(None, median),
+        **measured.run.facts(limit, median),
         "latency_ms": measured.latency_ms,
         **counts,
         "abort_rate": share(counts["aborted"], sum(counts.values())),

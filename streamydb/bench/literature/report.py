@@ -21,6 +21,11 @@ def show(answer: dict[str, Any], console: Console) -> None:
     for title, name in _LATENCIES.items():
         if answer.get(name) and "mixes" not in answer:
             console.print(f"{title}: {_latency(answer[name])}")
+    if answer.get("ratio_to_copy_limit"):
+        console.print(
+            f"a job that only copies: {answer['copy_limit_txn_per_s']:,.0f} transactions/s; "
+            f"the first case reaches {answer['ratio_to_copy_limit']:.2f} of it"
+        )
     if "queries" in answer:
         found = answer["queries"]
         console.print(f"queries: {found['per_s']:,.0f}/s, {_latency(found)}")

@@ -45,6 +45,7 @@ _BLIND, _COUNTED = 0, 1
 class YcsbOptions(StudyOptions):
     """What to measure; see `streamydb bench ycsb --help`."""
 
+    copy_limit: bool = True
     keys: int = 100_000
     operations: int = 10
     read_share: float = 0.5
@@ -258,10 +259,12 @@ def ycsb(options: YcsbOptions, phases: Phases) -> dict[str, Any]:
         measured.throughput(cases)
         measured.latency(next(iter(cases.values())))
         found = measured.prove(YcsbJudge())
+        leading, workload = next(iter(cases.items()))
+        limit = measured.run.copy_limit(measured.ranges[leading][0][0], workload.changes_each)
         parameters = {
             "keys": options.keys, "operations": options.operations,
             "read_share": options.read_share, "thetas": list(options.thetas),
             "partitions": options.partitions, "multi_share": options.multi_share,
             "value_bytes": options.value_bytes,
         }  # fmt: skip
-        return answer("ycsb", measured, found, parameters)
+        return answer("ycsb", measured, found, parameters, limit)
