@@ -270,7 +270,10 @@ def test_a_damaged_active_pipeline_stops_and_the_standby_goes_on(tmp_path: Path)
 @pytest.mark.fault(3, "SIGSTOP of its Python alone: two pipelines write at once")
 @pytest.mark.long
 def test_two_that_write_at_once_are_harmless(tmp_path: Path) -> None:
-    """The active one's Python is stopped: it cannot hear that it is overtaken, and its JVM goes on.
+    """The active one's Python is stopped: it cannot hear that it is overtaken.
+
+    Its JVM ends the batch under way, and then waits for its Python (which takes the accumulators of
+    each task), so that what both write is that batch, and what it goes on with when it awakes.
     """
     with Database(tmp_path, options=DIGESTS) as db, db.beside("standby") as other:
         db.load(transfers(100))
@@ -280,10 +283,10 @@ def test_two_that_write_at_once_are_harmless(tmp_path: Path) -> None:
             python = db.processes()[0].pid
             os.kill(python, signal.SIGSTOP)
             leads(other)
-            wait_for(lambda: seen.repeated > 300, "300 results that both have written", 300)
+            more(seen, 100)
             os.kill(python, signal.SIGCONT)
             ready(db)
             more(seen, 100)
         report = other.assert_serial()
         tell(f"both wrote {report.results.duplicates} of {report.transactions} results")
-        assert report.results.duplicates > 300
+        assert report.results.duplicates > 0
