@@ -17,14 +17,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
 from streamydb.errors import StreamyError
 from streamydb.filelock import file_lock
-from streamydb.jars import CONFIGURATIONS, cache_folder, resolve
+from streamydb.jars import CONFIGURATIONS, cache_folder, resolve, spark_jars
 from streamydb.javahome import find_java
 
 __all__ = ["ClassDataError", "archive", "java_options", "main", "make"]
@@ -48,7 +47,7 @@ def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None)
     """
     java = find_java().path.resolve()
     digest = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode())
-    shipped = sorted(_spark_jars()) if configuration == "pipeline" else []
+    shipped = spark_jars() if configuration == "pipeline" else []
     for jar in [*jars, *shipped]:
         digest.update(f"{jar} {jar.stat().st_size}".encode())
     folder = (cache or cache_folder()) / "class-data"
@@ -85,12 +84,6 @@ def make() -> list[Path]:
                 for name, file in wanted.items():
                     _keep(Path(scratch) / f"{name}.jsa", file)
     return list(wanted.values())
-
-
-def _spark_jars() -> list[Path]:
-    spec = find_spec("pyspark")
-    places = list(spec.submodule_search_locations or []) if spec else []
-    return [jar for place in places for jar in (Path(place) / "jars").glob("*.jar")]
 
 
 def _train(scratch: Path) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "main",
     "parse_line",
     "resolve",
+    "spark_jars",
 ]
 
 CONFIGURATIONS = ("pipeline", "broker")
@@ -194,12 +195,21 @@ def _command(conf: str, cache: Path, manifest: Path, into: Path) -> list[str]:
     return [*command, "-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
 
 
-def _ivy_jar() -> Path:
+def spark_jars(pattern: str = "*.jar") -> list[Path]:
+    """Return the jars inside PySpark whose names fit a pattern, sorted; none without PySpark."""
+    return sorted(jar for place in _pyspark() for jar in (Path(place) / "jars").glob(pattern))
+
+
+def _pyspark() -> list[str]:
+    """The folders of the package, which is not imported for that."""
     spec = find_spec("pyspark")
-    places = list(spec.submodule_search_locations or []) if spec else []
-    found = sorted(jar for place in places for jar in (Path(place) / "jars").glob("ivy-*.jar"))
+    return list(spec.submodule_search_locations or []) if spec else []
+
+
+def _ivy_jar() -> Path:
+    found = spark_jars("ivy-*.jar")
     if not found:
-        where = ", ".join(places) or "this Python"
+        where = ", ".join(_pyspark()) or "this Python"
         msg = f"No ivy-*.jar in the jars folder of PySpark ({where}). Install `pyspark` again."
         raise JarsError(msg)
     return found[-1]

@@ -1,9 +1,12 @@
-"""A bank of few accounts: transfers that conflict, some of which abort."""
+"""A bank of few accounts: transfers that conflict, some of which abort; load in the background."""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -28,3 +31,25 @@ def transfers(count: int, seed: int = 1, accounts: int = 50, prefix: str = "t") 
         yield transaction
         if i % 17 == 0:
             yield transaction
+
+
+@contextmanager
+def appending(
+    append: Callable[[int], object], parts: Iterable[int] | None = None
+) -> Iterator[None]:
+    """Append part after part in the background while the body runs; without ``parts`` no end."""
+    ended = threading.Event()
+
+    def run() -> None:
+        for part in itertools.count() if parts is None else parts:
+            if ended.is_set():
+                return
+            append(part)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.testing import Database, TestingError, wait_for
 from streamydb.topics import TopicNames
-from tests.bank import transfers
+from tests.bank import appending, transfers
 
 
-@contextmanager
-def load(db: Database, seed: int, until: int = 100_000) -> Iterator[None]:
+def load(db: Database, seed: int, until: int = 100_000) -> AbstractContextManager[None]:
     """Append transfers in the background while the body runs."""
-    ended = threading.Event()
-
-    def run() -> None:
-        for part in range(until):
-            if ended.is_set():
-                return
-            db.load(transfers(40, seed=seed * 1000 + part))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return appending(lambda part: db.load(transfers(40, seed=seed * 1000 + part)), range(until))
 
 
 def progressed(db: Database, by: int) -> None:

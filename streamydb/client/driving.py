@@ -1,20 +1,24 @@
-"""Drivers: they run a flow to its end, with answers from whatever performs its requests."""
+"""Drivers: they run a flow to its end, with answers from whatever performs its requests.
+
+A flow is a generator that yields requests, of whatever kind, and is sent the answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from streamydb.client.requests import Flow, Request
+from streamydb.client.requests import Request
 
 __all__ = ["Perform", "PerformAsync", "drive", "drive_async"]
 
+_R = TypeVar("_R")
 _T = TypeVar("_T")
 Perform: TypeAlias = Callable[[Request[Any]], Any]
 PerformAsync: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
 
 
-def drive(flow: Flow[_T], perform: Perform) -> _T:
+def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
     """Run a flow to its end."""
     try:
         request = next(flow)
@@ -32,7 +36,9 @@ def drive(flow: Flow[_T], perform: Perform) -> _T:
         flow.close()
 
 
-async def drive_async(flow: Flow[_T], perform: PerformAsync) -> _T:
+async def drive_async(
+    flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]
+) -> _T:
     """Run a flow to its end."""
     try:
         request = next(flow)

@@ -25,6 +25,7 @@ from streamydb.client import (
     Session,
     Snapshot,
     View,
+    driving,
 )
 from streamydb.client.transactions import Builder
 
@@ -278,38 +279,12 @@ def pause(attempt: int) -> Flow[None]:
 
 def drive(client: Client, flow: Flow[_T]) -> _T:
     """Run a flow to its end on a blocking client."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                answer = step.perform(client)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
+    return driving.drive(flow, lambda step: step.perform(client))
 
 
 async def drive_async(client: AsyncClient, flow: Flow[_T]) -> _T:
     """Run a flow to its end on a client for coroutines."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                answer = await step.perform_async(client)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
+    return await driving.drive_async(flow, lambda step: step.perform_async(client))
 
 
 def _in_view(view: View, body: Body[_T]) -> _T:

@@ -13,26 +13,14 @@ from streamydb.constraints import core
 from streamydb.constraints.schema import _KNOWN
 from streamydb.limits import CONSTRAINT_STEPS_MAX, LOCK_ATTEMPTS_MAX, SCHEMA_NODES_MAX
 from streamydb.oracle import Oracle
-from streamydb.records import canonical, decode_value
+from tests.documented import assert_one_log
 
 PAGE = (Path(__file__).parents[2] / "docs" / "constraints.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```json (transaction|result)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_examples_are_one_log() -> None:
-    oracle = Oracle("db", constraints=True)
-    blocks = BLOCK.findall(PAGE)
-    pairs = list(zip(blocks[::2], blocks[1::2], strict=True))
-    assert len(pairs) >= 6
-    for offset, (transaction, result) in enumerate(pairs):
-        assert [transaction[0], result[0]] == ["transaction", "result"]
-        actual = decode_value(
-            oracle.apply(transaction[1].encode(), 0, offset, 1000 + offset)[0].value or b""
-        )
-        expected = decode_value(result[1].encode())
-        assert list(actual) == list(expected)
-        assert canonical(actual) == canonical(expected)
+    assert_one_log(PAGE, Oracle("db", constraints=True), 6)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,26 +9,14 @@ import pytest
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.oracle import Oracle
-from streamydb.records import canonical, decode_value
 from streamydb.records.rejection import _OPERATIONS
+from tests.documented import assert_one_log
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```json (transaction|result)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_examples_run() -> None:
-    """The transactions of the page are one log, from offset 0 and 1000 ms, a millisecond apart."""
-    oracle = Oracle("db")
-    blocks = BLOCK.findall(PAGE)
-    transactions, results = blocks[::2], blocks[1::2]
-    assert len(transactions) == len(results) >= 8
-    for offset, (transaction, result) in enumerate(zip(transactions, results, strict=True)):
-        assert [transaction[0], result[0]] == ["transaction", "result"]
-        outputs = oracle.apply(transaction[1].encode(), 0, offset, 1000 + offset)
-        expected = decode_value(result[1].encode())
-        actual = decode_value(outputs[0].value or b"")
-        assert list(actual) == list(expected)
-        assert canonical(actual) == canonical(expected)
+    assert_one_log(PAGE, Oracle("db"), 8)
 
 
 @pytest.mark.parametrize("codes", [REJECTED_CODES, ABORTED_CODES], ids=["rejected", "aborted"])

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import streamydb
 from streamydb import limits
-from streamydb.client.session import Options
-from streamydb.client.testing import MemoryHost
 from streamydb.procedures.methods import METHODS
-from streamydb.procedures.modules import compile_module
 from streamydb.procedures.view import View
 from streamydb.records import Transaction, decode
 from streamydb.records.emission import decode_emitted
+from tests.documented import run_with_module
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "workflows.md").read_text(encoding="utf-8")
@@ -29,18 +26,7 @@ TEXT = MODULE[1].encode()
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = compile_module("voter", TEXT)
-    with MemoryHost() as host:
-        host.database.modules.put(TEXT)
-        record = {"module": "voter", "hash": module.hash, "procedures": module.procedures}
-        host.connect().transaction(deploy=record)
-
-        def connect(url: str, procedures: str) -> object:
-            assert (url, procedures) == ("http://127.0.0.1:8080", "modules")
-            return host.connect(options=Options(modules=host.database.modules))
-
-        monkeypatch.setattr(streamydb, "connect", connect)
-        exec(compile(example, "docs/workflows.md", "exec"), {})  # noqa: S102 - our own page
+    run_with_module(example, "docs/workflows.md", "voter", TEXT, monkeypatch)
 
 
 def test_the_record_of_a_stream_has_these_fields() -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import lmdb
@@ -22,32 +22,21 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
-from tests.bank import transfers
+from tests.bank import appending, transfers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DIGESTS = ["--digest-interval", "100"]
 
 
-@contextmanager
-def load(db: Database, seed: int, *, hot: bool = True) -> Iterator[None]:
+def load(db: Database, seed: int, *, hot: bool = True) -> AbstractContextManager[None]:
     """Append transfers in the background while the body runs; not ``hot``: hardly any conflict."""
-    ended = threading.Event()
 
-    def run() -> None:
-        part = 0
-        while not ended.is_set():
-            some = transfers(10, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
-            db.load(txn for txn in some if hot or "asserts" not in txn)
-            part += 1
+    def append(part: int) -> None:
+        some = transfers(10, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
+        db.load(txn for txn in some if hot or "asserts" not in txn)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return appending(append)
 
 
 class Results:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from streamydb.reading import TopicReader
 from streamydb.sim.digests import state_digest
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
-from tests.bank import transfers
+from tests.bank import appending, transfers
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -53,24 +52,9 @@ def refused(db: Database, *extra: str) -> str:
     return done.stderr
 
 
-@contextmanager
-def load(db: Database, seed: int) -> Iterator[None]:
+def load(db: Database, seed: int) -> AbstractContextManager[None]:
     """Append transfers in the background while the body runs."""
-    ended = threading.Event()
-
-    def run() -> None:
-        part = 0
-        while not ended.is_set():
-            db.load(transfers(10, seed=seed * 100_000 + part))
-            part += 1
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return appending(lambda part: db.load(transfers(10, seed=seed * 100_000 + part)))
 
 
 def oracle_digest(db: Database, seq: int) -> str:
