@@ -54,11 +54,11 @@ class-data: jars
 .PHONY: test
 test: venv ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
 	@$(MAKE) --no-print-directory -j 2 class-data test-unit
-	$(PYTEST) -n $(SERVICE_WORKERS) --dist worksteal -m "$(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(SERVICE_WORKERS) --dist load --maxschedchunk 1 -m "$(SERVICES) and $(SHORT)"
 
 .PHONY: test-unit
 test-unit: kernels ## Run the tests that need neither Spark nor Kafka
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(WORKERS) --dist load --maxschedchunk 4 -m "not $(SERVICES) and $(SHORT)"
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job

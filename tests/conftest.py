@@ -19,6 +19,8 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
+_FOLDERS_FIRST = ("spark", "faults", "simulation")
+"""Where tests take long: they begin first, so that the processes of a run end together."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,12 +56,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the folder they lie in."""
+    """Mark tests by the folder they lie in, and begin with those that take long."""
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        folder = _folder(item)
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+    items.sort(key=lambda item: _folder(item) not in _FOLDERS_FIRST)
 
 
 @pytest.fixture
@@ -118,3 +121,7 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import resource
 import signal
@@ -131,6 +132,8 @@ def serve(
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
         signal.signal(signal.SIGTERM, lambda *_: None)
     _take_file_handles(settings.connections_max + _OTHER_FILES)
+    gc.collect()
+    gc.freeze()  # what is there now stays: collections that walk through it hold up all readers
     with listen(settings) as listener:
         server.run(sockets=[listener])
 

@@ -21,10 +21,12 @@ _SETTLING_BATCHES_MAX = 2_000
 _SHARDS = (*[1] * 12, *[2] * 10, *[3] * 4, 4, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
-_KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 7, *[150] * 6)}
-"""How many keys; one at a time, a hot key means a micro-batch a transaction, all alike.
+_KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
+_WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
+"""How many keys, and which share of the records enters a workflow.
 
-Many shards or partitions, and hot keys with lock queues, cost several times what others do, and
+One at a time, a hot key means a micro-batch a transaction, all alike, and so does a workflow. Many
+shards or partitions, hot keys and workflows with lock queues cost several times what others do, and
 find nothing that three do not: they are drawn, but seldom.
 """
 
@@ -57,7 +59,7 @@ def run_seed(
     dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
     dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    rate = dice.choice([0.0, 0.0, 0.05, 0.2])
+    rate = dice.choice(_WORKFLOWS[config.grouping])
     workload.flows = FlowCalls(dice, keys, rate, constraints=constraints)
     if constraints:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))

@@ -55,7 +55,7 @@ def test_sigkill_of_the_driver_ten_times(
 def test_workers_killed_files_deleted_broker_killed_and_hostile_records(
     tmp_path: Path, injected: Callable[..., None]
 ) -> None:
-    with Database(tmp_path) as db:
+    with Database(tmp_path, shards=2, partitions=3) as db:
         with load(db, 1):
             progressed(db, 100)
             killed = db.kill_workers()

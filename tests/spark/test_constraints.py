@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from streamydb.cli import app
-from streamydb.cli.calls import call
-from streamydb.cli.target import Target
-from streamydb.records import Result
 from streamydb.testing import Database
+from tests.programs import cli, put, sent
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def sent(database: Database, **fields: Any) -> Result:
-    return call(Target(database.settings, database.place), fields, 120)
-
-
-def put(key: str, value: Any) -> dict[str, Any]:
-    return {"updates": [{"op": "put", "key": key, "value": value}]}
-
-
-def cli(database: Database, *arguments: str) -> str:
-    where = ["--home", str(database.settings.home), "--bootstrap", database.broker.bootstrap]
-    done = CliRunner().invoke(app, ["constraints", *arguments, *where], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
+@pytest.mark.long
 def test_declared_enforced_and_replayed(tmp_path: Path) -> None:
     with Database(tmp_path, options=["--constraints"]) as database:
         sent(database, **put("acct/1", 5))
         declared = '{"name": "balance", "prefix": "acct/", "type": "integer", "min": 0}'
-        assert "declared balance at seq 2" in cli(database, "declare", declared)
+        assert "declared balance at seq 2" in cli(database, "constraints", "declare", declared)
         many = [{"id": f"t{i}", "updates": [{"op": "add", "key": "acct/1", "by": -1},
                  {"op": "add", "key": f"other/{i}", "by": 1}]} for i in range(300)]  # fmt: skip
         database.load(many)
@@ -52,8 +33,8 @@ def test_declared_enforced_and_replayed(tmp_path: Path) -> None:
         lock = sent(database, **put("user/1", "ann")).failed[0].key
         assert sent(database, locks=[lock], **put("user/1", "ann")).status == "committed"
         assert sent(database, locks=[lock], **put("user/2", "ann")).failed[0].violated == "unique"
-        listed = json.loads(cli(database, "list", "--json"))
+        listed = json.loads(cli(database, "constraints", "list", "--json"))
         assert (set(listed), listed["balance"]["since"]) == ({"balance", "one"}, 2)
-        cli(database, "drop", "balance")
+        cli(database, "constraints", "drop", "balance")
         assert sent(database, **put("acct/1", "five")).status == "committed"
         assert database.assert_serial().transactions > len(many)

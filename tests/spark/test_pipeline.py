@@ -80,14 +80,6 @@ def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
         assert "batch " in db.log_file.read_text()
 
 
-def test_two_shards_and_three_partitions(tmp_path: Path) -> None:
-    with Database(tmp_path, shards=2, partitions=3) as db:
-        for seed in range(3):
-            db.load(transfers(150, seed=seed), partition=seed)
-        db.load(transfers(100, seed=9))
-        assert db.assert_serial().transactions > 500
-
-
 @pytest.mark.long
 def test_single_transactions_with_lock_queues(tmp_path: Path) -> None:
     """`grouping=single`: locks are handed on from micro-batch to micro-batch."""

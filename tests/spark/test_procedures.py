@@ -4,75 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec import UNSET
-from typer.testing import CliRunner
 
-from streamydb.cli import app
-from streamydb.cli.calls import call
-from streamydb.cli.target import Target
 from streamydb.errors import ModuleMissing
 from streamydb.pipeline.failures import explain
 from streamydb.procedures.folder import FolderModules, file_name, publish
-from streamydb.procedures.modules import Module
 from streamydb.testing import Database, wait_for
+from tests.programs import BANK, cli, deploy_bank, outcome, publish_bank, transfer
 
 pytestmark = pytest.mark.timeout(400)
 
-BANK = """
-from streamydb.procedures import Abort, procedure
-
-FEE = %d
-
-@procedure(keys=lambda args: [args["source"], args["target"]])
-def transfer(db, source, target, amount):
-    if db.get(source, 0) < amount + FEE:
-        raise Abort(f"{source} cannot pay {amount}")
-    db.add(source, -amount - FEE)
-    db.add(target, amount)
-    return {"left": db.get(source), "draw": db.random.randint(1, 1000), "now": db.now}
-"""
-
-
-def deploy_file(database: Database, fee: int, folder: Path | None = None) -> Module:
-    """Put a version into the pipeline's folder, or into another one."""
-    file = database.folder / "bank.py"
-    file.write_text(BANK % fee)
-    return publish(file, folder or database.place.procedures)
-
-
-def deploy(database: Database, fee: int, folder: Path | None = None) -> Module:
-    """Publish a version and put it into the log."""
-    module = deploy_file(database, fee, folder)
-    record = {"module": "bank", "hash": module.hash, "procedures": module.procedures}
-    assert outcome(database, {"deploy": record}) == ("committed", None, None)
-    return module
-
-
-def outcome(database: Database, transaction: dict[str, Any]) -> tuple[str, str | None, Any]:
-    """Status, code and what was returned."""
-    target = Target(database.settings, database.place)
-    result = call(target, transaction, 120)
-    value = None if result.returned is UNSET else json.loads(bytes(result.returned))
-    return result.status, result.code, value
-
-
-def cli(database: Database, *arguments: str) -> str:
-    """What a command prints."""
-    where = ["--home", str(database.settings.home), "--bootstrap", database.broker.bootstrap]
-    done = CliRunner().invoke(app, [*arguments, *where], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def transfer(amount: int) -> dict[str, Any]:
-    args = {"source": "a", "target": "b", "amount": amount}
-    return {"call": {"procedure": "bank.transfer", "args": args, "keys": ["a", "b"]}}
-
-
-@pytest.mark.parametrize("grouping", ["planner", pytest.param("single", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str) -> None:
     options = [] if grouping == "planner" else ["--grouping", "single"]
     with Database(tmp_path, options=options) as database:
@@ -85,7 +29,7 @@ def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str
         outcome(database, {"updates": [{"op": "put", "key": "a", "value": 100}]})
         status, _, returned = outcome(database, transfer(10))
         assert (status, returned["left"]) == ("committed", 89)
-        deploy(database, 5)
+        deploy_bank(database, 5)
         listed = json.loads(cli(database, "procedures", "list", "--json"))
         assert {each["hash"]: each["current"] for each in listed}[first.hash] is False
         assert sum(each["current"] for each in listed) == 1
@@ -100,14 +44,14 @@ def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str
             database.assert_serial()
         kept.rename(lost)
 
-        third = deploy(database, 7, folder=tmp_path / "elsewhere")
+        third = deploy_bank(database, 7, folder=tmp_path / "elsewhere")
         database.load([{"id": "late", **transfer(1)}])
         wait_for(lambda: database.status().state == "failed", "the query to stop")
         error = database.status().error or ""
         assert third.hash in error
         assert file_name("bank", third.hash) in error
         assert "Traceback" not in error
-        deploy_file(database, 7)
+        publish_bank(database, 7)
         database.start_pipeline()
         assert outcome(database, transfer(2))[2]["left"] == 74 - 8 - 9
         database.assert_serial()

@@ -1,0 +1,73 @@
+"""Procedures, a workflow and constraints together, in one database on real Kafka and Spark.
+
+What each does alone, and through kills, is in test_procedures.py, test_workflows.py and
+test_constraints.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamydb.testing import Database
+from tests.programs import (
+    BANK,
+    assert_whole,
+    cli,
+    deploy_bank,
+    deploy_voter,
+    outcome,
+    put,
+    sent,
+    transfer,
+    votes,
+)  # fmt: skip
+
+pytestmark = pytest.mark.timeout(400)
+VOTES = 20
+
+
+def versions_are_deployed_and_called(database: Database) -> None:
+    """The second of two versions is the one that runs, and its aborts are the caller's."""
+    assert outcome(database, transfer(1)) == ("aborted", "unknown-procedure", None)
+    file = database.folder / "bank.py"
+    file.write_text(BANK % 1)
+    first = json.loads(cli(database, "procedures", "deploy", str(file), "--json"))["hash"]
+    sent(database, **put("a", 100))
+    status, _, returned = outcome(database, transfer(10))
+    assert (status, returned["left"]) == ("committed", 89)
+    deploy_bank(database, 5)
+    listed = json.loads(cli(database, "procedures", "list", "--json"))
+    assert {each["hash"]: each["current"] for each in listed}[first] is False
+    assert outcome(database, transfer(10))[2]["left"] == 74
+    assert outcome(database, transfer(1000))[:2] == ("aborted", "procedure-aborted")
+
+
+def constraints_hold(database: Database) -> None:
+    """For updates, and for what procedures write."""
+    declared = '{"name": "balance", "prefix": "a", "type": "integer", "min": 70}'
+    assert "declared balance" in cli(database, "constraints", "declare", declared)
+    assert sent(database, **put("a", "five")).failed[0].violated == "type integer"
+    refused = sent(database, **transfer(1))
+    assert (refused.code, refused.failed[0].constraint) == ("constraint-violated", "balance")
+    sent(database, constrain={"declare": {"name": "one", "prefix": "user/", "unique": "$"}})
+    lock = sent(database, **put("user/1", "ann")).failed[0].key
+    assert sent(database, locks=[lock], **put("user/1", "ann")).status == "committed"
+    assert sent(database, locks=[lock], **put("user/2", "ann")).failed[0].violated == "unique"
+    listed = json.loads(cli(database, "constraints", "list", "--json"))
+    assert set(listed) == {"balance", "one"}
+    cli(database, "constraints", "drop", "balance")
+    assert outcome(database, transfer(1))[2]["left"] == 68
+
+
+def test_programs_of_every_kind_share_a_database(tmp_path: Path) -> None:
+    with Database(tmp_path, options=["--constraints"]) as database:
+        deploy_voter(database)
+        database.load(votes(0, VOTES))
+        versions_are_deployed_and_called(database)
+        constraints_hold(database)
+        report = assert_whole(database, VOTES)
+        assert report.transactions > 1 + VOTES + 3 * VOTES + 14
+        assert report.faults == 0
