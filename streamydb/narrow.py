@@ -25,6 +25,7 @@ Layout = tuple[str, str, int, int, int]
 _KINDS: Final = {
     kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()
 }
+_PLAINLY: Final = {dtype: (kind, "r", dtype.itemsize, 0, 0) for kind, dtype in _KINDS.items()}
 _SHORT: Final = 32
 _SPAN_MAX: Final = 2**62
 _LENGTH_MAX: Final = 2**27
@@ -58,11 +59,12 @@ def _width(span: int) -> int:
 def narrow(array: npt.NDArray[Any]) -> tuple[Layout, memoryview]:
     """How a one-dimensional array is stored, and the bytes."""
     dtype = array.dtype
-    kind, size = dtype.str, dtype.itemsize
+    plainly = _PLAINLY.get(dtype) or (dtype.str, "r", dtype.itemsize, 0, 0)
     if len(array) < _SHORT:
-        return (kind, "r", size, 0, 0), memoryview(array.tobytes())
+        return plainly, memoryview(array.tobytes())
+    kind, _, size, _, _ = plainly
     array = np.ascontiguousarray(array)
-    plain = (kind, "r", size, 0, 0), array.view(np.uint8).data
+    plain = plainly, array.view(np.uint8).data
     if dtype.kind not in "iu" or kind == "<u8":
         return plain
     low, high = map(int, _measure(array))

@@ -7,10 +7,9 @@ up.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from streamydb.check.logorder import LogOrder
 from streamydb.check.report import Difference, Report, excerpt
 from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
+from streamydb.garbage import no_collection
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -100,7 +100,7 @@ def _check(options: Options, log: _Log, started_s: float) -> Report:
         _AnotherFaultError: there are more.
     """
     report = Report(database=options.database)
-    with _no_garbage_collection():
+    with no_collection():
         faults = _faults(options, log)
         report.faults = len(faults)
         workflows = Workflows(report)
@@ -403,16 +403,3 @@ def _expected_records(
                     index += 1
                 if value is not None:
                     yield Place(kinds[topic], seq, index if topic == "changes" else 0), key, value
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of live objects and no cycles: the collector would only walk them again and again.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from streamydb.garbage import no_collection
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
@@ -32,12 +33,14 @@ find nothing that three do not: they are drawn, but seldom.
 
 
 def run_seed(
-    seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False
+    seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
+    workflows: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
+    ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -59,7 +62,7 @@ def run_seed(
     dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
     dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    rate = dice.choice(_WORKFLOWS[config.grouping])
+    rate = dice.choice(_WORKFLOWS[config.grouping]) if workflows is None else workflows
     workload.flows = FlowCalls(dice, keys, rate, constraints=constraints)
     if constraints:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
@@ -74,8 +77,9 @@ def run_seed(
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        _drive(cluster, log, workload, rng, records)
-        judge(members[0], log, outcome, members[1:])
+        with no_collection():
+            _drive(cluster, log, workload, rng, records)
+            judge(members[0], log, outcome, members[1:])
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
