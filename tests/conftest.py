@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
+from streamydb.garbage import keep_all
 from tests.recording import OPTION, Recorder
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
@@ -51,8 +51,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep Python's collector away from six thousand tests: the simulator runs half as long."""
-    gc.collect()
-    gc.freeze()
+    keep_all()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import resource
 import signal
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+from streamydb.garbage import keep_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,8 +132,7 @@ def serve(
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
         signal.signal(signal.SIGTERM, lambda *_: None)
     _take_file_handles(settings.connections_max + _OTHER_FILES)
-    gc.collect()
-    gc.freeze()  # what is there now stays: collections that walk through it hold up all readers
+    keep_all()  # a collection that walked through it would hold up all readers
     with listen(settings) as listener:
         server.run(sockets=[listener])
 

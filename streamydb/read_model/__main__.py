@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from streamydb.errors import StreamyError
+from streamydb.garbage import keep_all
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.loading import load
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
             end_metrics = serve_metrics(model, settings)
             try:
+                keep_all()
                 follower.run(stop)
             finally:
                 end_metrics()
