@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -97,7 +98,8 @@ class Tail(Generic[_Rows]):
         starts: where to begin in each partition.
         prepare: makes of records what `take` gets; called in the thread.
         take: called in the event loop; the thread waits for it, so that nothing piles up. If it
-            makes a generator, the loop goes through it step by step and does other work between.
+            makes a generator, the loop goes through it step by step, and between its turns does
+            other work for as long as they took: nothing waits for all steps, nor starves them.
     """
 
     def __init__(
@@ -146,11 +148,14 @@ class Tail(Generic[_Rows]):
         taken = threading.Event()
         failed: list[Exception] = []
 
-        def turn(steps: Iterator[None] | None = None) -> None:
+        def turn(since: float, steps: Iterator[None] | None = None) -> None:
+            begun = now = perf_counter()
             try:
                 steps = self._take(rows) or iter(()) if steps is None else steps
-                next(steps)
-                self._loop.call_soon(turn, steps)
+                while now - begun <= begun - since:
+                    next(steps)
+                    now = perf_counter()
+                self._loop.call_soon(turn, now, steps)
             except StopIteration:
                 taken.set()
             except Exception as error:  # noqa: BLE001 - raised again in the thread
@@ -158,7 +163,7 @@ class Tail(Generic[_Rows]):
                 taken.set()
 
         with suppress(RuntimeError):  # the loop is closed: nobody needs the rows
-            self._loop.call_soon_threadsafe(turn)
+            self._loop.call_soon_threadsafe(turn, perf_counter())
         while not taken.wait(_POLL_S) and not self._stop.is_set():
             pass
         if failed:

@@ -40,6 +40,8 @@ SETTINGS = {
     "STREAMYDB_SERVE_APPEND_TIMEOUT_S": str(APPEND_S),
     "STREAMYDB_SERVE_HEAD_TIMEOUT_S": str(HEAD_S),
     "STREAMYDB_SERVE_SEND_TIMEOUT_S": "3",
+    "STREAMYDB_SERVE_CONNECTIONS_MAX": "6000",
+    "STREAMYDB_SERVE_REQUESTS_MAX": "6000",
     "STREAMYDB_SERVE_STREAMS_MAX": "3000",
     "STREAMYDB_SERVE_CLIENT_STREAMS_MAX": "3000",
 }
@@ -73,8 +75,7 @@ class Crowd:
 
     async def run(self, stop: threading.Event) -> None:
         watchers, deaf, mute = self._counts
-        tasks = [asyncio.create_task(self._watch("o/" if n < 5 else "quiet/"))
-                 for n in range(watchers)]  # fmt: skip
+        tasks = [asyncio.create_task(self._watch(n)) for n in range(watchers)]
         tasks += [asyncio.create_task(self._hold(True)) for _ in range(deaf)]
         tasks += [asyncio.create_task(self._hold(False)) for _ in range(mute)]
         await asyncio.to_thread(stop.wait)
@@ -85,9 +86,11 @@ class Crowd:
             with suppress(asyncio.CancelledError):
                 task.result()
 
-    async def _watch(self, prefix: str) -> None:
-        """A watcher that reads all it gets."""
-        reader, writer = await asyncio.open_connection(*self._place, local_addr=("127.0.9.1", 0))
+    async def _watch(self, number: int) -> None:
+        """A watcher that reads all it gets: of five, much. Many share an address."""
+        prefix = "o/" if number < 5 else "quiet/"
+        address = f"127.0.8.{1 + number % 20}"
+        reader, writer = await asyncio.open_connection(*self._place, local_addr=(address, 0))
         writer.write(_get(f"/v1/changes?prefix={prefix}"))
         head = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in head.partition(b"\r\n")[0], head

@@ -361,30 +361,35 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
     assert tail.fault is None
 
 
+@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (3, 4)])
 @scenario
-async def test_a_tail_lets_the_loop_work_between_the_steps_of_its_taker(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
+    monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
 ) -> None:
-    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([b"%d" % n for n in range(9)]))
-    seen: list[str] = []
+    """By a clock that a step moves by one, and other work in a turn of the loop by some."""
+    now = [0.0]
+    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([]))
+    monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
+    turns: list[list[int]] = [[]]
 
-    def take(rows: Any) -> Iterator[None]:
-        for result, _ in rows:
-            seen.append(result.id)
+    def take(rows: range) -> Iterator[None]:
+        for row in rows:
+            turns[-1].append(row)
+            now[0] += 1
             yield
 
     async def meanwhile() -> None:
-        while len(seen) < 9:
-            if seen and seen[-1] != "between":
-                seen.append("between")
+        while sum(map(len, turns)) < 13:
+            if turns[-1]:
+                turns.append([])
+                now[0] += others_take
             await asyncio.sleep(0)
 
-    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, kafka._decoded, take)
-    await asyncio.wait_for(meanwhile(), 30)
-    await until(lambda: seen[-1] == "8")
-    ids = [each for each in seen if each != "between"]
-    assert ids == [str(n) for n in range(9)]
-    assert seen.count("between") >= 4
+    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, lambda _: range(0), take)
+    async with asyncio.timeout(30):
+        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13)))
+    assert [each for turn in turns for each in turn] == [*range(13)]
+    assert {len(turn) for turn in turns[1:-1]} == {at_a_turn}, turns
     await asyncio.to_thread(tail.close)
 
 
