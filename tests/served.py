@@ -43,9 +43,11 @@ class Served:
 
 
 @contextmanager
-def serving(settings: FacadeSettings = ANY_PORT) -> Iterator[Served]:
-    """Serve an empty database until the end of the context."""
-    database = MemoryDatabase()
+def serving(
+    settings: FacadeSettings = ANY_PORT, database: MemoryDatabase | None = None
+) -> Iterator[Served]:
+    """Serve a database, by default an empty one, until the end of the context."""
+    database = MemoryDatabase() if database is None else database
     scheme = "http" if settings.tls_key_file is None else "https"
     with listen(settings) as listener:
         server = make_server(settings, database.model, database.log, database.changes)

@@ -1,0 +1,39 @@
+"""The programs of examples/: what each says that it prints, and what it does print."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FOLDER", "NAMES", "assert_prints_what_it_says", "promised"]
+
+FOLDER: Final = Path(__file__).resolve().parents[1] / "examples"
+NAMES: Final = sorted(
+    path.stem for path in FOLDER.glob("*.py") if "\nIt prints:" in path.read_text("utf-8")
+    or "It prints:\n" in path.read_text("utf-8")
+)  # fmt: skip
+"""All of them; the other files are parts of these."""
+
+
+def promised(name: str) -> str:
+    """What a program's docstring says that it prints; `...` stands for anything."""
+    text = (FOLDER / f"{name}.py").read_text("utf-8")
+    block = text.split('"""')[1].partition("It prints:\n")[2]
+    return "".join(f"{line.removeprefix('    ')}\n" for line in block.strip("\n").splitlines())
+
+
+def assert_prints_what_it_says(name: str, *arguments: str, variables: dict[str, str]) -> None:
+    """Run a program as its docstring says, with more variables in its environment."""
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), *arguments],
+        capture_output=True, text=True, timeout=280, check=False,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1",
+             **variables},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    agrees = doctest.OutputChecker().check_output(promised(name), done.stdout, doctest.ELLIPSIS)
+    assert agrees, f"{name} says that it prints\n{promised(name)}\nand printed\n{done.stdout}"
