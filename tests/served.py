@@ -52,9 +52,11 @@ def serving(
     with listen(settings) as listener:
         server = make_server(settings, database.model, database.log, database.changes)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        served = Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
         thread.start()
         try:
-            yield Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
+            yield served
         finally:
-            server.should_exit = server.force_exit = True
+            server.should_exit = True
+            served.cut()
             thread.join()

@@ -20,7 +20,7 @@ PERCENT_MAX = 50
 
 
 @procedure(keys=lambda args: ["monitor/requests"])
-def report(db: Any, page: str, status: int) -> int:
+def report(db: Any, page: str, status: int) -> Any:
     """Take in a request that was served: the border of the workflow, called by clients."""
     if not 100 <= status <= 599:
         raise Abort(f"{status} is no HTTP status")
