@@ -11,7 +11,7 @@ A layer is a library over the client: nothing is deployed. It prints:
     two recipes for the slug "risotto": no, by_slug has it for risotto
     pancakes are cooked: 4 eggs left
     an omelette is cooked: 1 egg left
-    an omelette is not: 3 eggs are needed, and 1 is there
+    another one is not: 2 eggs are missing
     cooked: omelette (1), pancakes (1)
 """
 
@@ -77,12 +77,12 @@ def cook(db: Client, recipes: Collection, name: str) -> int:
 
     def cooked(view: View) -> int:
         here = recipes.within(view)
-        recipe, eggs = here.get(name), view.get(EGGS)
-        if eggs < recipe["eggs"]:
-            raise NotEnoughError(f"{recipe['eggs']} eggs are needed, and {eggs} is there")
+        left = view.get(EGGS) - (here.get(name) or {})["eggs"]
+        if left < 0:
+            raise NotEnoughError(f"{-left} eggs are missing")
         here.update(name, inc={"cooked": 1})
-        view.put(EGGS, eggs - recipe["eggs"])
-        return int(eggs - recipe["eggs"])
+        view.put(EGGS, left)
+        return int(left)
 
     return db.run(cooked)
 
@@ -101,7 +101,7 @@ def main() -> None:
         try:
             cook(db, recipes, "omelette")
         except NotEnoughError as error:
-            print("an omelette is not:", error)
+            print("another one is not:", error)
         most = recipes.find("by_cooked", ge=1).documents
         print("cooked:", ", ".join(f"{each.id} ({each.data['cooked']})" for each in most))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,14 @@ from typing import Final
 __all__ = ["FOLDER", "NAMES", "assert_prints_what_it_says", "promised"]
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "examples"
-NAMES: Final = sorted(
-    path.stem for path in FOLDER.glob("*.py") if "\nIt prints:" in path.read_text("utf-8")
-    or "It prints:\n" in path.read_text("utf-8")
-)  # fmt: skip
-"""All of them; the other files are parts of these."""
+NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
+"""All of them; the folders and `common` are parts of these, or have tests of their own."""
 
 
 def promised(name: str) -> str:
     """What a program's docstring says that it prints; `...` stands for anything."""
     text = (FOLDER / f"{name}.py").read_text("utf-8")
-    block = text.split('"""')[1].partition("It prints:\n")[2]
+    block = re.split(r"It\s+prints:\n", text.split('"""')[1])[1]
     return "".join(f"{line.removeprefix('    ')}\n" for line in block.strip("\n").splitlines())
 
 
