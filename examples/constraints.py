@@ -1,9 +1,10 @@
 """Integrity constraints: declared once, kept by whatever writes: clients, races, procedures.
 
-    streamydb up --constraints         # a database allows them from its creation on, or never
-    python examples/constraints.py [URL]
+    streamydb up --database hotel --constraints
+    STREAMYDB_DATABASE=hotel python examples/constraints.py [URL that `up` has named]
 
-The procedures are in modules/hotel.py. Run this where the pipeline runs. It prints:
+A database allows constraints from its creation on, or never. The procedures are in
+modules/hotel.py. Run this where the pipeline runs. It prints:
 
     guests in words: no, room at hotel/room/101: schema type "integer" at /guests
     a room is torn down: no, room at hotel/room/101: required
@@ -118,7 +119,10 @@ def main() -> None:
         try:
             drop(db)
         except InvalidTransactionError:
-            sys.exit("This database was created without constraints: streamydb up --constraints")
+            sys.exit(
+                "This database was created without constraints, and is left as it was. "
+                "Make another one: streamydb up --database hotel --constraints"
+            )
         clear(db, "hotel/")
         deploy(db, MODULES / "hotel.py")
         declare(db)

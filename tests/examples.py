@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FOLDER", "NAMES", "assert_prints_what_it_says", "promised"]
+__all__ = ["FOLDER", "NAMES", "assert_prints_what_it_says", "promised", "run"]
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "examples"
 NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
@@ -24,14 +24,21 @@ def promised(name: str) -> str:
     return "".join(f"{line.removeprefix('    ')}\n" for line in block.strip("\n").splitlines())
 
 
-def assert_prints_what_it_says(name: str, *arguments: str, variables: dict[str, str]) -> None:
+def run(
+    name: str, *arguments: str, variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     """Run a program as its docstring says, with more variables in its environment."""
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), *arguments],
         capture_output=True, text=True, timeout=280, check=False,
         env={**os.environ, "PYTHONPATH": str(FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1",
              **variables},
     )  # fmt: skip
+
+
+def assert_prints_what_it_says(name: str, *arguments: str, variables: dict[str, str]) -> None:
+    """Run a program, and compare what it prints with what its docstring says."""
+    done = run(name, *arguments, variables=variables)
     assert done.returncode == 0, done.stderr
     agrees = doctest.OutputChecker().check_output(promised(name), done.stdout, doctest.ELLIPSIS)
     assert agrees, f"{name} says that it prints\n{promised(name)}\nand printed\n{done.stdout}"
