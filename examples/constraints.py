@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from common import MODULES, clear, connect, deploy
+from common import MODULES, clear, connect, deploy, folder
 from streamydb.client import (
     Client,
     ConstraintRefusedError,
@@ -115,7 +115,7 @@ def procedures(db: Client) -> None:
 
 def main() -> None:
     """Open a hotel that nobody can bring into disorder."""
-    with connect() as db:
+    with connect(folder()) as db:
         try:
             drop(db)
         except InvalidTransactionError:

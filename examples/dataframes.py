@@ -21,7 +21,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from common import clear, connect
@@ -44,8 +44,17 @@ DAYS = [
     [("c4", "ann", 10), ("c5", "bob", 4), ("c6", "ann", 50)],
 ]
 CALL = "call string, caller string, cost bigint"
-ACCOUNT = f.concat(f.lit("phone/account/"), "caller")
-MINE = f.col("key").startswith("phone/account/")
+PREFIX = "phone/account/"
+
+
+def account() -> Column:
+    """Return the key of a caller's account."""
+    return f.concat(f.lit(PREFIX), "caller")
+
+
+def is_account() -> Column:
+    """Return whether a key is one of those."""
+    return f.col("key").startswith(PREFIX)
 
 
 def session() -> SparkSession:
@@ -66,7 +75,7 @@ def reached(db: Client) -> int:
 def open_accounts(spark: SparkSession, run: str) -> None:
     """Submit a batch: a row, a transaction."""
     frame = spark.createDataFrame(ACCOUNTS, "caller string, cost bigint")
-    submit(frame, [put(ACCOUNT, "cost")], id="caller", name=f"{run}-open")
+    submit(frame, [put(account(), "cost")], id="caller", name=f"{run}-open")
 
 
 def charge(spark: SparkSession, run: str, calls: Path, checkpoint: Path) -> None:
@@ -77,7 +86,7 @@ def charge(spark: SparkSession, run: str, calls: Path, checkpoint: Path) -> None
     """
     query = submit(
         spark.readStream.schema(CALL).json(str(calls)),
-        [add(ACCOUNT, -f.col("cost"), min=0), add(f.lit("phone/charged"), "cost")],
+        [add(account(), -f.col("cost"), min=0), add(f.lit("phone/charged"), "cost")],
         id="call", name=run, checkpoint=checkpoint, trigger={"availableNow": True},
     )  # fmt: skip
     if query is not None:
@@ -100,18 +109,19 @@ def show_results(spark: SparkSession, run: str) -> None:
 
 def show_accounts(state: DataFrame) -> int:
     """Print accounts; return their sum."""
-    rows = sorted((row.key.rpartition("/")[2], row.value) for row in state.where(MINE).collect())
+    found = state.where(is_account()).collect()
+    rows = sorted((row.key.removeprefix(PREFIX), row.value) for row in found)
     print("accounts:", ", ".join(f"{name} {left}" for name, left in rows))
     return int(sum(left for _, left in rows))
 
 
 def show_changes(spark: SparkSession, since: int) -> None:
     """Print what each account paid, from the changes after a seq."""
-    changes = read_changes(spark, schema="bigint").where(MINE & (f.col("seq") > since))
+    changes = read_changes(spark, schema="bigint").where(is_account() & (f.col("seq") > since))
     paid = changes.groupBy("key").agg(
         f.sum(f.col("before") - f.col("after")).alias("paid"), f.count("*").alias("calls")
     )
-    rows = sorted((row.key.rpartition("/")[2], row.paid, row.calls) for row in paid.collect())
+    rows = sorted((row.key.removeprefix(PREFIX), row.paid, row.calls) for row in paid.collect())
     said = ", ".join(f"{name} {sum_} in {calls} calls" for name, sum_, calls in rows)
     print("the changes say:", said)
 
@@ -119,7 +129,7 @@ def show_changes(spark: SparkSession, since: int) -> None:
 def in_parquet(spark: SparkSession, at: int, folder: Path) -> int:
     """Write a snapshot as Parquet, which any program reads; return the sum of its accounts."""
     written = write_snapshot(spark, folder, at)
-    kept = spark.read.parquet(f"{written.folder}/data").where(MINE)
+    kept = spark.read.parquet(f"{written.folder}/data").where(is_account())
     rows = kept.select(value_as("value", "bigint").alias("value")).collect()
     return int(sum(row.value for row in rows))
 

@@ -69,7 +69,7 @@ def main() -> None:
         for number in range(1, ORDERS + 1):
             order(db, jobs, number)
         print(f"{jobs.depth().waiting} orders wait")
-        lost = jobs.claim(5, timeout_s=0.5)
+        lost = jobs.claim(5, timeout_s=0.2)
         print(f"a worker claims {len(lost)} of them, and is not heard of again")
         print(f"{WORKERS} workers charge the others, and those {len(lost)} when their time is up")
         with ThreadPoolExecutor(WORKERS) as workers:

@@ -23,7 +23,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import MODULES, clear, connect, deploy
+from common import MODULES, clear, connect, deploy, folder
 from streamydb.client import Client, ProcedureAbortedError, UndeclaredKeyError
 
 
@@ -100,7 +100,7 @@ def second_version(db: Client) -> None:
 
 def main() -> None:
     """Run a day of a warehouse."""
-    with connect() as db:
+    with connect(folder()) as db:
         clear(db, "warehouse/")
         print("deployed warehouse", deploy(db, MODULES / "warehouse.py"))
         db.call("warehouse.receive", item="apples", pieces=10, price=3)

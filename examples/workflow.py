@@ -21,7 +21,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from common import MODULES, clear, connect, deploy
+from common import MODULES, clear, connect, deploy, folder
 from streamydb.client import Client, ProcedureAbortedError, View
 
 FLOWS = "$flows/monitor"
@@ -73,10 +73,11 @@ def acknowledge(view: View) -> Any:
 
 def main() -> None:
     """Watch a service fail and recover."""
-    with connect() as db:
+    with connect(folder()) as db:
+        before = settled(db)
         clear(db, "monitor/")
         deploy(db, MODULES / "monitor.py")
-        before, begin = settled(db), db.read([]).seq
+        begin = db.read([]).seq
         refuse(db)
         feed(db, 2 * FINE + 6 * BAD)
         settled(db)

@@ -37,6 +37,15 @@ def test_a_database_without_constraints_is_left_alone(tmp_path: Path) -> None:
     assert {result.status for result in database.log.results} <= {"rejected"}
 
 
+def test_nothing_is_deployed_where_there_is_no_pipeline(tmp_path: Path) -> None:
+    database = MemoryDatabase()
+    with serving(database=database) as facade:
+        refused = run("stored_procedures", facade.url, variables={"STREAMYDB_HOME": str(tmp_path)})
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"There is no database bank in {tmp_path}" in refused.stderr
+    assert database.log.records == []
+
+
 def test_every_example_is_listed_and_promises_something() -> None:
     listed = (FOLDER / "README.md").read_text("utf-8")
     for name in NAMES:
