@@ -43,16 +43,20 @@ class Served:
 
 
 @contextmanager
-def serving(settings: FacadeSettings = ANY_PORT) -> Iterator[Served]:
-    """Serve an empty database until the end of the context."""
-    database = MemoryDatabase()
+def serving(
+    settings: FacadeSettings = ANY_PORT, database: MemoryDatabase | None = None
+) -> Iterator[Served]:
+    """Serve a database, by default an empty one, until the end of the context."""
+    database = MemoryDatabase() if database is None else database
     scheme = "http" if settings.tls_key_file is None else "https"
     with listen(settings) as listener:
         server = make_server(settings, database.model, database.log, database.changes)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        served = Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
         thread.start()
         try:
-            yield Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
+            yield served
         finally:
-            server.should_exit = server.force_exit = True
+            server.should_exit = True
+            served.cut()
             thread.join()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,23 +20,26 @@ class Stack:
     Args:
         folder: where it lies.
         master: Spark's master.
+        options: more options of `up`.
 
     Attributes:
         started: what `up --json` said: addresses, folders, the first result.
         said: what `up` told the user.
     """
 
-    def __init__(self, folder: Path, master: str = "local[2]") -> None:
+    def __init__(
+        self, folder: Path, master: str = "local[2]", options: Sequence[str] = ()
+    ) -> None:
         """Nothing is started yet."""
         self.home = folder / "home"
         self.started: dict[str, Any] = {}
         self.said = ""
-        self._master = master
+        self._options = ["--master", master, *options]
         self._environment = {**os.environ, "COLUMNS": "200"}
 
     def __enter__(self) -> Self:
         """Start it."""
-        begun = self.run("up", "--json", "--master", self._master)
+        begun = self.run("up", "--json", *self._options)
         if begun.returncode:
             self.run("down")
             raise AssertionError(begun.stderr)

@@ -30,7 +30,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.results import ResultIndex, position_of
 from streamydb.oracle import Oracle, OutputRecord
-from streamydb.procedures.modules import MemoryModules
+from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
 
 __all__ = [
@@ -365,17 +365,18 @@ class MemoryDatabase:
     Attributes:
         executing: whether records are executed as they are appended.
         resolving: whether the read model follows.
-        modules: where the code of stored procedures is.
+        modules: where the code of stored procedures is, unless others were given.
     """
 
-    def __init__(self, *, constraints: bool = True) -> None:
-        """Begin empty; ``constraints`` may be declared."""
+    def __init__(self, *, constraints: bool = True, modules: Modules | None = None) -> None:
+        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``."""
         self.executing = self.resolving = True
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
-        self._oracle = Oracle("memory", modules=self.modules, constraints=constraints)
+        found = self.modules if modules is None else modules
+        self._oracle = Oracle("memory", modules=found, constraints=constraints)
         self._executed = 0
         self._unresolved: list[tuple[str, Change]] = []
 

@@ -17,9 +17,11 @@ from streamydb.pipeline.__main__ import parse
 from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]) + sorted(
-    (ROOT / "docs").rglob("*.md")
-)
+PAGES = [
+    *sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PASSED_ON = {"bench", "sim", "demo", "histories"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")

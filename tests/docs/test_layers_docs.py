@@ -1,4 +1,6 @@
-"""docs/layers: every example runs, every method is named, every limit is the code's."""
+"""docs/layers.md and docs/layers: every example runs, every method is named, every limit is the
+code's; and layers need nothing from the engine.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,28 @@ from streamydb.client import Client
 from streamydb.client.testing import MemoryHost
 from streamydb.layers import errors
 from streamydb.layers.documents import FIELDS_MAX, AsyncCollection, Collection
+from streamydb.layers.documents.core import PAGE_DOCUMENTS_MAX
+from streamydb.layers.documents.indexes import INDEXES_MAX
 from streamydb.layers.leaderboard import MEMBERS_MAX, AsyncLeaderboard, Leaderboard
+from streamydb.layers.leaderboard.core import STANDINGS_MAX
+from streamydb.layers.leaderboard.ranks import SCORE_MAX
+from streamydb.layers.names import ID_BYTES_MAX
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, PAGE_ITEMS
 from streamydb.layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
 from tests.layers import with_modules
 
-FOLDER = Path(__file__).parents[2] / "docs" / "layers"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "layers"
+ENTRY = (ROOT / "docs" / "layers.md").read_text("utf-8")
 PAGES = {name: (FOLDER / f"{name}.md").read_text("utf-8")
          for name in ("documents", "queue", "leaderboard")}  # fmt: skip
+LAYERS = ROOT / "streamydb" / "layers"
+USED = {"client", "errors", "layers", "limits", "procedures", "records"}
+"""What the layers import of the package: nothing that runs in the pipeline."""
+IMPORT = re.compile(r"^ *(?:from|import) streamydb(?:\.| import )(\w+)", re.MULTILINE)
 EXAMPLES = [
     pytest.param(example, id=f"{name}-{number}")
-    for name, page in PAGES.items()
+    for name, page in {**PAGES, "layers": ENTRY}.items()
     for number, example in enumerate(
         re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL), 1
     )
@@ -63,6 +76,34 @@ def test_both_clients_have_what_the_page_names(page: str, kinds: tuple[Any, Any]
     text = PAGES[page]
     assert [name for name in blocking if not re.search(rf"[`.]{name}\b", text)] == []
     assert all(getattr(kind, name).__doc__ for kind in kinds for name in blocking)
+
+
+def test_layers_need_nothing_from_the_engine_and_it_nothing_from_them() -> None:
+    found: set[str] = set()
+    for file in (ROOT / "streamydb").rglob("*.py"):
+        parts = {*IMPORT.findall(file.read_text("utf-8"))}
+        if LAYERS in file.parents:
+            assert parts <= USED, file
+            found |= parts
+        else:
+            assert "layers" not in parts, file
+    assert found == USED
+
+
+def test_the_table_has_every_layer_its_keys_its_example_and_its_limits() -> None:
+    folders = {path.name for path in LAYERS.iterdir() if (path / "core.py").exists()}
+    assert folders == {*PAGES}
+    for name in PAGES:
+        assert f"| [{name}](layers/{name}.md) |" in ENTRY
+    for client_layer in (Collection, Queue, Leaderboard):
+        prefix = client_layer(Client.__new__(Client), "name").core.prefix
+        assert f"`{prefix.partition('/')[0]}/<" in ENTRY
+    assert f"| {FIELDS_MAX} fields in an index, {INDEXES_MAX} indexes in a collection, " in ENTRY
+    assert f" {PAGE_DOCUMENTS_MAX:,} documents in a page;" in ENTRY
+    assert f"| {LANES * LANE_ITEMS:,} items claimed at a time, {CLAIM_ITEMS_MAX} in one" in ENTRY
+    assert f" its id {ID_BYTES_MAX} bytes |" in ENTRY
+    assert f"scores of {SCORE_MAX.bit_length()} bits, {MEMBERS_MAX} members in one" in ENTRY
+    assert f" {STANDINGS_MAX:,} standings in one answer |" in ENTRY
 
 
 def test_named_errors_and_limits_are_those_of_the_code() -> None:

@@ -1,0 +1,53 @@
+"""examples/: each program does what it says, twice on one database, here one in memory.
+
+On a real one: tests/spark/test_examples.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamydb.facade.memory import MemoryDatabase
+from streamydb.procedures.folder import FolderModules
+from tests.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
+from tests.served import serving
+
+NEED_SPARK = {"dataframes"}
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - NEED_SPARK))
+def test_it_prints_what_it_says(name: str, tmp_path: Path) -> None:
+    database = MemoryDatabase(modules=FolderModules([tmp_path]))
+    variables = {"STREAMYDB_PROCEDURES": str(tmp_path)}
+    with serving(database=database) as facade:
+        for _ in range(2):
+            assert_prints_what_it_says(name, facade.url, variables=variables)
+
+
+def test_a_database_without_constraints_is_left_alone(tmp_path: Path) -> None:
+    database = MemoryDatabase(constraints=False, modules=FolderModules([tmp_path]))
+    variables = {"STREAMYDB_PROCEDURES": str(tmp_path)}
+    with serving(database=database) as facade:
+        refused = run("constraints", facade.url, variables=variables)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "streamydb up --database hotel --constraints" in refused.stderr
+    assert not any(tmp_path.iterdir())
+    assert {result.status for result in database.log.results} <= {"rejected"}
+
+
+def test_nothing_is_deployed_where_there_is_no_pipeline(tmp_path: Path) -> None:
+    database = MemoryDatabase()
+    with serving(database=database) as facade:
+        refused = run("stored_procedures", facade.url, variables={"STREAMYDB_HOME": str(tmp_path)})
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"There is no database bank in {tmp_path}" in refused.stderr
+    assert database.log.records == []
+
+
+def test_every_example_is_listed_and_promises_something() -> None:
+    listed = (FOLDER / "README.md").read_text("utf-8")
+    for name in NAMES:
+        assert f"| [{name}.py]({name}.py) |" in listed
+        assert len(promised(name).splitlines()) >= 5
