@@ -86,6 +86,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> uvico
     """
     import uvicorn
 
+    from streamydb.facade.accepting import Server
     from streamydb.facade.connections import protocol_of
 
     config = uvicorn.Config(
@@ -112,7 +113,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> uvico
             f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
             f"key ({error.strerror or type(error).__name__})"
         ) from None
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def serve(

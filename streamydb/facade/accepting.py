@@ -1,0 +1,112 @@
+"""Connections are taken as they come: all that wait, up to a bound, in one turn of the event loop.
+
+libuv, which is below uvloop, takes one in a turn. On a loop with more requests than it can serve a
+turn is half a second long: those who have a connection would be served, and nobody else let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import uvicorn
+
+__all__ = ["Acceptor", "Server"]
+
+_AT_A_TURN: Final = 128
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_S: Final = 1.0
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Acceptor:
+    """Takes the connections of a listening socket until closed.
+
+    Args:
+        listener: listens, and is not blocking; closed by its owner.
+        make_protocol: called for each connection.
+        context: TLS, if the connections shall have it.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Begin; call it in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._context = context
+        self._begun: set[asyncio.Task[None]] = set()
+        self._paused: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Take no more; what was taken goes on."""
+        if self._paused is None:
+            self._loop.remove_reader(self._listener.fileno())
+        else:
+            self._paused.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until what was taken is a connection, or given up."""
+        await asyncio.gather(*self._begun)
+
+    def _listen(self) -> None:
+        self._paused = None
+        self._loop.add_reader(self._listener.fileno(), self._take)
+
+    def _take(self) -> None:
+        for _ in range(_AT_A_TURN):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._connect(connection))
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
+
+    def _pause(self, error: OSError) -> None:
+        """Let those who wait wait on: their connections cannot be taken now."""
+        if error.errno not in _EXHAUSTED:
+            raise error
+        _LOG.error("no connection can be taken for %g s: %s", _PAUSE_S, error.strerror)
+        self._loop.remove_reader(self._listener.fileno())
+        self._paused = self._loop.call_later(_PAUSE_S, self._listen)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol, connection, ssl=self._context
+            )
+        except OSError:  # it is gone already, or its TLS handshake failed
+            connection.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, with acceptors of ours on the sockets it is given."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application; then take connections."""
+        await super().startup(None if sockets is None else [])
+        for listener in sockets or []:
+            listener.setblocking(False)
+            acceptor = Acceptor(listener, self._protocol, self.config.ssl)
+            self.servers.append(cast("Any", acceptor))
+
+    def _protocol(self) -> asyncio.Protocol:
+        make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
