@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamydb.limits import KEYS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX
-from streamydb.testing import Database
+from streamydb.testing import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import resolved, results_of
 
@@ -61,6 +61,7 @@ def test_equal_timestamps_at_every_parallelism(tmp_path: Path, shards: int) -> N
             if db.place.checkpoint.exists():
                 db.place.checkpoint.rename(tmp_path / f"before-{tasks}")
             db.start_pipeline()
+            wait_for(lambda: (db.status().resolved or 0) >= 4_500, "everything resolved")
             report = db.assert_serial()
             db.kill_pipeline()
         assert report.results.duplicates >= 2 * report.transactions
