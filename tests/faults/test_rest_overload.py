@@ -23,6 +23,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from streamydb.testing import wait_for
 from streamydb.topics import TopicNames
 from tests.overload import Tally, run_load
 from tests.serving import Served
@@ -201,6 +202,7 @@ def overload(folder: Path, seconds: float, watchers: int) -> None:
         normal = offer(pool, db, 0.8 * capacity, 5)
         print(f"\ncapacity {capacity:.0f} writes/s; at 80 %: {normal.text()}")  # noqa: T201
         with crowd(db.urls[0], watchers) as people, Memory(db) as memory:
+            wait_for(lambda: people.connected >= watchers, "the coming of all watchers")
             tally = offer(pool, db, 10 * capacity, seconds, leave=0.02)
             metrics = httpx.get(f"{db.urls[0]}/metrics", timeout=30).text
         rate = len(tally.accepted) / seconds
