@@ -43,8 +43,7 @@ def deploy(db: Client, file: Path) -> str:
     """Do what `streamydb procedures deploy FILE` does: the file, then the record; return its hash.
     """
     module = publish(file, folder())
-    record = {"module": module.name, "hash": module.hash, "procedures": module.procedures}
-    db.transaction(deploy=record)
+    db.transaction(deploy=module.record)
     return module.hash
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["JAVA_VERSION_MIN", "Java", "JavaError", "find_java", "parse_version"]
+__all__ = ["JAVA_VERSION_MIN", "Java", "JavaError", "find_java", "java_home", "parse_version"]
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that Spark 4.2 and Kafka 4.1 run on."""
@@ -68,6 +68,15 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         msg = f"No Java: JAVA_HOME is not set and there is no `java` on PATH. {_HINT}"
         raise JavaError(msg)
     return _checked(Path(found))
+
+
+def java_home() -> str:
+    """The folder that programs look for in JAVA_HOME.
+
+    Raises:
+        JavaError: see `find_java`.
+    """
+    return str(find_java().path.resolve().parent.parent)
 
 
 @functools.cache

@@ -41,8 +41,7 @@ def run_with_module(
     module = compile_module(name, text)
     with MemoryHost() as host:
         host.database.modules.put(text)
-        record = {"module": name, "hash": module.hash, "procedures": module.procedures}
-        host.connect().transaction(deploy=record)
+        host.connect().transaction(deploy=module.record)
 
         def connect(url: str, procedures: str) -> object:
             assert (url, procedures) == ("http://127.0.0.1:8080", "modules")

@@ -22,8 +22,9 @@ from streamydb.testing import Database, wait_for
 from tests.workflows import VOTER
 
 __all__ = [
-    "BANK", "assert_whole", "cli", "deploy_bank", "deploy_voter", "executed", "outcome",
-    "publish_bank", "put", "records", "sent", "transfer", "votes",
+    "assert_whole", "cli", "deploy_bank", "deploy_voter", "executed", "outcome",
+    "publish_bank", "put", "records", "sent", "transfer", "versions_are_deployed_and_called",
+    "votes",
 ]  # fmt: skip
 
 BANK = """
@@ -76,8 +77,7 @@ def publish_bank(database: Database, fee: int, folder: Path | None = None) -> Mo
 def deploy_bank(database: Database, fee: int, folder: Path | None = None) -> Module:
     """Publish a version and put it into the log."""
     module = publish_bank(database, fee, folder)
-    record = {"module": "bank", "hash": module.hash, "procedures": module.procedures}
-    assert outcome(database, {"deploy": record}) == ("committed", None, None)
+    assert outcome(database, {"deploy": module.record}) == ("committed", None, None)
     return module
 
 
@@ -87,13 +87,33 @@ def transfer(amount: int) -> dict[str, Any]:
     return {"call": {"procedure": "bank.transfer", "args": args, "keys": ["a", "b"]}}
 
 
+def versions_are_deployed_and_called(database: Database) -> dict[str, Any]:
+    """The second of two versions is the one that runs, and its aborts are the caller's.
+
+    Returns what the command line said of the first one.
+    """
+    assert outcome(database, transfer(1)) == ("aborted", "unknown-procedure", None)
+    file = database.folder / "bank.py"
+    file.write_text(BANK % 1)
+    first: dict[str, Any] = json.loads(cli(database, "procedures", "deploy", str(file), "--json"))
+    sent(database, **put("a", 100))
+    status, _, returned = outcome(database, transfer(10))
+    assert (status, returned["left"]) == ("committed", 89)
+    deploy_bank(database, 5)
+    listed = json.loads(cli(database, "procedures", "list", "--json"))
+    assert {each["hash"]: each["current"] for each in listed}[first["hash"]] is False
+    assert sum(each["current"] for each in listed) == 1
+    assert outcome(database, transfer(10))[2]["left"] == 74
+    assert outcome(database, transfer(1000))[:2] == ("aborted", "procedure-aborted")
+    return first
+
+
 def deploy_voter(database: Database) -> None:
     """Publish the workflow and put it into the log."""
     file = database.folder / "voter.py"
     file.write_text(VOTER)
     module = publish(file, database.place.procedures)
-    record = {"module": "voter", "hash": module.hash, "procedures": module.procedures}
-    database.load([{"id": "deploy", "deploy": record}])
+    database.load([{"id": "deploy", "deploy": module.record}])
 
 
 def votes(first: int, count: int) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from streamydb.facade import FacadeSettings
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
 
-__all__ = ["Served", "serving"]
+__all__ = ["Served", "running", "serving"]
 
 ANY_PORT: Final = FacadeSettings(port=0)
 
@@ -43,6 +44,19 @@ class Served:
 
 
 @contextmanager
+def running(server: uvicorn.Server, listener: socket.socket) -> Iterator[int]:
+    """Run a server in a thread until the end of the context; its port."""
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@contextmanager
 def serving(
     settings: FacadeSettings = ANY_PORT, database: MemoryDatabase | None = None
 ) -> Iterator[Served]:
@@ -51,12 +65,10 @@ def serving(
     scheme = "http" if settings.tls_key_file is None else "https"
     with listen(settings) as listener:
         server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        served = Served(server, f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
-        thread.start()
-        try:
-            yield served
-        finally:
-            server.should_exit = True
-            served.cut()
-            thread.join()
+        with running(server, listener) as port:
+            served = Served(server, f"{scheme}://127.0.0.1:{port}")
+            try:
+                yield served
+            finally:
+                server.should_exit = True
+                served.cut()

@@ -133,13 +133,7 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
             f"the state in {start} is of another log than that of {config.database}: name one of "
             "a backup of this database, or leave it out"
         )
-    for name in ("partitions", "id_window", "constraints"):
-        old, new = getattr(about, name), getattr(config, name)
-        if old != new:
-            raise BackupError(
-                f"the state in {start} was made with {name}={old}, now {new} is given; start with "
-                f"{name}={old}"
-            )
+    about.must_fit(config, f"the state in {start}")
     if config.grouping != "planner":
         raise BackupError("grouping=single begins with the log; leave the state out")
     StateFolder(start).read()

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
+from streamydb.appending import TopicAppender
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import Manifest
@@ -33,11 +34,6 @@ from streamydb.topics import Problem, TopicNames, mend
 __all__ = ["Line", "append_log", "lines", "prefix", "seq_at", "set_times"]
 
 SEQUENCER: Final = "restore"
-_FLUSH_S: Final = 120.0
-_PRODUCER: Final[dict[str, str | int | bool]] = {
-    "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
-    "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
-}  # fmt: skip
 _TIMES: Final = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": str(2**63 - 1),
@@ -156,16 +152,15 @@ def append_log(
     """
     topic = TopicNames(database).transactions
     set_times(connection, topic, _TIMES)
-    producer = _Appender(connection, topic)
     done = appended = 0
     try:
-        for partition, content in contents.items():
-            done += _compare(connection, topic, partition, content)
-            for line in content:
-                producer.append(partition, line)
-                done, appended = done + 1, appended + 1
-                note(done)
-        producer.finish()
+        with _LogAppender(connection, topic, BackupError) as appender:
+            for partition, content in contents.items():
+                done += _compare(connection, topic, partition, content)
+                for line in content:
+                    appender.append_line(partition, line)
+                    done, appended = done + 1, appended + 1
+                    note(done)
     finally:
         set_times(connection, topic, {"message.timestamp.type": "LogAppendTime"})
     return appended
@@ -200,48 +195,25 @@ def _compare(
     return found
 
 
-class _Appender:
-    """Appends records to given partitions, a bounded number at a time."""
+class _LogAppender(TopicAppender):
+    """Appends lines, and sees that each gets its offset."""
 
-    def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        self._producer = Producer({**_PRODUCER, **connection})
-        self._topic = topic
-        self._fault: str | None = None
-
-    def append(self, partition: int, line: Line) -> None:
+    def append_line(self, partition: int, line: Line) -> None:
         """Append a record; waits while too many are on their way."""
-        while self._fault is None:
-            try:
-                self._producer.produce(
-                    self._topic, line.value, line.key, partition, timestamp=line.append_ms,
-                    on_delivery=lambda fault, record: self._delivered(line.offset, fault, record),
+
+        def delivered(fault: KafkaError | None, record: Message) -> None:
+            if fault is not None:
+                self.fault = self.fault or fault.str()
+            elif record.offset() != line.offset:
+                self.fault = self.fault or (
+                    f"offset {line.offset} of the backup went to {record.offset()}; does somebody "
+                    "else write to the log?"
                 )
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
-        raise self._failed()
 
-    def finish(self) -> None:
-        """Wait until all is safe."""
-        if self._producer.flush(_FLUSH_S) or self._fault:
-            raise self._failed()
-
-    def _delivered(self, offset: int, fault: KafkaError | None, record: Message) -> None:
-        if fault is not None:
-            self._fault = self._fault or fault.str()
-        elif record.offset() != offset:
-            self._fault = self._fault or (
-                f"offset {offset} of the backup went to {record.offset()}; does somebody else "
-                "write to the log?"
-            )
-
-    def _failed(self) -> BackupError:
-        return BackupError(
-            f"{self._topic}: Kafka did not take all records ({self._fault or 'no answer'}); run "
-            "the same command again, it goes on where it was"
-        )
+        self.append(
+            line.value, key=line.key, partition=partition, timestamp=line.append_ms,
+            delivered=delivered,
+        )  # fmt: skip
 
 
 def _shown(ts_ms: int) -> str:

@@ -81,6 +81,24 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         """Per partition, the first record that the state does not cover."""
         return {partition: state.position for partition, state in self.positions.items()}
 
+    def must_fit(self, config: ShardConfig, shown: str) -> None:
+        """Refuse what a pipeline is configured with, if the state was made with something else.
+
+        Args:
+            config: the pipeline's.
+            shown: what to call the state.
+
+        Raises:
+            BackupError: something differs; it is named with both values.
+        """
+        for name in ("partitions", "id_window", "constraints"):
+            old, new = getattr(self, name), getattr(config, name)
+            if old != new:
+                raise BackupError(
+                    f"{shown} was made with {name}={old}, now {new} is given; start with "
+                    f"{name}={old}"
+                )
+
 
 @dataclass(slots=True)
 class State:
@@ -166,13 +184,7 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
             "a pipeline with grouping=single begins with the log, not with a state; leave the "
             "state out, or start with --grouping planner"
         )
-    for name in ("partitions", "id_window", "constraints"):
-        old, new = getattr(about, name), getattr(config, name)
-        if old != new:
-            raise BackupError(
-                f"the state at seq {about.seq} was made with {name}={old}, now {new} is given; "
-                f"start with {name}={old}"
-            )
+    about.must_fit(config, f"the state at seq {about.seq}")
 
 
 def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -98,13 +98,9 @@ def _checked(files: list[Path]) -> list[Module]:
     return modules
 
 
-def _facts(module: Module) -> dict[str, Any]:
-    return {"module": module.name, "hash": module.hash, "procedures": module.procedures}
-
-
 def _show_checked(modules: list[Module], *, json: bool) -> None:
     if json:
-        print_json([_facts(module) for module in modules])
+        print_json([module.record for module in modules])
         return
     for module in modules:
         typer.echo(f"{module.name} {module.hash}")
@@ -118,11 +114,11 @@ def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None
     from streamydb.procedures.folder import publish
 
     module = publish(file, target.procedures)
-    result = call(target, {"deploy": _facts(module)}, timeout_s)
+    result = call(target, {"deploy": module.record}, timeout_s)
     if result.status != "committed":
         raise Failure(f"{module.name} was not deployed: {result.status} {result.code}")
     if json:
-        print_json({**_facts(module), "seq": result.seq})
+        print_json({**module.record, "seq": result.seq})
     else:
         typer.echo(f"deployed {module.name} {module.hash} at seq {result.seq}")
 

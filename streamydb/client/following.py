@@ -6,8 +6,9 @@ from collections import deque
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
+from streamydb.client.reconnecting import Reconnecting
 from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
-from streamydb.client.session import Retry, Session
+from streamydb.client.session import Session
 from streamydb.limits import INTEGER_MAX
 from streamydb.records.emission import Emitted
 
@@ -46,21 +47,16 @@ class Following:
             NoSuchStreamError: there is no such stream.
             ClientError: no connection could be made for long, or it must not be read.
         """
-        retry: Retry | None = None
+        trying = Reconnecting(self._session)
         while not self._ready:
             if not self._more and not self._wait_s:
                 return None
             try:
                 page = yield from self._page()
             except ClientError as error:
-                retry = retry or Retry(self._session, self._session.options.reconnect_s)
-                if not error.retriable or not retry.left_s():
-                    raise
-                pause = retry.again(None)
-                if pause is not None:
-                    yield from perform(pause)
+                yield from trying.failed(error)
             else:
-                retry = None
+                trying.succeeded()
                 self._ready.extend(page.records)
                 self._cursor, self._more = page.cursor, page.more
         record = self._ready.popleft()

@@ -13,6 +13,7 @@ import msgspec
 
 from streamydb.client.core import current_seq
 from streamydb.client.errors import ClientError
+from streamydb.client.reconnecting import Reconnecting
 from streamydb.client.requests import (
     Change,
     Event,
@@ -22,7 +23,7 @@ from streamydb.client.requests import (
     Receive,
     perform,
 )
-from streamydb.client.session import Retry, Session
+from streamydb.client.session import Session
 
 __all__ = ["Watching", "decode_event"]
 
@@ -103,7 +104,7 @@ class Watching:
             ClientError: no connection could be made for long, or the changes must not be read.
         """
         yield from self.start()
-        retry: Retry | None = None
+        trying = Reconnecting(self._session)
         while True:
             change = self._given()
             if change is not None:
@@ -112,14 +113,10 @@ class Watching:
                 events = yield from self._receive()
             except ClientError as error:
                 self._open = False
-                retry = retry or Retry(self._session, self._session.options.reconnect_s)
-                if not error.retriable or not retry.left_s():
-                    raise
-                pause = retry.again(None)
-                if pause is not None:
-                    yield from perform(pause)
+                yield from trying.failed(error)
             else:
-                retry = None if events else retry
+                if events:
+                    trying.succeeded()
                 self._take(events)
 
     def _receive(self) -> Flow[list[Event]]:

@@ -41,7 +41,5 @@ def deploying(module: str, folder: Path | None) -> Flow[bool]:
     current: Any = (yield from read([key]))[key]
     if current is not None and current["hash"] == found.hash:
         return False
-    yield from commit_deploy(
-        {"module": found.name, "hash": found.hash, "procedures": found.procedures}
-    )
+    yield from commit_deploy(found.record)
     return True

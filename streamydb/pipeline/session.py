@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from streamydb.classdata import java_options
 from streamydb.jars import class_path, resolve
-from streamydb.javahome import find_java
+from streamydb.javahome import java_home
 from streamydb.shipped import spark_defaults
 
 __all__ = ["session", "with_retries"]
@@ -60,7 +60,7 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     os.environ.setdefault(*_ARENAS)
     builder = SparkSession.builder.appName(name)
     if master is not None:
-        os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
+        os.environ.setdefault("JAVA_HOME", java_home())
         for key, value in _defaults().items():
             builder = builder.config(key, value)
         builder = builder.master(with_retries(master))

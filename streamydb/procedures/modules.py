@@ -64,6 +64,11 @@ class Module(NamedTuple):
     imported: tuple[str, ...]
     graph: Graph | None = None
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What deploys it: the field ``deploy`` of a transaction."""
+        return {"module": self.name, "hash": self.hash, "procedures": self.procedures}
+
     def namespace(self, machine: Machine) -> dict[str, Any]:
         """A fresh namespace in which ``code`` can be executed."""
         names: dict[str, Any] = {"__builtins__": {}, **self.fixed}

@@ -311,14 +311,19 @@ def _together(*patches: Any) -> Iterator[None]:
 
 
 class Mutation(NamedTuple):
-    """What is broken (its docstring says so), in which groupings, and whether a pair is needed."""
+    """What is broken (its docstring says so), in which groupings, and what it takes to notice.
+
+    ``pair``, ``workflows``: as `run_seed` takes them.
+    """
 
     patch: Callable[[], Any]
     groupings: tuple[str, ...]
     pair: bool = False
+    workflows: float | None = None
 
 
 _BOTH = ("planner", "single")
+_MANY = 0.2
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -333,12 +338,12 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
-    "workflows-copies": Mutation(_copies_count, _BOTH),
-    "workflows-order": Mutation(_follow_ups_backwards, _BOTH),
-    "workflows-lost": Mutation(_follow_ups_lost, _BOTH),
-    "workflows-lock": Mutation(_unlocked_flows, _BOTH),
-    "workflows-violations": Mutation(_violations_do_not_count, _BOTH),
-    "workflows-emissions": Mutation(_violations_emit, _BOTH),
+    "workflows-copies": Mutation(_copies_count, _BOTH, workflows=_MANY),
+    "workflows-order": Mutation(_follow_ups_backwards, _BOTH, workflows=_MANY),
+    "workflows-lost": Mutation(_follow_ups_lost, _BOTH, workflows=_MANY),
+    "workflows-lock": Mutation(_unlocked_flows, _BOTH, workflows=_MANY),
+    "workflows-violations": Mutation(_violations_do_not_count, _BOTH, workflows=_MANY),
+    "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
     "constraints-before": Mutation(_judge_the_value_before, _BOTH),
     "constraints-order": Mutation(_unlocked_constraints, _BOTH),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),

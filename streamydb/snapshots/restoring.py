@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, Message, Producer
 
+from streamydb.appending import TopicAppender
 from streamydb.errors import REJECTED_CODES
 from streamydb.reading import TopicReader
 from streamydb.records import Rejection, decode, decode_marker
@@ -29,12 +29,6 @@ CHUNK_ROWS_MAX: Final = 500
 
 CHUNK_BYTES_MAX: Final = 500_000
 """Bytes of a transaction, unless one row alone is larger."""
-
-_FLUSH_S: Final = 120.0
-_PRODUCER: Final[dict[str, str | int | bool]] = {
-    "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
-    "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
-}  # fmt: skip
 
 
 class Restored(NamedTuple):
@@ -73,8 +67,9 @@ def restore(
     known = _known(connection, database, manifest)
     for _ in read_rows(folder, manifest):  # the whole of it, before anything is appended
         pass
+    topic = TopicNames(database).transactions
     rows = transactions = appended = 0
-    with _Appender(connection, TopicNames(database).transactions) as appender:
+    with TopicAppender(connection, topic, SnapshotError) as appender:
         for number, (count, payload) in enumerate(chunks(folder, manifest)):
             rows, transactions = rows + count, transactions + 1
             if number not in known:
@@ -151,40 +146,3 @@ def _number(value: bytes, name: str, database: str) -> int:
             "loaded into a new database only. Choose another name (--database)"
         )
     return int(number)
-
-
-class _Appender:
-    """Appends records, a bounded number at a time."""
-
-    def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        self._producer = Producer({**_PRODUCER, **connection})
-        self._topic = topic
-        self._fault: KafkaError | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and (self._producer.flush(_FLUSH_S) or self._fault):
-            raise self._failed()
-
-    def append(self, payload: bytes) -> None:
-        """Append a record; waits while too many are on their way."""
-        while self._fault is None:
-            try:
-                self._producer.produce(self._topic, payload, on_delivery=self._delivered)
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
-        raise self._failed()
-
-    def _delivered(self, fault: KafkaError | None, _: Message) -> None:
-        self._fault = self._fault or fault
-
-    def _failed(self) -> SnapshotError:
-        return SnapshotError(
-            f"{self._topic}: Kafka did not take all records ({self._fault or 'no answer'}); run "
-            "the same command again, it goes on where it was"
-        )

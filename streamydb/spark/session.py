@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from streamydb.jars import class_path, resolve
-from streamydb.javahome import find_java
+from streamydb.javahome import java_home
 from streamydb.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("JAVA_HOME", str(find_java().path.resolve().parent.parent))
+    os.environ.setdefault("JAVA_HOME", java_home())
     jars = class_path(resolve("pipeline"))
     return builder.config("spark.driver.extraClassPath", jars).config(
         "spark.executor.extraClassPath", jars

@@ -108,8 +108,9 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     with mutated(name):
         seeds = range(1, 1 + CAUGHT_WITHIN)
-        options: dict[str, Any] = {"grouping": grouping, "pair": MUTATIONS[name].pair}
-        if name.startswith("workflows"):
-            options["workflows"] = 0.2
-        caught = any(run_seed(seed, **options).problems for seed in seeds)
+        found = MUTATIONS[name]
+        caught = any(
+            run_seed(seed, grouping=grouping, pair=found.pair, workflows=found.workflows).problems
+            for seed in seeds
+        )
     assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"

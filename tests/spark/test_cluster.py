@@ -22,7 +22,7 @@ import pytest
 
 from streamydb.broker import free_port
 from streamydb.jars import resolve
-from streamydb.javahome import find_java
+from streamydb.javahome import java_home
 from streamydb.shipped import shipped_file
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
@@ -36,9 +36,8 @@ JOB = SOURCES / "jobs" / "pipeline.py"
 
 def environment() -> dict[str, str]:
     """What a user of spark-submit has set."""
-    java_home = find_java().path.resolve().parent.parent
     return {
-        **os.environ, "SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": str(java_home),
+        **os.environ, "SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": java_home(),
         "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

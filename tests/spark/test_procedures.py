@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from streamydb.errors import ModuleMissing
 from streamydb.pipeline.failures import explain
-from streamydb.procedures.folder import FolderModules, file_name, publish
+from streamydb.procedures.folder import FolderModules, file_name
 from streamydb.testing import Database, wait_for
-from tests.programs import BANK, cli, deploy_bank, outcome, publish_bank, transfer
+from tests.programs import (
+    deploy_bank,
+    outcome,
+    publish_bank,
+    transfer,
+    versions_are_deployed_and_called,
+)  # fmt: skip
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -20,21 +25,9 @@ pytestmark = pytest.mark.timeout(400)
 def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str) -> None:
     options = [] if grouping == "planner" else ["--grouping", "single"]
     with Database(tmp_path, options=options) as database:
-        assert outcome(database, transfer(1)) == ("aborted", "unknown-procedure", None)
-        file = database.folder / "bank.py"
-        file.write_text(BANK % 1)
-        deployed = json.loads(cli(database, "procedures", "deploy", str(file), "--json"))
-        first = publish(file, database.place.procedures)
+        deployed = versions_are_deployed_and_called(database)
+        first = publish_bank(database, 1)
         assert (deployed["hash"], deployed["seq"]) == (first.hash, 2)
-        outcome(database, {"updates": [{"op": "put", "key": "a", "value": 100}]})
-        status, _, returned = outcome(database, transfer(10))
-        assert (status, returned["left"]) == ("committed", 89)
-        deploy_bank(database, 5)
-        listed = json.loads(cli(database, "procedures", "list", "--json"))
-        assert {each["hash"]: each["current"] for each in listed}[first.hash] is False
-        assert sum(each["current"] for each in listed) == 1
-        assert outcome(database, transfer(10))[2]["left"] == 74
-        assert outcome(database, transfer(1000))[:2] == ("aborted", "procedure-aborted")
         report = database.assert_serial()
         assert (report.transactions, report.faults) == (8, 0)
 

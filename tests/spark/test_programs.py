@@ -13,36 +13,19 @@ import pytest
 
 from streamydb.testing import Database
 from tests.programs import (
-    BANK,
     assert_whole,
     cli,
-    deploy_bank,
     deploy_voter,
     outcome,
     put,
     sent,
     transfer,
+    versions_are_deployed_and_called,
     votes,
 )  # fmt: skip
 
 pytestmark = pytest.mark.timeout(400)
 VOTES = 20
-
-
-def versions_are_deployed_and_called(database: Database) -> None:
-    """The second of two versions is the one that runs, and its aborts are the caller's."""
-    assert outcome(database, transfer(1)) == ("aborted", "unknown-procedure", None)
-    file = database.folder / "bank.py"
-    file.write_text(BANK % 1)
-    first = json.loads(cli(database, "procedures", "deploy", str(file), "--json"))["hash"]
-    sent(database, **put("a", 100))
-    status, _, returned = outcome(database, transfer(10))
-    assert (status, returned["left"]) == ("committed", 89)
-    deploy_bank(database, 5)
-    listed = json.loads(cli(database, "procedures", "list", "--json"))
-    assert {each["hash"]: each["current"] for each in listed}[first] is False
-    assert outcome(database, transfer(10))[2]["left"] == 74
-    assert outcome(database, transfer(1000))[:2] == ("aborted", "procedure-aborted")
 
 
 def constraints_hold(database: Database) -> None:

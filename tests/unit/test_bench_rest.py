@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,21 +28,9 @@ from streamydb.facade import FacadeSettings
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.metrics import Metrics
 from streamydb.facade.serving import listen, make_server, server_of
+from tests.served import running
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: a\r\ncontent-length: 5\r\n\r\nhello"
-
-
-@contextmanager
-def served(server: Any, listener: socket.socket) -> Iterator[int]:
-    """Run a server in a thread; its port."""
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield int(listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 @contextmanager
@@ -52,7 +38,7 @@ def constant() -> Iterator[int]:
     settings = FacadeSettings(port=0)
     with (
         listen(settings) as listener,
-        served(server_of(peer_app(Constant()), settings, Metrics()), listener) as port,
+        running(server_of(peer_app(Constant()), settings, Metrics()), listener) as port,
     ):
         yield port
 
@@ -119,7 +105,7 @@ def test_a_rate_is_kept_whoever_is_fast() -> None:
 def test_the_facade_answers_a_write_and_a_wrong_answer_ends_the_run() -> None:
     database, settings = MemoryDatabase(), FacadeSettings(port=0)
     server = make_server(settings, database.model, database.log, database.changes)
-    with listen(settings) as listener, served(server, listener) as port:
+    with listen(settings) as listener, running(server, listener) as port:
         assert done(job("write", port, keys=1000, seconds=0.1, warm_up_s=0.0)).answers > 0
         with pytest.raises(BenchError, match="answered 404"):
             done(job("get", port, keys=10**9))

@@ -25,6 +25,7 @@ from streamydb.facade.serving import listen, make_server
 from streamydb.histories import Append, Read
 from streamydb.histories.answers import call_of
 from tests.literature import broken
+from tests.served import running
 
 OPTIONS = sss.SssOptions(keys=40, clients=6, seconds=20.0, seed=5)
 
@@ -34,15 +35,8 @@ def facade() -> Iterator[int]:
     """Serve a database in memory; its port."""
     database, settings = MemoryDatabase(), FacadeSettings(port=0)
     server = make_server(settings, database.model, database.log, database.changes)
-    with listen(settings) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
+    with listen(settings) as listener, running(server, listener) as port:
+        yield port
 
 
 @dataclass

@@ -54,8 +54,7 @@ def host() -> Iterator[MemoryHost]:
         text = SHOP.encode()
         running.database.modules.put(text)
         module = compile_module("shop", text)
-        record = {"module": "shop", "hash": module.hash, "procedures": module.procedures}
-        running.connect().transaction(deploy=record)
+        running.connect().transaction(deploy=module.record)
         yield running
 
 

@@ -75,8 +75,7 @@ class Log:
     def deploy(self, text: str, name: str = "m") -> None:
         module = compile_module(name, text.encode())
         self.modules.put(text.encode())
-        deploy = {"module": name, "hash": module.hash, "procedures": module.procedures}
-        assert self.send(deploy=deploy)["status"] == "committed"
+        assert self.send(deploy=module.record)["status"] == "committed"
 
 
 @settings(max_examples=150, deadline=None)

@@ -32,8 +32,7 @@ PAGE = PageBounds(3, 10_000)
 
 
 def deploy() -> dict[str, Any]:
-    module = compile_module("voter", VOTER.encode())
-    return {"module": "voter", "hash": module.hash, "procedures": dict(module.procedures)}
+    return compile_module("voter", VOTER.encode()).record
 
 
 def vote(client: Any, number: int) -> None:

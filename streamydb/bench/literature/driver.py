@@ -161,8 +161,7 @@ def module_file(module: str) -> Path:
 def deploy_record(module: str, number: int) -> bytes:
     """The transaction that deploys a module."""
     found, _ = load_file(module_file(module))
-    deploy = {"module": module, "hash": found.hash, "procedures": found.procedures}
-    return msgspec.json.encode({"id": f"t{number}", "deploy": deploy})
+    return msgspec.json.encode({"id": f"t{number}", "deploy": found.record})
 
 
 def share(part: int, whole: int) -> float:

@@ -1,0 +1,81 @@
+"""Appending many records to a topic: the other side of `reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from streamydb.errors import StreamyError
+
+__all__ = ["Delivered", "TopicAppender"]
+
+Delivered = Callable[[KafkaError | None, Message], None]
+
+_FLUSH_S: Final = 120.0
+_PRODUCER: Final[dict[str, str | int | bool]] = {
+    "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
+    "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
+}  # fmt: skip
+
+
+class TopicAppender:
+    """Appends records, a bounded number at a time; at the end of its context all are safe.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: where to.
+        error: is raised when Kafka does not take a record.
+
+    Attributes:
+        fault: why one was not taken, the first time.
+    """
+
+    def __init__(
+        self, connection: Mapping[str, str], topic: str, error: type[StreamyError]
+    ) -> None:
+        """Nothing is sent yet."""
+        self._producer = Producer({**_PRODUCER, **connection})
+        self._topic = topic
+        self._error = error
+        self.fault: object = None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Wait until all is safe, unless the body has failed."""
+        if kind is None and (self._producer.flush(_FLUSH_S) or self.fault):
+            raise self._failed()
+
+    def append(
+        self, value: bytes | None, *, delivered: Delivered | None = None, **placed: Any
+    ) -> None:
+        """Append a record; waits while too many are on their way.
+
+        Args:
+            value: of the record.
+            delivered: is told what came of it; by default a fault is kept.
+            placed: its key, partition and timestamp, if they are given, as confluent-kafka has it.
+        """
+        tell = delivered or self._delivered
+        while self.fault is None:
+            try:
+                self._producer.produce(self._topic, value, on_delivery=tell, **placed)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+        raise self._failed()
+
+    def _delivered(self, fault: KafkaError | None, _: Message) -> None:
+        self.fault = self.fault or fault
+
+    def _failed(self) -> StreamyError:
+        return self._error(
+            f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); run "
+            "the same command again, it goes on where it was"
+        )
