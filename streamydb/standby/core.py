@@ -176,7 +176,7 @@ class Member:
         self._tick_ms = self.leader.heard_ms = self.leader.moved_ms = now_ms
         self._await(self.covered, now_ms)
         if self._standby:
-            return [*self._follow(), self._following(now_ms)]
+            return self._follow(now_ms)
         if self.leader.pipeline in ("", self._me):
             return self._claim(now_ms)
         return [self._following(now_ms)]
@@ -206,15 +206,18 @@ class Member:
         """Whoever has the highest epoch leads."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
-            return [self._beat(now_ms)] if message.pipeline != self._me else []
+            if message.pipeline == self._me:
+                return []
+            self._others[message.pipeline] = now_ms  # it will follow, once it knows
+            return [self._beat(now_ms)]
         if message.epoch <= self.leader.epoch:
-            return self._follow() if lost and self.leader.pipeline != self._me else []
+            return self._follow(now_ms) if lost and self.leader.pipeline != self._me else []
         self.leader = _Leader(
             message.epoch, message.pipeline, message.name, now_ms, -1, now_ms
         )
         if message.pipeline == self._me:
             return self._lead(now_ms)
-        return self._follow() if self.role != "following" else []
+        return self._follow(now_ms) if self.role != "following" else []
 
     def _hear_beat(self, message: Beat, now_ms: int) -> list[Action]:
         actions: list[Action] = []
@@ -227,7 +230,7 @@ class Member:
         if message.pipeline == leader.pipeline and message.epoch == leader.epoch:
             leader.heard_ms = now_ms
             if self.role == "starting":
-                actions = self._follow()
+                actions = self._follow(now_ms)
             if message.read > leader.read or message.read >= self._own.read:
                 leader.moved_ms = now_ms
             leader.read = message.read
@@ -311,9 +314,10 @@ class Member:
         self.role = "leading"
         return [Play(leads=True, covered=self.covered), self._beat(now_ms)]
 
-    def _follow(self) -> list[Action]:
+    def _follow(self, now_ms: int) -> list[Action]:
+        """Say so at once: a leader that knows of nobody who follows does not beat."""
         self.role, self._followed = "following", True
-        return [Play(leads=False, covered=self.covered)]
+        return [Play(leads=False, covered=self.covered), self._following(now_ms)]
 
     def _claim(self, now_ms: int) -> list[Action]:
         self.role, self._said_ms = "claiming", now_ms

@@ -105,6 +105,36 @@ def test_one_that_was_overtaken_stands_down() -> None:
     assert room.roles["a"][-1] == Play(leads=False, covered=9)
 
 
+def test_one_that_slept_for_long_follows_and_does_not_claim() -> None:
+    """The other one leads alone meanwhile, so it does not beat before it hears of a follower."""
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 5)
+    room.reach("b", 5)
+    room.down.add("a")
+    room.pass_ms(60_000)
+    room.reach("b", 9)
+    claims = sum(isinstance(message, Claim) for message in room.said)
+    room.down.clear()
+    room.reach("a", 6)  # which it tells before it listens
+    room.do("a", room.members["a"].tick(room.now))
+    room.now += 30  # so that what is due is due at once
+    room.pass_ms(60_000)
+    assert room.leaders() == ["b"]
+    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+    assert sum(isinstance(message, Claim) for message in room.said) == claims
+
+
+def test_one_that_slept_for_long_and_beats_is_heard() -> None:
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.down.add("a")
+    room.pass_ms(60_000)
+    late = Beat(log="log", pipeline="id-a", name="a", epoch=1, resolved=0, read=0)
+    room.do("b", room.members["b"].hear(late, room.now))
+    assert room.members["b"].followed
+
+
 def test_one_that_did_not_listen_blames_nobody() -> None:
     room = Room(a=False, b=True)
     room.begin("a", "b")
@@ -183,7 +213,7 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     said = overtaken.begin(0)
     assert [type(action.message) for action in said if isinstance(action, Say)] == [Following]
     beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
-    assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60)]
+    assert overtaken.hear(beat, 100)[0] == Play(leads=False, covered=60)
     alone = Member("log", "id-a", "a", standby=False)
     alone.replay(beat)
     alone.begin(0)
