@@ -3,11 +3,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The Python that .venv is made with; how many tests run at a time: one a core, and where they start
-# Spark or Kafka, which wait a quarter of their time, three at least (2 GB of memory each).
+# The Python that .venv is made with; how many tests run at a time: one a core, and one more where
+# some of them start Spark or Kafka, which wait a quarter of their time (2 GB of memory each).
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-SERVICE_WORKERS ?= $(shell echo $$(( $(WORKERS) > 3 ? $(WORKERS) : 3 )))
+TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 1 )))
+HANDED_OUT := --dist load --maxschedchunk 1
 
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
 BASE_IMAGE ?= python:3.11-slim-bookworm
@@ -18,7 +19,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
-SERVICES := (spark or kafka)
+SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
 SHORT := not long and not docker and not browser
 
 .PHONY: help
@@ -43,7 +44,7 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 # The kernels are compiled once, and not by every test process at once.
 .PHONY: kernels
 kernels: $(READY)
-	@$(BIN)/streamydb sim --seeds 4 --first 1 --jobs 1 > /dev/null
+	@$(SIMULATE)
 
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
 .PHONY: class-data
@@ -53,12 +54,15 @@ class-data: jars
 # The jars come over the network while the first tests run, which need none.
 .PHONY: test
 test: venv ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
-	@$(MAKE) --no-print-directory -j 2 class-data test-unit
-	$(PYTEST) -n $(SERVICE_WORKERS) --dist load --maxschedchunk 1 -m "$(SERVICES) and $(SHORT)"
+	@$(MAKE) --no-print-directory -j 2 class-data test-short
+
+.PHONY: test-short
+test-short: kernels
+	$(PYTEST) -n $(TEST_WORKERS) $(HANDED_OUT) -m "$(SHORT)"
 
 .PHONY: test-unit
 test-unit: kernels ## Run the tests that need neither Spark nor Kafka
-	$(PYTEST) -n $(WORKERS) --dist load --maxschedchunk 4 -m "not $(SERVICES) and $(SHORT)"
+	$(PYTEST) -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka) and $(SHORT)"
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
@@ -126,12 +130,14 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PIP) -e '.[test]'
 	@touch $@
 
-# Half of an installation is the unpacking of PySpark, on one core; the other takes the rest.
+# Half of an installation is the unpacking of PySpark, on one core; the other takes the rest, and
+# compiles the kernels, which do not need it.
 .PHONY: install-pyspark install-others
 install-pyspark:
 	@$(PIP) --no-deps pyspark
 install-others:
 	@$(PIP) $$($(BIN)/python tools/requirements.py test | grep -v '^pyspark')
+	-@PYTHONPATH=. $(SIMULATE)
 
 $(READY_DEV): $(READY)
 	@$(PIP) -e '.[test,dev]'

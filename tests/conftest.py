@@ -19,8 +19,12 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
-_FOLDERS_FIRST = ("spark", "faults", "simulation")
+_FOLDERS_FIRST = ("spark", "faults", "simulation", "kafka")
 """Where tests take long: they begin first, so that the processes of a run end together."""
+
+_WARMING_UP = "tests/simulation/test_seeds.py"
+_WARMING_UP_TESTS = 60
+"""What begins before all: a minute of tests that need no jars, while those are fetched."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +65,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
-    items.sort(key=lambda item: _folder(item) not in _FOLDERS_FIRST)
+    warm = [item for item in items if item.nodeid.startswith(_WARMING_UP)][:_WARMING_UP_TESTS]
+    ranks = {folder: rank for rank, folder in enumerate(("", *_FOLDERS_FIRST))}
+    ranks_of = dict.fromkeys(warm, 0)
+    items.sort(key=lambda item: ranks_of.get(item, ranks.get(_folder(item), len(ranks))))
 
 
 @pytest.fixture

@@ -313,17 +313,18 @@ def _together(*patches: Any) -> Iterator[None]:
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
     groupings: tuple[str, ...]
     pair: bool = False
     workflows: float | None = None
+    constraints: float | None = None
 
 
 _BOTH = ("planner", "single")
-_MANY = 0.2
+_MANY, _HALF = 0.2, 0.5
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -344,10 +345,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-lock": Mutation(_unlocked_flows, _BOTH, workflows=_MANY),
     "workflows-violations": Mutation(_violations_do_not_count, _BOTH, workflows=_MANY),
     "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
-    "constraints-before": Mutation(_judge_the_value_before, _BOTH),
-    "constraints-order": Mutation(_unlocked_constraints, _BOTH),
-    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",)),
-    "unique-locks": Mutation(_unlocked_index, _BOTH),
+    "constraints-before": Mutation(_judge_the_value_before, _BOTH, constraints=_HALF),
+    "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
+    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
+    "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),

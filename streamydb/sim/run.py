@@ -23,56 +23,60 @@ _SHARDS = (*[1] * 12, *[2] * 10, *[3] * 4, 4, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
+_CONSTRAINTS = {"planner": 0.5, "single": 0.2}
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
 """How many keys, and which share of the records enters a workflow.
 
-One at a time, a hot key means a micro-batch a transaction, all alike, and so does a workflow. Many
-shards or partitions, hot keys and workflows with lock queues cost several times what others do, and
-find nothing that three do not: they are drawn, but seldom.
+One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
+index of a unique constraint. Many shards or partitions, and these with lock queues, cost several
+times what others do, and find nothing that three do not: they are drawn, but seldom.
 """
 
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None,
+    workflows: float | None = None, constraints: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
+    ``constraints``: how likely it is that there are some.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
+    grouping = grouping or ("single" if seed % 2 else "planner")
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
-    constraints = chance.random() < 0.5
+    likely = _CONSTRAINTS[grouping] if constraints is None else constraints
+    constrained = chance.random() < likely
     shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
-    if constraints and chance.random() < 0.6:
+    if constrained and chance.random() < 0.6:
         partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
         "sim", f"seed-{seed}", shards, partitions,
-        rng.choice([3, 20, 100, 10_000]), grouping or ("single" if seed % 2 else "planner"),
-        constraints=constraints,
+        rng.choice([3, 20, 100, 10_000]), grouping,
+        constraints=constrained,
         digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
-    keys = [f"k{i}" for i in range(rng.choice(_KEYS[config.grouping]))] + ["é/\n"]
+    keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
     dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
     workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
     dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    rate = dice.choice(_WORKFLOWS[config.grouping]) if workflows is None else workflows
-    workload.flows = FlowCalls(dice, keys, rate, constraints=constraints)
-    if constraints:
+    rate = dice.choice(_WORKFLOWS[grouping]) if workflows is None else workflows
+    workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
+    if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
-    outcome.grouping = config.grouping
+    outcome.grouping = grouping
     outcome.config = (
-        f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
+        f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints} "
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )

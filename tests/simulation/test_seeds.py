@@ -106,11 +106,11 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
     [(name, grouping) for name in sorted(MUTATIONS) for grouping in MUTATIONS[name].groupings],
 )
 def test_mutations_are_caught(name: str, grouping: str) -> None:
+    found = MUTATIONS[name]
+    shares = {"workflows": found.workflows, "constraints": found.constraints}
     with mutated(name):
         seeds = range(1, 1 + CAUGHT_WITHIN)
-        found = MUTATIONS[name]
         caught = any(
-            run_seed(seed, grouping=grouping, pair=found.pair, workflows=found.workflows).problems
-            for seed in seeds
+            run_seed(seed, grouping=grouping, pair=found.pair, **shares).problems for seed in seeds
         )
     assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"
