@@ -107,10 +107,13 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 )
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     found = MUTATIONS[name]
-    shares = {"workflows": found.workflows, "constraints": found.constraints}
     with mutated(name):
         seeds = range(1, 1 + CAUGHT_WITHIN)
         caught = any(
-            run_seed(seed, grouping=grouping, pair=found.pair, **shares).problems for seed in seeds
-        )
+            run_seed(
+                seed, grouping=grouping, pair=found.pair, workflows=found.workflows,
+                constraints=found.constraints,
+            ).problems
+            for seed in seeds
+        )  # fmt: skip
     assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"
