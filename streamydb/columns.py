@@ -240,17 +240,17 @@ class Narrowed:
     """Arrays as a block stores them: what the header says of each, and the bytes."""
 
     names: list[tuple[str, int, str, str, int, int, int]]
-    stored: list[memoryview]
+    stored: list[bytes | memoryview]
 
 
 def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
     """Narrow arrays that go into several blocks once."""
-    found = Narrowed([], [])
+    names, stored = [], []
     for name, array in arrays.items():
         layout, data = narrow(array)
-        found.names.append((name, len(array), *layout))
-        found.stored.append(data)
-    return found
+        names.append((name, len(array), *layout))
+        stored.append(data)
+    return Narrowed(names, stored)
 
 
 def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> bytes:

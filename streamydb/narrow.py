@@ -56,12 +56,12 @@ def _width(span: int) -> int:
     return next((width for width, bits in _WIDTHS if span < 1 << bits), 8)
 
 
-def narrow(array: npt.NDArray[Any]) -> tuple[Layout, memoryview]:
+def narrow(array: npt.NDArray[Any]) -> tuple[Layout, bytes | memoryview]:
     """How a one-dimensional array is stored, and the bytes."""
     dtype = array.dtype
     plainly = _PLAINLY.get(dtype) or (dtype.str, "r", dtype.itemsize, 0, 0)
     if len(array) < _SHORT:
-        return plainly, memoryview(array.tobytes())
+        return plainly, array.tobytes()
     kind, _, size, _, _ = plainly
     array = np.ascontiguousarray(array)
     plain = plainly, array.view(np.uint8).data
@@ -93,7 +93,7 @@ def stored_bytes(codec: str, width: int, length: int) -> int:
     return width * (max(length - 1, 0) if codec == "d" else length)
 
 
-def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:
+def widen(layout: Layout, length: int, data: bytes | memoryview) -> npt.NDArray[Any]:
     """The array again, writable; ``data`` is what was stored.
 
     Raises:
@@ -105,7 +105,7 @@ def widen(layout: Layout, length: int, data: memoryview) -> npt.NDArray[Any]:
     if dtype is None:
         raise RecordError("a block has an array of a kind that is not known")
     if codec == "r" and width == dtype.itemsize:
-        return np.frombuffer(bytearray(data), dtype, length)
+        return np.ndarray(length, dtype, bytearray(data))
     if dtype.kind not in "iu" or not 0 <= length <= _LENGTH_MAX or width not in (0, 1, 2, 4):
         raise RecordError("a block has an array of a kind that is not known")
     if codec == "n":

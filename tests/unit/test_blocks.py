@@ -46,7 +46,7 @@ def test_numbers_are_stored_in_as_few_bytes_as_they_need(
     array: npt.NDArray[np.generic], most: int
 ) -> None:
     layout, data = narrow(array)
-    assert stored_bytes(layout[1], layout[2], len(array)) == data.nbytes <= most
+    assert stored_bytes(layout[1], layout[2], len(array)) == len(data) <= most
     found = widen(layout, len(array), data)
     assert found.dtype == array.dtype
     assert found.tolist() == array.tolist()
