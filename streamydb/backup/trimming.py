@@ -17,7 +17,7 @@ from streamydb.reading import Span
 from streamydb.topics import TopicNames
 from streamydb.topics.admin import answers, connect
 
-__all__ = ["Cut", "cut", "refusals", "trim", "verify"]
+__all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
 
 _TIMEOUT_S: Final = 60.0
 
@@ -45,11 +45,7 @@ def cut(folder: BackupFolder, manifest: Manifest, log: str, spans: Mapping[int, 
     Raises:
         BackupError: the backup is another log's, or has no state.
     """
-    if manifest.log != log:
-        raise BackupError(
-            f"{folder.folder} is the backup of another log of {manifest.database}: name the one "
-            "of this database"
-        )
+    must_be_of(folder, manifest, log)
     if not manifest.states:
         raise BackupError(f"{folder.folder} has no state: run `streamydb backup` again")
     about = folder.state(min(manifest.states)).about()
@@ -59,6 +55,19 @@ def cut(folder: BackupFolder, manifest: Manifest, log: str, spans: Mapping[int, 
         for number, span in spans.items()
     }
     return Cut(about, {n: span for n, span in deletes.items() if span.high > span.low})
+
+
+def must_be_of(folder: BackupFolder, manifest: Manifest, log: str) -> None:
+    """Refuse a backup of another log than that with Kafka's id ``log``.
+
+    Raises:
+        BackupError: it is.
+    """
+    if manifest.log != log:
+        raise BackupError(
+            f"{folder.folder} is the backup of another log of {manifest.database}: name the one "
+            "of this database"
+        )
 
 
 def refusals(wanted: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
+from streamydb.check.log import CheckError, Log, Trimmed
 from streamydb.check.logorder import LogOrder
 from streamydb.check.report import Counts, Difference, Report
-from streamydb.check.run import CheckError, Options, Step, check
+from streamydb.check.run import Options, Step, check
 
 __all__ = [
     "CheckError",
@@ -19,11 +20,13 @@ __all__ = [
     "Counts",
     "Difference",
     "Expected",
+    "Log",
     "LogOrder",
     "Options",
     "Output",
     "Place",
     "Report",
     "Step",
+    "Trimmed",
     "check",
 ]

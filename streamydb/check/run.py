@@ -15,29 +15,21 @@ from typing import NamedTuple
 
 from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
-from streamydb.check.logorder import LogOrder
+from streamydb.check.log import Log, Trimmed
 from streamydb.check.report import Difference, Report, excerpt
 from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
 from streamydb.garbage import no_collection
 from streamydb.limits import ID_WINDOW_DEFAULT
-from streamydb.oracle import LogRecord, Oracle, Ordered, OutputRecord
+from streamydb.oracle import Oracle, OutputRecord
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.reading import TopicReader
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.topics import TopicNames
 
-__all__ = ["CheckError", "Options", "Step", "check"]
+__all__ = ["Options", "Step", "check"]
 
 Faults = dict[tuple[int, int], DeadLetter]
-
-PREFETCH_KB = 131_072
-"""Memory for records that were fetched ahead, shared by the readers of one topic."""
-
-
-class CheckError(RuntimeError):
-    """The check cannot be made; the message says why and what to do."""
-
 
 class Step(NamedTuple):
     """How far the check is: what it does, and how many of how many records."""
@@ -59,6 +51,7 @@ class Options:
         timeout_s: how long to wait for outputs that are missing at the end.
         modules: where the code of stored procedures is.
         constraints: whether the database was created with constraints.
+        trimmed: where the records are that the log does not have any more.
         progress: called from time to time.
     """
 
@@ -69,6 +62,7 @@ class Options:
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
     constraints: bool = False
+    trimmed: Trimmed | None = None
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
 
@@ -76,12 +70,12 @@ def check(options: Options) -> Report:
     """Replay and compare.
 
     Raises:
-        CheckError: part of the log is gone, so that no replay is possible.
+        CheckError: part of the log is gone, and `trimmed` does not have it: there is no replay.
         ModuleMissing: the code of a stored procedure is not in `modules`.
         ReadingError: a topic is missing or the broker does not answer.
     """
     started_s = time.monotonic()
-    log = _Log(options)
+    log = Log(options.connection, options.database, options.initial_partitions, options.trimmed)
     while True:
         try:
             return _check(options, log, started_s)
@@ -93,7 +87,7 @@ class _AnotherFaultError(Exception):
     """A transaction was aborted by a fault of ours, and the replay did not know."""
 
 
-def _check(options: Options, log: _Log, started_s: float) -> Report:
+def _check(options: Options, log: Log, started_s: float) -> Report:
     """Replay with the faults that are known by now.
 
     Raises:
@@ -118,81 +112,6 @@ def _check(options: Options, log: _Log, started_s: float) -> Report:
     return report
 
 
-class _Log:
-    """The log up to the end that it had when the check began; can be read any number of times."""
-
-    def __init__(self, options: Options) -> None:
-        self._connection = options.connection
-        self.topic = TopicNames(options.database).transactions
-        with TopicReader(options.connection, self.topic) as reader:
-            spans = reader.spans()
-        lost = [number for number, span in spans.items() if span.low > 0]
-        if lost:
-            raise CheckError(
-                f"{self.topic} was trimmed (or retention deleted the beginning of the partitions "
-                f"{lost}), so the log cannot be replayed: restore the backup that it was trimmed "
-                "behind into a new database (`streamydb restore`) and check that one"
-            )
-        self.ends = {number: span.high for number, span in spans.items()}
-        initial = options.initial_partitions or len(spans)
-        if initial > len(spans):
-            raise CheckError(
-                f"{self.topic} has {len(spans)} partitions, fewer than the {initial} that the "
-                "database was created with: the topic was deleted and made again"
-            )
-        self._initial = initial
-        self.order = LogOrder(initial, len(spans))
-
-    @property
-    def records(self) -> int:
-        """Offsets in the log, markers included."""
-        return sum(self.ends.values())
-
-    def ordered(self) -> Iterator[list[Ordered]]:
-        """The released transactions in their total order, in batches, from the beginning."""
-        self.order = order = LogOrder(self._initial, len(self.ends))
-        with ExitStack() as stack:
-            readers = {number: stack.enter_context(self._reader(number)) for number in self.ends}
-            unfinished = {number for number, end in self.ends.items() if end > 0}
-            while (number := order.hungriest(unfinished)) is not None:
-                reader, end = readers[number], self.ends[number]
-                for batch in reader.until({number: end}):
-                    order.feed(number, _log_records(batch, end))
-                    break
-                if reader.positions[number] >= end:
-                    unfinished.discard(number)
-                yield list(order.take())
-        yield list(order.take())
-
-    @property
-    def unjoined(self) -> int:
-        """Offsets in partitions that were added and that no marker has let into the order yet."""
-        return sum(end for number, end in self.ends.items() if number >= self.order.joined)
-
-    def grown(self) -> int:
-        """How many records the log has got since the check began."""
-        with TopicReader(self._connection, self.topic) as reader:
-            now = reader.spans()
-        return sum(span.high for span in now.values()) - self.records
-
-    def _reader(self, number: int) -> TopicReader:
-        """A reader of one partition, at its beginning."""
-        share = max(1024, PREFETCH_KB // len(self.ends))
-        options = {**self._connection, "queued.max.messages.kbytes": str(share)}
-        reader = TopicReader(options, self.topic)
-        reader.assign({number: 0})
-        return reader
-
-
-def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type-arg]
-    """Kafka's records before the end as the oracle's."""
-    return [
-        LogRecord(message.offset(), message.timestamp()[1], message.value())
-        for message in batch
-        if message.offset() < end
-    ]
-
-
 def _oracle(options: Options, faults: Faults) -> Oracle:
     return Oracle(
         options.database, options.id_window, faults, options.modules,
@@ -200,7 +119,7 @@ def _oracle(options: Options, faults: Faults) -> Oracle:
     )
 
 
-def _faults(options: Options, log: _Log) -> Faults:
+def _faults(options: Options, log: Log) -> Faults:
     """Dead letters of transactions that a fault of ours has aborted, by partition and offset."""
     found: Faults = {}
     with TopicReader(options.connection, TopicNames(options.database).deadletters) as reader:
@@ -214,7 +133,7 @@ def _faults(options: Options, log: _Log) -> Faults:
     return found
 
 
-def _fault(value: bytes | None, log: _Log) -> DeadLetter | None:
+def _fault(value: bytes | None, log: Log) -> DeadLetter | None:
     """The dead letter of a fault of ours in the part of the log that is checked."""
     if value is None or b'"code":"internal"' not in value:
         return None
@@ -223,7 +142,7 @@ def _fault(value: bytes | None, log: _Log) -> DeadLetter | None:
 
 
 def _replay(
-    options: Options, log: _Log, faults: Faults, report: Report, workflows: Workflows
+    options: Options, log: Log, faults: Faults, report: Report, workflows: Workflows
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
     oracle = _oracle(options, faults)
@@ -262,7 +181,7 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
 
 
 def _compare(
-    options: Options, comparison: Comparison, faults: Faults, log: _Log
+    options: Options, comparison: Comparison, faults: Faults, log: Log
 ) -> tuple[float, int]:
     """Judge all outputs; wait for those that are missing.
 
@@ -285,6 +204,8 @@ def _compare(
     if comparison.workflows.any:
         judges[names.streams] = comparison.workflows.stream
         judges[names.transactions] = comparison.workflows.follow_up
+        for output in log.trimmed():
+            comparison.workflows.follow_up(output)
     with ExitStack() as stack:
         readers = {
             topic: stack.enter_context(TopicReader(options.connection, topic)) for topic in judges
@@ -349,7 +270,7 @@ def _forgive_expired(report: Report, expired: int) -> None:
         ]
 
 
-def _judge_later(log: _Log, comparison: Comparison) -> None:
+def _judge_later(log: Log, comparison: Comparison) -> None:
     """Outputs past the replay are legitimate only if the log has grown as far since."""
     report = comparison.report
     last = max(comparison.later_seq, comparison.workflows.later_seq)
@@ -373,7 +294,7 @@ def _judge_later(log: _Log, comparison: Comparison) -> None:
 
 
 def _fill_in(
-    options: Options, log: _Log, faults: Faults, wanted: dict[Place, list[Difference]]
+    options: Options, log: Log, faults: Faults, wanted: dict[Place, list[Difference]]
 ) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
     if not wanted:
@@ -386,7 +307,7 @@ def _fill_in(
 
 
 def _expected_records(
-    options: Options, log: _Log, faults: Faults, last: int
+    options: Options, log: Log, faults: Faults, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
     oracle = _oracle(options, faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from streamydb.backup import BackupFolder
     from streamydb.check import Counts, Report, Step
     from streamydb.cli.phases import Phase
 
@@ -45,6 +47,12 @@ def check(
         int | None, typer.Option("--id-window", help="For how many seqs an id is remembered.")
     ] = None,
     procedures: Procedures = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Replay the log serially; compare results, changes, dead letters and values byte for byte.
@@ -53,7 +61,7 @@ def check(
     different.
     """
     target = find_target(database, home, bootstrap, id_window=id_window, procedures=procedures)
-    report = run_check(target, timeout, created_partitions)
+    report = run_check(target, timeout, created_partitions, backup)
     if json:
         print_json(report)
     else:
@@ -63,7 +71,8 @@ def check(
 
 
 def run_check(
-    target: Target, timeout_s: float = 60.0, created_partitions: int | None = None
+    target: Target, timeout_s: float = 60.0, created_partitions: int | None = None,
+    backup: Path | None = None,
 ) -> Report:
     """Check a database, with progress on standard error."""
     from streamydb.check import Options
@@ -72,6 +81,8 @@ def run_check(
     from streamydb.procedures.folder import FolderModules
 
     record = target.place.record()
+    trimmed = _of_this_log(backup, target) if backup else None
+    modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
         report = compare(
             Options(
@@ -80,8 +91,9 @@ def run_check(
                 initial_partitions=created_partitions or (record.partitions if record else None),
                 id_window=target.settings.id_window,
                 timeout_s=timeout_s,
-                modules=FolderModules([target.procedures]),
+                modules=FolderModules(modules),
                 constraints=target.settings.constraints,
+                trimmed=trimmed,
                 progress=lambda step: _note(phase, step),
             )
         )
@@ -143,6 +155,21 @@ def _table(report: Report) -> Table:
         cells = (f"{getattr(counts, name):,}" for name in (*names, "expired"))
         table.add_row(title, *cells)
     return table
+
+
+def _of_this_log(folder: Path, target: Target) -> BackupFolder:
+    """The backup, if it is one of this database.
+
+    Raises:
+        BackupError: it is not.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup.trimming import must_be_of
+    from streamydb.cli.backing import subject_of
+
+    found = BackupFolder(folder)
+    must_be_of(found, found.manifest(), subject_of(target).log)
+    return found
 
 
 def _note(phase: Phase, step: Step) -> None:

@@ -183,7 +183,9 @@ def _trim(db: Database, folder: Path, last: int) -> None:
         n: span[1] for n, span in told["deletes"].items()
     }
     assert "was trimmed: partition 0 begins at offset" in refused(db, "--partitions", "1")
-    assert "was trimmed" in command(db, "check", code=1)
+    assert "--backup FOLDER" in command(db, "check", code=1)
+    report = command(db, "check", "--backup", str(folder))
+    assert (report["ok"], report["transactions"]) == (True, last)
     db.kill_pipeline()
     db.start_pipeline(["--partitions", "1"])
     options = ["--standby", "--partitions", "1", "--from-state", str(folder)]
