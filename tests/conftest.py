@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if not _is_worker(config):
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
+        signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
             config.pluginmanager.register(Recorder(), "streamydb-faults")
 
@@ -123,6 +125,10 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     else:
         pytest.importorskip("httptools")
     return name
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _is_worker(config: pytest.Config) -> bool:
