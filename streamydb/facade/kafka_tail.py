@@ -89,6 +89,37 @@ async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *arg
     return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
 
 
+class _Pace:
+    """Gives steps, with what they set going in the loop, as much time as other work took.
+
+    So nothing waits for all the steps, and nothing starves them. A step sets going what the loop
+    does between the mark, which is called before it, and the next turn: both are in its queue.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known, so the first turn is one step."""
+        self._count = 1
+        self._begun = self._marked = self._ended = 0.0
+
+    def begin(self) -> int:
+        """A turn begins; how many steps it may take."""
+        now = perf_counter()
+        if self._ended:
+            spent = self._ended - self._begun + now - self._marked
+            others = self._marked - self._ended
+            self._count = max(1, int(others * self._count / max(spent, 1e-9)))
+        self._begun = now
+        return self._count
+
+    def mark(self) -> None:
+        """What the steps of the turn have set going begins."""
+        self._marked = perf_counter()
+
+    def end(self) -> None:
+        """The turn is over."""
+        self._ended = perf_counter()
+
+
 class Tail(Generic[_Rows]):
     """Reads a topic in a thread of its own until closed.
 
@@ -98,8 +129,8 @@ class Tail(Generic[_Rows]):
         starts: where to begin in each partition.
         prepare: makes of records what `take` gets; called in the thread.
         take: called in the event loop; the thread waits for it, so that nothing piles up. If it
-            makes a generator, the loop goes through it step by step, and between its turns does
-            other work for as long as they took: nothing waits for all steps, nor starves them.
+            makes a generator, the loop goes through it step by step and does other work between:
+            see `_Pace`.
     """
 
     def __init__(
@@ -148,14 +179,15 @@ class Tail(Generic[_Rows]):
         taken = threading.Event()
         failed: list[Exception] = []
 
-        def turn(since: float, steps: Iterator[None] | None = None) -> None:
-            begun = now = perf_counter()
+        def turn(pace: _Pace, steps: Iterator[None] | None = None) -> None:
             try:
                 steps = self._take(rows) or iter(()) if steps is None else steps
-                while now - begun <= begun - since:
+                count = pace.begin()
+                self._loop.call_soon(pace.mark)
+                for _ in range(count):
                     next(steps)
-                    now = perf_counter()
-                self._loop.call_soon(turn, now, steps)
+                pace.end()
+                self._loop.call_soon(turn, pace, steps)
             except StopIteration:
                 taken.set()
             except Exception as error:  # noqa: BLE001 - raised again in the thread
@@ -163,7 +195,7 @@ class Tail(Generic[_Rows]):
                 taken.set()
 
         with suppress(RuntimeError):  # the loop is closed: nobody needs the rows
-            self._loop.call_soon_threadsafe(turn, perf_counter())
+            self._loop.call_soon_threadsafe(turn, _Pace())
         while not taken.wait(_POLL_S) and not self._stop.is_set():
             pass
         if failed:

@@ -361,13 +361,18 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
     assert tail.fault is None
 
 
-@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (3, 4)])
+@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (5, 1), (6, 2), (12, 4)])
 @scenario
 async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
 ) -> None:
-    """By a clock that a step moves by one, and other work in a turn of the loop by some."""
-    now = [0.0]
+    """By a clock: a step takes one, what it sets going two, other work in a turn of the loop some.
+    """
+    now = [1.0]
+
+    def go_on() -> None:
+        now[0] += 2
+
     monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([]))
     monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
@@ -376,6 +381,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
         for row in rows:
             turns[-1].append(row)
             now[0] += 1
+            asyncio.get_running_loop().call_soon(go_on)
             yield
 
     async def meanwhile() -> None:
@@ -389,7 +395,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     async with asyncio.timeout(30):
         await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13)))
     assert [each for turn in turns for each in turn] == [*range(13)]
-    assert {len(turn) for turn in turns[1:-1]} == {at_a_turn}, turns
+    assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
     await asyncio.to_thread(tail.close)
 
 
