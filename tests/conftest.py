@@ -20,12 +20,13 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
-_FOLDERS_FIRST = ("spark", "faults", "simulation", "kafka")
-"""Where tests take long: they begin first, so that the processes of a run end together."""
+_WARMING_UP = 40
+_BETWEEN = 16
+"""How many seeds of the simulator come first, and how many between two tests that start Spark.
 
-_WARMING_UP = "tests/simulation/test_seeds.py"
-_WARMING_UP_TESTS = 60
-"""What begins before all: a minute of tests that need no jars, while those are fetched."""
+Those wait for a quarter of their time, and each for a minute or more. So they begin early, when the
+jars have come, but not all at once: what computes lies between them, and the cores are kept busy.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,17 +61,39 @@ def pytest_collection_finish() -> None:
     keep_all()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the folder they lie in, and begin with those that take long."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests by the folder they lie in; order those that are chosen, by marks or so."""
     for item in items:
         folder = _folder(item)
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
-    warm = [item for item in items if item.nodeid.startswith(_WARMING_UP)][:_WARMING_UP_TESTS]
-    ranks = {folder: rank for rank, folder in enumerate(("", *_FOLDERS_FIRST))}
-    ranks_of = dict.fromkeys(warm, 0)
-    items.sort(key=lambda item: ranks_of.get(item, ranks.get(_folder(item), len(ranks))))
+    yield
+    items[:] = _ordered(items)
+
+
+def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
+    """What takes long first, and what waits among what computes."""
+    parts: dict[str, list[pytest.Item]] = {"spark": [], "kafka": [], "simulation": [], "": []}
+    for item in items:
+        folder = _folder(item)
+        folder = _MARKED_FOLDERS.get(folder, folder)
+        parts[folder if folder in parts else ""].append(item)
+    seeds, others = parts["simulation"], parts[""]
+    spread = len(others) // (len(parts["kafka"]) + 1)
+    return [
+        *seeds[:_WARMING_UP], *_mixed(parts["spark"], seeds[_WARMING_UP:], _BETWEEN),
+        *_mixed(parts["kafka"], others, spread),
+    ]
+
+
+def _mixed(some: list[pytest.Item], others: list[pytest.Item], by: int) -> list[pytest.Item]:
+    """Each of some, and after it as many others as ``by``; the rest of these at the end."""
+    mixed = []
+    for number, item in enumerate(some):
+        mixed += [item, *others[number * by : (number + 1) * by]]
+    return mixed + others[len(some) * by :]
 
 
 @pytest.fixture
