@@ -21,11 +21,13 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
 _WARMING_UP = 40
-_BETWEEN = 16
-"""How many seeds of the simulator come first, and how many between two tests that start Spark.
+_AFTER_SPARK = 24
+_AFTER_KAFKA = 2
+"""How many seeds of the simulator come first, how many tests lie between two that start Spark, and
+how many seeds between two that ask Kafka.
 
-Those wait for a quarter of their time, and each for a minute or more. So they begin early, when the
-jars have come, but not all at once: what computes lies between them, and the cores are kept busy.
+Those wait for a quarter of their time, and each for seconds or minutes. So they begin early, when
+the jars have come, but not all at once: what computes lies between them, and keeps the cores busy.
 """
 
 
@@ -81,11 +83,8 @@ def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
         folder = _MARKED_FOLDERS.get(folder, folder)
         parts[folder if folder in parts else ""].append(item)
     seeds, others = parts["simulation"], parts[""]
-    spread = len(others) // (len(parts["kafka"]) + 1)
-    return [
-        *seeds[:_WARMING_UP], *_mixed(parts["spark"], seeds[_WARMING_UP:], _BETWEEN),
-        *_mixed(parts["kafka"], others, spread),
-    ]
+    between = _mixed(parts["kafka"], seeds[_WARMING_UP:], _AFTER_KAFKA)
+    return [*seeds[:_WARMING_UP], *_mixed(parts["spark"], between, _AFTER_SPARK), *others]
 
 
 def _mixed(some: list[pytest.Item], others: list[pytest.Item], by: int) -> list[pytest.Item]:
