@@ -94,7 +94,7 @@ class StateFolder:
 
 
 class BackupFolder:
-    """A backup on disk; the log in it is a `LogSource`, and what `streamydb.check` may read."""
+    """A backup on disk; the log in it is a `LogSource`."""
 
     def __init__(self, folder: Path) -> None:
         """Name the folder; nothing is read."""
@@ -171,18 +171,6 @@ class BackupFolder:
             raise BackupError(
                 f"{self.folder}: the records {at} to {end} of partition {partition} are not in it"
             )
-
-    def records(
-        self, partition: int, end: int
-    ) -> Iterator[list[tuple[int, int, bytes | None, bytes | None]]]:
-        """All of a partition before an offset: offset, append time (ms), key, value.
-
-        Raises:
-            BackupError: some of them are not there, or a file is damaged.
-        """
-        for piece in self.pieces(partition, 0, end):
-            columns = piece.offsets.tolist(), piece.append_ms.tolist(), piece.keys, piece.values
-            yield list(zip(*columns, strict=True))
 
     def state(self, seq: int) -> StateFolder:
         """The state at a seq."""

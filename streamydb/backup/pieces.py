@@ -15,9 +15,11 @@ from streamydb.columns import Array, Ragged, Table
 from streamydb.records import Marker, decode_marker
 from streamydb.sorter.core import PartitionState
 
-__all__ = ["LogSource", "Piece", "Positions", "advance", "decode_piece", "encode_piece"]
+__all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
 
 Ints = npt.NDArray[np.int64]
+Row = tuple[int, int, bytes | None, bytes | None]
+"""A record: offset, append time (ms), key, value."""
 
 
 class Piece(NamedTuple):
@@ -33,6 +35,12 @@ class Piece(NamedTuple):
     def end(self) -> int:
         """One past the last offset."""
         return int(self.offsets[-1]) + 1
+
+    def rows(self) -> Iterator[Row]:
+        """Its records one by one."""
+        return zip(
+            self.offsets.tolist(), self.append_ms.tolist(), self.keys, self.values, strict=True
+        )
 
     def between(self, start: int, end: int) -> Piece:
         """The records with offsets from ``start`` to before ``end``."""

@@ -119,10 +119,7 @@ def lines(
     state, at, time = places.get(partition, PartitionState()), 0, 0
     filler = encode_marker(Marker(0, 1, SEQUENCER))
     for piece in folder.pieces(partition, 0, state.position):
-        rows = zip(
-            piece.offsets.tolist(), piece.append_ms.tolist(), piece.keys, piece.values, strict=True
-        )
-        for offset, append_ms, key, value in rows:
+        for offset, append_ms, key, value in piece.rows():
             for gap in range(at, offset):
                 yield Line(gap, time or append_ms, None, filler)
             yield Line(offset, append_ms, key, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
-from streamydb.check.log import CheckError, Log, Trimmed
+from streamydb.check.log import CheckError, Log
 from streamydb.check.logorder import LogOrder
 from streamydb.check.report import Counts, Difference, Report
 from streamydb.check.run import Options, Step, check
@@ -27,6 +27,5 @@ __all__ = [
     "Place",
     "Report",
     "Step",
-    "Trimmed",
     "check",
 ]

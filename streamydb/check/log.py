@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamydb.check.compare import Output
 from streamydb.check.logorder import LogOrder
@@ -12,7 +12,10 @@ from streamydb.oracle import LogRecord, Ordered
 from streamydb.reading import TopicReader
 from streamydb.topics import TopicNames
 
-__all__ = ["CheckError", "Log", "Trimmed"]
+if TYPE_CHECKING:
+    from streamydb.backup.pieces import LogSource, Piece
+
+__all__ = ["CheckError", "Log"]
 
 PREFETCH_KB = 131_072
 """Memory for records that were fetched ahead, shared by the readers of one topic."""
@@ -22,17 +25,6 @@ class CheckError(RuntimeError):
     """The check cannot be made; the message says why and what to do."""
 
 
-Row = tuple[int, int, bytes | None, bytes | None]
-"""A record: offset, append time (ms), key, value."""
-
-
-class Trimmed(Protocol):
-    """Has the records that the log does not have any more: a backup."""
-
-    def records(self, partition: int, end: int) -> Iterator[list[Row]]:
-        """All of a partition before the offset ``end``, in order."""
-
-
 class Log:
     """The log up to the end that it had when the check began.
 
@@ -40,7 +32,7 @@ class Log:
         connection: connection settings for confluent-kafka.
         database: the database's name.
         partitions: of the log at the database's creation; None = as many as now.
-        trimmed: has what was trimmed.
+        trimmed: has what was trimmed: a backup.
 
     Attributes:
         topic: its name.
@@ -54,7 +46,7 @@ class Log:
 
     def __init__(
         self, connection: Mapping[str, str], database: str, partitions: int | None,
-        trimmed: Trimmed | None,
+        trimmed: LogSource | None,
     ) -> None:
         """Ask where it begins and ends."""
         self._connection = connection
@@ -101,9 +93,9 @@ class Log:
 
     def trimmed(self) -> Iterator[Output]:
         """The records that the log does not have any more."""
-        for number, start in self._starts.items():
-            for rows in self._trimmed.records(number, start) if self._trimmed else ():
-                for offset, _, key, value in rows:
+        for number in self._starts:
+            for piece in self._before(number):
+                for offset, _, key, value in piece.rows():
                     yield Output(number, offset, key, value)
 
     @property
@@ -122,28 +114,31 @@ class Log:
         share = max(1024, PREFETCH_KB // len(self.ends))
         options = {**self._connection, "queued.max.messages.kbytes": str(share)}
         reader = stack.enter_context(TopicReader(options, self.topic))
+        reader.assign({number: self._starts.get(number, 0)})
+        return _Part(self._before(number), reader, number, self.ends[number])
+
+    def _before(self, number: int) -> Iterator[Piece]:
+        """What a partition does not have any more."""
         start = self._starts.get(number, 0)
-        reader.assign({number: start})
-        before = self._trimmed.records(number, start) if self._trimmed and start else iter(())
-        return _Part(before, reader, number, self.ends[number])
+        return self._trimmed.pieces(number, 0, start) if self._trimmed and start else iter(())
 
 
 class _Part:
     """A partition that is being read: what was trimmed, then what is there."""
 
     def __init__(
-        self, before: Iterator[list[Row]], reader: TopicReader, number: int, end: int
+        self, before: Iterator[Piece], reader: TopicReader, number: int, end: int
     ) -> None:
         self._before = before
         self._reader = reader
-        self._ends = {number: end}
+        self._number = number
         self._end = end
 
     def batch(self) -> list[LogRecord] | None:
         """The next records; None at the end."""
-        for rows in self._before:
-            return [LogRecord(offset, append_ms, value) for offset, append_ms, _, value in rows]
-        for batch in self._reader.until(self._ends):
+        for piece in self._before:
+            return [LogRecord(offset, at_ms, value) for offset, at_ms, _, value in piece.rows()]
+        for batch in self._reader.until({self._number: self._end}):
             return _log_records(batch, self._end)
         return None
 

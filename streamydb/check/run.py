@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.check.compare import Comparison, Output, Place
 from streamydb.check.expected import Expected
-from streamydb.check.log import Log, Trimmed
+from streamydb.check.log import Log
 from streamydb.check.report import Difference, Report, excerpt
 from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
@@ -27,9 +27,13 @@ from streamydb.reading import TopicReader
 from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.topics import TopicNames
 
+if TYPE_CHECKING:
+    from streamydb.backup.pieces import LogSource
+
 __all__ = ["Options", "Step", "check"]
 
 Faults = dict[tuple[int, int], DeadLetter]
+
 
 class Step(NamedTuple):
     """How far the check is: what it does, and how many of how many records."""
@@ -62,7 +66,7 @@ class Options:
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
     constraints: bool = False
-    trimmed: Trimmed | None = None
+    trimmed: LogSource | None = None
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
 

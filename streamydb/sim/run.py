@@ -25,7 +25,7 @@ _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
-"""How many keys, and which share of the records enters a workflow.
+"""How many keys, how likely constraints are, and which share of the records enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
 index of a unique constraint. Many shards or partitions, and these with lock queues, cost several

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 import confluent_kafka
+import numpy as np
 import pytest
 
+from streamydb.backup.pieces import Piece, Row
 from streamydb.check import CheckError, Log
-from streamydb.check.log import Row
 from streamydb.records import Marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create
@@ -32,10 +33,11 @@ class Kept:
                 self.rows[each.partition() or 0].append(row)
         consumer.close()
 
-    def records(self, partition: int, end: int) -> Iterator[list[Row]]:
-        rows = [row for row in self.rows[partition] if row[0] < end]
-        for start in range(0, len(rows), 7):
-            yield rows[start : start + 7]
+    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+        rows = [row for row in self.rows[partition] if start <= row[0] < end]
+        for at in range(0, len(rows), 7):
+            offsets, times, keys, values = zip(*rows[at : at + 7], strict=True)
+            yield Piece(partition, np.array(offsets), np.array(times), list(keys), list(values))
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

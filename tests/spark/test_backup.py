@@ -62,11 +62,9 @@ def oracle_digest(db: Database, seq: int) -> str:
     log = KafkaLog(db.settings.client_config(), db.name)
     records = {
         number: [
-            LogRecord(*each)
+            LogRecord(offset, append_ms, value)
             for piece in log.pieces(number, 0, span.high)
-            for each in zip(
-                piece.offsets.tolist(), piece.append_ms.tolist(), piece.values, strict=True
-            )
+            for offset, append_ms, _, value in piece.rows()
         ]
         for number, span in log.spans().items()
     }

@@ -84,17 +84,22 @@ def test_all_who_wait_are_let_in_at_once(
         assert len(Connected.made) == COUNT
 
 
+async def answered_and_closed(listener: socket.socket) -> None:
+    """An acceptor lets one client in, which gets its answer, and is closed."""
+    acceptor = Acceptor(listener, Connected)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(b"hello")
+    assert await reader.read() == b"hello"
+    writer.close()
+    acceptor.close()
+    await acceptor.wait_closed()
+
+
 def test_it_answers_and_after_its_end_takes_nobody(
     run: Callable[[Awaitable[None]], None], listener: socket.socket
 ) -> None:
     async def scenario() -> None:
-        acceptor = Acceptor(listener, Connected)
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
-        writer.write(b"hello")
-        assert await reader.read() == b"hello"
-        writer.close()
-        acceptor.close()
-        await acceptor.wait_closed()
+        await answered_and_closed(listener)
         with closing(socket.create_connection(listener.getsockname(), 10)):
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -122,13 +127,7 @@ def test_without_file_handles_it_waits_and_goes_on(
     monkeypatch.setattr(accepting, "_PAUSE_S", 0.01)
 
     async def scenario(poor: Exhausted) -> None:
-        acceptor = Acceptor(poor, Connected)
-        reader, writer = await asyncio.open_connection(*poor.getsockname())
-        writer.write(b"hello")
-        assert await reader.read() == b"hello"
-        writer.close()
-        acceptor.close()
-        await acceptor.wait_closed()
+        await answered_and_closed(poor)
 
     with Exhausted(fileno=listener.detach()) as poor:
         run(scenario(poor))

@@ -91,15 +91,21 @@ def test_a_standby_follows_and_takes_over_in_silence() -> None:
     assert room.roles["b"][-1] == Play(leads=True, covered=10)
 
 
-def test_one_that_was_overtaken_stands_down() -> None:
+def overtaken_for(ms: int) -> Room:
+    """A room where the first one was gone for so long, and the other one went on."""
     room = Room(a=False, b=True)
     room.begin("a", "b")
     room.reach("a", 5)
     room.reach("b", 5)
     room.down.add("a")
-    room.pass_ms(2_000)
+    room.pass_ms(ms)
     room.reach("b", 9)
     room.down.clear()
+    return room
+
+
+def test_one_that_was_overtaken_stands_down() -> None:
+    room = overtaken_for(2_000)
     room.pass_ms(3_000)
     assert room.leaders() == ["b"]
     assert room.roles["a"][-1] == Play(leads=False, covered=9)
@@ -107,15 +113,8 @@ def test_one_that_was_overtaken_stands_down() -> None:
 
 def test_one_that_slept_for_long_follows_and_does_not_claim() -> None:
     """The other one leads alone meanwhile, so it does not beat before it hears of a follower."""
-    room = Room(a=False, b=True)
-    room.begin("a", "b")
-    room.reach("a", 5)
-    room.reach("b", 5)
-    room.down.add("a")
-    room.pass_ms(60_000)
-    room.reach("b", 9)
+    room = overtaken_for(60_000)
     claims = sum(isinstance(message, Claim) for message in room.said)
-    room.down.clear()
     room.reach("a", 6)  # which it tells before it listens
     room.do("a", room.members["a"].tick(room.now))
     room.now += 30  # so that what is due is due at once
@@ -213,7 +212,10 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     said = overtaken.begin(0)
     assert [type(action.message) for action in said if isinstance(action, Say)] == [Following]
     beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
-    assert overtaken.hear(beat, 100)[0] == Play(leads=False, covered=60)
+    following = Following(
+        log="log", pipeline="id-a", name="a", epoch=9, resolved=0, lag_ms=100, ready=True
+    )
+    assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60), Say(following)]
     alone = Member("log", "id-a", "a", standby=False)
     alone.replay(beat)
     alone.begin(0)
