@@ -22,6 +22,10 @@ PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
 SHORT := not long and not docker and not browser
 
+# Images often tell Python to keep no bytecode; then every process of ours would compile everything
+# that it imports, Spark's and pandas' packages, too.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
