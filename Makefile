@@ -130,18 +130,23 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(MAKE) --no-print-directory -j 2 install-pyspark install-others
-	@$(PIP) -e '.[test]'
+	@$(MAKE) --no-print-directory -j 3 install-this install-kernels
 	@touch $@
 
-# Half of an installation is the unpacking of PySpark, on one core; the other takes the rest, and
-# compiles the kernels, which do not need it.
-.PHONY: install-pyspark install-others
+# The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
+# which needs a few packages only; the other packages come meanwhile.
+NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|typer|rich|pydantic-settings|psutil)\b
+.PHONY: install-pyspark install-first install-others install-kernels install-this
 install-pyspark:
 	@$(PIP) --no-deps pyspark
-install-others:
+install-first:
+	@$(PIP) $$($(BIN)/python tools/requirements.py | grep -E '$(NEEDED_BY_KERNELS)')
+install-others: install-first
 	@$(PIP) $$($(BIN)/python tools/requirements.py test | grep -v '^pyspark')
+install-kernels: install-first
 	-@PYTHONPATH=. $(SIMULATE)
+install-this: install-pyspark install-others
+	@$(PIP) -e .
 
 $(READY_DEV): $(READY)
 	@$(PIP) -e '.[test,dev]'
