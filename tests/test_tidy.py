@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -58,13 +58,9 @@ def files() -> list[Path]:
     )
 
 
-def sources(*folders: str) -> list[Path]:
-    """Return the Python files of some folders."""
-    return [
-        path
-        for path in files()
-        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders
-    ]
+def folder(path: Path) -> str:
+    """Name the top folder that a file lies in; the empty text if it lies beside them."""
+    return path.relative_to(ROOT).parts[0] if path.parent != ROOT else ""
 
 
 @cache
@@ -77,12 +73,6 @@ def name(path: Path) -> str:
     """Name a file in a test's id."""
     return str(path.relative_to(ROOT))
 
-
-PYTHON = pytest.mark.parametrize("path", sources(*CODE_FOLDERS), ids=name)
-PACKAGE = pytest.mark.parametrize("path", sources("streamydb", "jobs"), ids=name)
-CORES = pytest.mark.parametrize(
-    "path", [path for path in sources("streamydb") if path.name == "core.py"], ids=name
-)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -142,69 +132,60 @@ def bound_names(body: list[ast.stmt]) -> Iterator[str]:
             yield from (sub.id for sub in stores if isinstance(sub.ctx, ast.Store))
 
 
-@pytest.mark.parametrize("path", [p for p in files() if p.suffix == ".py"], ids=name)
-def test_lines_and_files_are_short(path: Path) -> None:
+Faults = Iterator[str]
+Rule = Callable[[Path], Faults]
+
+
+def lines_and_files_are_short(path: Path) -> Faults:
     lines = path.read_text(encoding="utf-8").splitlines()
-    long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_LENGTH_MAX]
-    assert not long, f"{name(path)}: lines over {LINE_LENGTH_MAX} characters: {long}"
-    assert len(lines) <= FILE_LINES_MAX, f"{name(path)}: {len(lines)} lines, split it"
+    if long := [number for number, line in enumerate(lines, 1) if len(line) > LINE_LENGTH_MAX]:
+        yield f"lines over {LINE_LENGTH_MAX} characters: {long}"
+    if len(lines) > FILE_LINES_MAX:
+        yield f"{len(lines)} lines, split it"
 
 
-@PYTHON
-def test_functions_are_short(path: Path) -> None:
-    lengths = {
-        f"{node.name} (line {node.lineno})": (node.end_lineno or node.lineno) - node.lineno + 1
-        for node in functions(path)
-    }
-    long = {what: length for what, length in lengths.items() if length > FUNCTION_LINES_MAX}
-    assert not long, f"{name(path)}: functions over {FUNCTION_LINES_MAX} lines: {long}"
+def functions_are_short(path: Path) -> Faults:
+    for node in functions(path):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > FUNCTION_LINES_MAX:
+            yield f"{node.name} (line {node.lineno}) has {length} lines, {FUNCTION_LINES_MAX} do"
 
 
-@PYTHON
-def test_modules_say_what_they_are_for(path: Path) -> None:
-    assert ast.get_docstring(tree(path)), f"{name(path)} has no docstring"
+def modules_say_what_they_are_for(path: Path) -> Faults:
+    if not ast.get_docstring(tree(path)):
+        yield "no docstring"
     if any(not isinstance(node, ast.Expr) for node in tree(path).body):
         futures = [line for what, line in imports(path) if what == "__future__.annotations"]
-        assert futures, f"{name(path)} lacks `from __future__ import annotations`"
+        if not futures:
+            yield "no `from __future__ import annotations`"
 
 
-@PACKAGE
-def test_public_names_have_docstrings(path: Path) -> None:
-    missing = [
-        f"{what} (line {node.lineno})"
-        for what, node in public(tree(path).body)
-        if not ast.get_docstring(node) and not is_overload_or_override(node)
-    ]
-    assert not missing, f"{name(path)}: no docstring: {', '.join(missing)}"
+def public_names_have_docstrings(path: Path) -> Faults:
+    for what, node in public(tree(path).body):
+        if not ast.get_docstring(node) and not is_overload_or_override(node):
+            yield f"{what} (line {node.lineno}) has no docstring"
 
 
-@PYTHON
-def test_functions_are_fully_typed(path: Path) -> None:
-    untyped = [
-        f"{node.name} (line {node.lineno})"
-        for node in functions(path)
-        if node.returns is None
-        or any(
+def functions_are_fully_typed(path: Path) -> Faults:
+    for node in functions(path):
+        arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if node.returns is None or any(
             argument.annotation is None and argument.arg not in {"self", "cls"}
-            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-        )
-    ]
-    assert not untyped, f"{name(path)}: not typed: {', '.join(untyped)}"
+            for argument in arguments
+        ):
+            yield f"{node.name} (line {node.lineno}) is not typed"
 
 
-@CORES
-def test_cores_import_no_adapter_clock_chance_or_file(path: Path) -> None:
-    wrong = [
-        f"{what} (line {line})"
-        for what, line in imports(path)
-        if what.partition(".")[0] in CORE_FORBIDDEN
-        or re.match(r"streamydb\.\w+\.(spark|kafka|store)\b", what)
-    ]
-    assert not wrong, f"{name(path)} must be pure, but imports {', '.join(wrong)}"
+def cores_import_no_adapter_clock_chance_or_file(path: Path) -> Faults:
+    if path.name != "core.py":
+        return
+    for what, line in imports(path):
+        adapter = re.match(r"streamydb\.\w+\.(spark|kafka|store)\b", what)
+        if what.partition(".")[0] in CORE_FORBIDDEN or adapter:
+            yield f"must be pure, but imports {what} (line {line})"
 
 
-@PACKAGE
-def test_nothing_reads_the_environment_at_import(path: Path) -> None:
+def nothing_reads_the_environment_at_import(path: Path) -> Faults:
     def reads(node: ast.AST) -> Iterator[int]:
         if isinstance(node, Function | ast.Lambda):
             return
@@ -213,45 +194,65 @@ def test_nothing_reads_the_environment_at_import(path: Path) -> None:
         for child in ast.iter_child_nodes(node):
             yield from reads(child)
 
-    lines = list(reads(tree(path)))
-    assert not lines, f"{name(path)} reads the environment at import: lines {lines}"
+    for line in reads(tree(path)):
+        yield f"reads the environment at import (line {line})"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in sources("streamydb") if declared_all(path) is not None], ids=name
-)
-def test_all_is_true_and_sorted(path: Path) -> None:
-    declared = declared_all(path) or []
+def all_is_true(path: Path) -> Faults:
+    declared = declared_all(path)
+    if declared is None:
+        return
     bound = set(bound_names(tree(path).body))
-    assert len(set(declared)) == len(declared), f"{name(path)}: __all__ names something twice"
-    assert set(declared) <= bound, f"{name(path)}: __all__ without {set(declared) - bound}"
-    defined = {what for what, _ in public(tree(path).body) if "." not in what}
-    hidden = defined - set(declared)
-    assert not hidden, f"{name(path)}: public but not in __all__: {hidden}"
+    if len(set(declared)) < len(declared):
+        yield "__all__ names something twice"
+    if missing := set(declared) - bound:
+        yield f"__all__ names what is not there: {missing}"
+    if hidden := {what for what, _ in public(tree(path).body) if "." not in what} - set(declared):
+        yield f"public but not in __all__: {hidden}"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in sources("streamydb") if path.name == "__init__.py"], ids=name
-)
-def test_packages_declare_their_public_names(path: Path) -> None:
-    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree(path).body[2:]):
-        assert declared_all(path) is not None, f"{name(path)} re-exports but has no __all__"
+def packages_declare_their_public_names(path: Path) -> Faults:
+    imported = any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree(path).body[2:])
+    if path.name == "__init__.py" and imported and declared_all(path) is None:
+        yield "exports what others define, but has no __all__"
+
+
+def nothing_belongs_to_one_machine(path: Path) -> Faults:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if MACHINE_PATH.search(line):
+            yield f"a path of one machine (line {number})"
+
+
+def it_does_not_sleep(path: Path) -> Faults:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "sleep"}:
+            yield f"sleeps in line {node.lineno}: wait for a condition"
+
+
+CODE: list[Rule] = [functions_are_short, modules_say_what_they_are_for, functions_are_fully_typed]
+PACKAGE: list[Rule] = [public_names_have_docstrings, nothing_reads_the_environment_at_import]
+FOLDERS: dict[str, list[Rule]] = {
+    "streamydb": [
+        *PACKAGE, cores_import_no_adapter_clock_chance_or_file, all_is_true,
+        packages_declare_their_public_names,
+    ],
+    "jobs": PACKAGE,
+    "tests": [it_does_not_sleep],
+}  # fmt: skip
+"""What holds for all code, for the code of packages, and in one folder."""
+
+
+def rules(path: Path) -> Iterator[Rule]:
+    """Walk over the rules that a file has to keep."""
+    if path != Path(__file__).resolve():
+        yield nothing_belongs_to_one_machine
+    if path.suffix == ".py":
+        yield lines_and_files_are_short
+        yield from CODE if folder(path) in CODE_FOLDERS else []
+        yield from FOLDERS.get(folder(path), [])
 
 
 @pytest.mark.parametrize("path", files(), ids=name)
-def test_nothing_belongs_to_one_machine(path: Path) -> None:
-    if path == Path(__file__).resolve():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = [number for number, line in enumerate(lines, 1) if MACHINE_PATH.search(line)]
-    assert not found, f"{name(path)}: paths of one machine in lines {found}"
-
-
-@pytest.mark.parametrize("path", sources("tests"), ids=name)
-def test_tests_do_not_sleep(path: Path) -> None:
-    sleeps = [
-        node.lineno
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "sleep"}
-    ]
-    assert not sleeps, f"{name(path)} sleeps in lines {sleeps}: wait for a condition"
+def test_a_file_keeps_the_rules(path: Path) -> None:
+    broken = [f"{rule.__name__}: {fault}" for rule in rules(path) for fault in rule(path)]
+    assert not broken, f"{name(path)}:\n" + "\n".join(broken)

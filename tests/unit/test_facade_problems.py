@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from pydantic import SecretStr
 
@@ -301,9 +301,9 @@ async def test_a_verdict_is_as_the_document_says() -> None:
     async with connect(MemoryDatabase()) as client:
         verdict = await client.request("POST", "/v1/transactions", b'{"reads": ["a"]}')
     schemas = shown["components"]["schemas"]
-    validator = jsonschema.Draft202012Validator(schemas["result"])
+    validator = jsonschema_rs.Draft202012Validator(schemas["result"])
     validator.validate(verdict.json())
-    with pytest.raises(jsonschema.ValidationError):
+    with pytest.raises(jsonschema_rs.ValidationError):
         validator.validate({"id": "x"})
 
 

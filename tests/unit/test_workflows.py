@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from streamydb import records as r
 from streamydb.errors import RecordError
