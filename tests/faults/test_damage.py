@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,28 +87,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         assert db.assert_serial().ok
 
 
-@pytest.mark.fault(
-    16,
-    "delete_records on the log before it was read",
-    "stops loudly with the runbook; nothing skipped",
-)
-@pytest.mark.fault(19, "checkpoint gone while records come")
-def test_rebuild_from_the_log_and_lost_records(tmp_path: Path) -> None:
-    with Database(tmp_path) as db:
-        db.load(transfers(150))
-        assert db.assert_serial().ok
-        db.kill_pipeline()
-        db.place.checkpoint.rename(tmp_path / "old")
-        db.load(transfers(50, seed=2))
-        db.start_pipeline()
-        report = db.assert_serial()
-        assert report.results.duplicates >= 150
-        db.kill_pipeline()
-        db.load(transfers(10, seed=3))
-        delete_unread(db)
-        said = fails(db)
-        assert "were deleted before the pipeline had read them" in said
-        assert "docs/operations.md" in said
+@contextmanager
+def poisoned(folder: Path) -> Iterator[None]:
+    """Every Python that starts meanwhile fails where our own code may."""
+    sources = Path(__file__).parents[2]
+    (folder / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        yield
 
 
 @pytest.mark.fault(
@@ -115,24 +103,42 @@ def test_rebuild_from_the_log_and_lost_records(tmp_path: Path) -> None:
     "our code patched to raise in every Python of the pipeline",
     "aborted: internal, dead letter, alarm; equal to the serial replay",
 )
-def test_a_fault_of_ours_costs_one_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.fault(
+    16,
+    "delete_records on the log before it was read",
+    "stops loudly with the runbook; nothing skipped",
+)
+@pytest.mark.fault(19, "checkpoint gone while records come")
+def test_faults_of_ours_a_rebuild_from_the_log_and_lost_records(
+    tmp_path: Path, injected: Callable[..., None]
 ) -> None:
-    sources = Path(__file__).parents[2]
-    (tmp_path / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
-    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with monkeypatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(path))
-        db = Database(tmp_path)
-        with db:
-            poison = {"op": "append", "key": "log", "value": 1}
-            db.load(transfers(50))
-            db.load([{"id": f"poison{i}", "updates": [poison]} for i in range(3)])
-            db.load([{"id": "p", "updates": [{**poison, "value": "unreadable"}]}])
-            db.load(transfers(50, seed=2))
-            report = db.assert_serial()
-            assert report.faults == 3 + 1
-            assert report.deadletters.matched == 4
-            said = db.log_file.read_text()
-            assert said.count("is aborted by a fault of ours: LookupError") >= 3
-            assert "unreadable" not in said
+    with poisoned(tmp_path), Database(tmp_path) as db:
+        poison = {"op": "append", "key": "log", "value": 1}
+        db.load(transfers(50))
+        db.load([{"id": f"poison{i}", "updates": [poison]} for i in range(3)])
+        db.load([{"id": "p", "updates": [{**poison, "value": "unreadable"}]}])
+        db.load(transfers(100, seed=2))
+        injected(4, 15)
+        report = db.assert_serial()
+        assert report.faults == 3 + 1
+        assert report.deadletters.matched == 4
+        said = db.log_file.read_text()
+        assert said.count("is aborted by a fault of ours: LookupError") >= 3
+        assert "unreadable" not in said
+
+        db.kill_pipeline()
+        db.place.checkpoint.rename(tmp_path / "old")
+        injected(1, 19)
+        db.load(transfers(50, seed=3))
+        db.start_pipeline()
+        report = db.assert_serial()
+        assert report.results.duplicates >= 150
+        assert (report.faults, report.deadletters.duplicates) == (4, 4)
+
+        db.kill_pipeline()
+        db.load(transfers(10, seed=4))
+        delete_unread(db)
+        injected(1, 16)
+        said = fails(db)
+        assert "were deleted before the pipeline had read them" in said
+        assert "docs/operations.md" in said

@@ -34,12 +34,9 @@ def kill_the_driver(folder: Path, rounds: int, shards: int) -> None:
         assert db.assert_serial().ok
 
 
-@pytest.mark.fault(1, "SIGKILL of driver, JVM and workers at a random moment under load")
-def test_sigkill_of_the_driver(tmp_path: Path) -> None:
-    kill_the_driver(tmp_path, rounds=1, shards=1)
-
-
-@pytest.mark.fault(1, "the same ten times, with one and two shards")
+@pytest.mark.fault(
+    1, "SIGKILL of driver, JVM and workers at random moments, ten times, one and two shards"
+)
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 2])
 def test_sigkill_of_the_driver_ten_times(
@@ -49,13 +46,19 @@ def test_sigkill_of_the_driver_ten_times(
     injected(10)
 
 
+@pytest.mark.fault(1, "SIGKILL of driver, JVM and workers at a random moment under load")
 @pytest.mark.fault(2, "SIGKILL of all Python workers under load")
 @pytest.mark.fault(4, "SIGKILL of the broker")
 @pytest.mark.fault(12, "records that are no transactions between the others under load")
-def test_workers_killed_files_deleted_broker_killed_and_hostile_records(
+def test_everything_killed_files_deleted_and_hostile_records(
     tmp_path: Path, injected: Callable[..., None]
 ) -> None:
     with Database(tmp_path, shards=2, partitions=3) as db:
+        with load(db, 0):
+            progressed(db, random.Random(1).randint(1, 200))
+            db.kill_pipeline()
+            injected(1, 1)
+        db.start_pipeline()
         with load(db, 1):
             progressed(db, 100)
             killed = db.kill_workers()
@@ -68,6 +71,7 @@ def test_workers_killed_files_deleted_broker_killed_and_hostile_records(
             progressed(db, 100)
         assert db.assert_serial().ok
         db.broker.kill()
+        injected(1, 4)
         db.broker.start()
         db.load(transfers(200, seed=5))
         report = db.assert_serial()
