@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from streamydb.cli.about import limits, version
+from streamydb.cli.about import limits, say_version, version
 from streamydb.cli.acls import acls
 from streamydb.cli.backup import backup, trim
 from streamydb.cli.broker import broker
@@ -37,6 +38,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A strictly serializable, deterministic key-value database made of streaming jobs.",
 )
+
+
+@app.callback()
+def _main(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=say_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take what stands before a command's name."""
+
+
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
     procedures, constraints, watch, doctor, check, snapshot,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
+import typer
+
 from streamydb import __version__
 from streamydb.cli.common import Json, print_json, stdout
 
@@ -39,18 +41,30 @@ def limits(json: Json = False) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("limit")
-    table.add_column("value", justify="right")
+    table.add_column("limit", no_wrap=True, min_width=max(map(len, LIMITS)))
+    table.add_column("value", justify="right", no_wrap=True)
     table.add_column("of")
     for name, value in LIMITS.items():
         table.add_row(name, f"{value:,}" if abs(value) < 2**53 else str(value), DESCRIPTIONS[name])
     stdout().print(table)
 
 
+def own_version() -> str:
+    """The version of streamy-db; it says when that is not installed."""
+    return f"{__version__}{'' if installed('streamydb') else ' (from the source)'}"
+
+
+def say_version(asked: bool) -> None:
+    """Print the version of streamy-db and end, if asked: `streamydb --version`."""
+    if asked:
+        stdout().print(f"streamydb {own_version()}", markup=False)
+        raise typer.Exit
+
+
 def version(json: Json = False) -> None:
     """Print the version of streamy-db, of Python and of the packages it stands on."""
     versions: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
-    own = f"{__version__}{'' if installed('streamydb') else ' (from the source)'}"
+    own = own_version()
     if json:
         print_json({"streamydb": own, "python": platform.python_version(), "packages": versions})
         return
