@@ -195,17 +195,18 @@ class Database:
         os.kill(self._process.pid, signal.SIGTERM)
         return self._process.wait(120)
 
-    def kill_workers(self) -> int:
-        """SIGKILL the Python workers that run the stages; how many.
+    def kill_workers(self, *, daemons: bool = False) -> int:
+        """SIGKILL the Python workers that run the stages; how many processes.
 
-        The daemon that forks them is left: without it Spark fails a task for each idle worker that
-        it remembers, and gives up after four.
+        Args:
+            daemons: kill the daemons that fork them, too.
         """
         killed = 0
         for process in self.processes()[1:]:
             try:
                 parent = process.parent()
-                if parent is not None and "pyspark.daemon" in parent.cmdline():
+                forked = parent is not None and "pyspark.daemon" in parent.cmdline()
+                if forked or (daemons and "pyspark.daemon" in process.cmdline()):
                     process.kill()
                     killed += 1
             except psutil.NoSuchProcess:

@@ -47,7 +47,7 @@ def test_sigkill_of_the_driver_ten_times(
 
 
 @pytest.mark.fault(1, "SIGKILL of driver, JVM and workers at a random moment under load")
-@pytest.mark.fault(2, "SIGKILL of all Python workers under load")
+@pytest.mark.fault(2, "SIGKILL of all Python workers under load, and of the daemons that fork them")
 @pytest.mark.fault(4, "SIGKILL of the broker")
 @pytest.mark.fault(12, "records that are no transactions between the others under load")
 def test_everything_killed_files_deleted_and_hostile_records(
@@ -63,7 +63,10 @@ def test_everything_killed_files_deleted_and_hostile_records(
             progressed(db, 100)
             killed = db.kill_workers()
             assert killed > 0
-            injected(killed, 2)
+            progressed(db, 100)
+            everything = db.kill_workers(daemons=True)
+            assert everything >= 2  # a daemon and its worker
+            injected(killed + everything, 2)
             progressed(db, 100)
             db.delete_local_files()
             progressed(db, 100)
