@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["Contact", "ContactedAdmin", "ContactedConsumer", "RefusedError", "metadata"]
+__all__ = ["Contact", "ContactedAdmin", "ContactedConsumer", "RefusedError", "listens", "metadata"]
 
 ATTEMPT_S: Final = 1.0
 """How long the first request waits before the reasons for its failure are looked at; the next ones
@@ -125,6 +125,25 @@ class ContactedConsumer(Consumer):
         """Connect in the background."""
         self.contact = Contact(config)
         super().__init__({**config, "error_cb": self.contact})
+
+
+def listens(addresses: str) -> bool:
+    """Whether somebody may listen at one of some addresses (`host:port,...`).
+
+    Only when all of them refuse a connection nobody does. One that is out of sight may be there.
+    """
+    return any(map(_listens, addresses.split(",")))
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ATTEMPT_S).close()
+    except ConnectionRefusedError:
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
 
 
 def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact) -> Any:

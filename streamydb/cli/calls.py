@@ -26,6 +26,7 @@ def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Re
 
     Raises:
         StreamyError: it was refused, not appended, or its result did not come in time.
+        Failure: nobody listens at Kafka's address.
     """
     return next(iter(call_many(target, [with_id(transaction)], timeout_s)))
 
@@ -40,10 +41,12 @@ def call_many(
 
     Raises:
         StreamyError: as `call`.
+        Failure: nobody listens at Kafka's address.
     """
     from streamydb.sequencer.kafka import Producer, ResultReader
 
     settings = target.settings
+    target.must_listen()
     with (
         ResultReader(settings) as results,
         Producer(settings, validate=False) as producer,

@@ -80,6 +80,7 @@ def run_check(
     from streamydb.cli.phases import Phases
     from streamydb.procedures.folder import FolderModules
 
+    target.must_listen()
     record = target.place.record()
     trimmed = _of_this_log(backup, target) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]

@@ -107,9 +107,13 @@ def _jars(target: Target) -> Finding:
 def _broker(target: Target) -> Finding:
     from confluent_kafka import KafkaException
 
-    from streamydb.contact import RefusedError, metadata
+    from streamydb.contact import RefusedError, listens, metadata
     from streamydb.topics.admin import connect
 
+    fix = "`streamydb up` starts the embedded one; --bootstrap names another"
+    silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
+    if not listens(target.bootstrap):
+        return silent
     admin = connect(target.connection)
     try:
         metadata(admin, None, _BROKER_S, admin.contact)
@@ -117,9 +121,7 @@ def _broker(target: Target) -> Finding:
     except RefusedError as error:
         return Finding("broker", "fail", str(error), "see docs/security.md")
     except KafkaException:
-        pass
-    fix = "`streamydb up` starts the embedded one; --bootstrap names another"
-    return Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
+        return silent
 
 
 def _topics(target: Target) -> Iterator[Finding]:

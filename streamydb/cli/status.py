@@ -81,10 +81,13 @@ def show(overview: Overview) -> None:
 
 def _broker(target: Target) -> tuple[str, int | None]:
     """Whether the broker answers, and how many records the log has."""
-    from streamydb.contact import RefusedError
+    from streamydb.contact import RefusedError, listens
     from streamydb.reading import ReadingError, TopicMissingError, TopicReader
     from streamydb.topics import TopicNames
 
+    silent = "does not answer; start it (`streamydb up`) or name it with --bootstrap"
+    if not listens(target.bootstrap):
+        return silent, None
     try:
         with TopicReader(target.connection, TopicNames(target.database).transactions) as reader:
             return "answers", sum(span.high for span in reader.spans().values())
@@ -93,7 +96,7 @@ def _broker(target: Target) -> tuple[str, int | None]:
     except ReadingError as error:
         if isinstance(error.__cause__, RefusedError):
             return str(error), None
-        return "does not answer; start it (`streamydb up`) or name it with --bootstrap", None
+        return silent, None
 
 
 def _table(overview: Overview) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.cli.common import read_settings
+from streamydb.cli.common import fail, read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,20 @@ class Target(NamedTuple):
     def connection(self) -> ClientConfig:
         """Connection settings for confluent-kafka."""
         return self.settings.client_config()
+
+    def must_listen(self) -> None:
+        """See to it that a command ends at once where Kafka's client would try for long.
+
+        Raises:
+            Failure: nobody listens at Kafka's address.
+        """
+        from streamydb.contact import listens
+
+        if not listens(self.bootstrap):
+            fail(
+                f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
+                "with --bootstrap"
+            )
 
     @property
     def procedures(self) -> Path:

@@ -77,6 +77,7 @@ def records(target: Target, feed: Feed, *, from_start: bool, follow: bool) -> It
     """The records of a feed, from the oldest or the next one on, for ever or to the present end."""
     from streamydb.reading import TopicReader
 
+    target.must_listen()
     with TopicReader(target.connection, f"{target.database}.{feed.value}") as reader:
         spans = reader.spans()
         reader.assign({n: span.low if from_start else span.high for n, span in spans.items()})

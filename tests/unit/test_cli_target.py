@@ -1,0 +1,47 @@
+"""Commands say at once that no Kafka is there."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.broker import free_port
+from streamydb.cli import app
+from streamydb.contact import listens
+
+
+@pytest.mark.parametrize(
+    "arguments", [["txn", "--put", "a=1"], ["watch", "--no-follow"], ["check"]], ids=lambda a: a[0]
+)
+def test_without_kafka(arguments: list[str], tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(
+        app, [*arguments, "--home", str(tmp_path), "--bootstrap", address]
+    )
+    assert done.exit_code == 1
+    assert f"no Kafka at {address}; start it (`streamydb up`)" in done.stderr
+
+
+def test_status_and_doctor_without_kafka(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    where = ["--home", str(tmp_path), "--bootstrap", address]
+    shown = CliRunner().invoke(app, ["status", "--json", *where])
+    assert shown.exit_code == 3
+    assert json.loads(shown.stdout)["broker"].startswith("does not answer; start it")
+    examined = CliRunner().invoke(app, ["doctor", *where])
+    assert f"broker: no answer at {address}" in examined.output
+
+
+def test_an_address_is_silent_only_when_all_refuse() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        somebody = "{}:{}".format(*server.getsockname())
+        assert listens(somebody)
+        assert listens(f"{nobody}, {somebody}")
+        assert not listens(f"{nobody},{nobody}")
+    assert listens("no.such.host.invalid:9092")
+    assert listens("nonsense")
