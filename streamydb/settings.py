@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import (
+    DATABASE_NAME,
     DIGEST_INTERVAL_DEFAULT,
     DIGEST_INTERVAL_MIN,
     ID_WINDOW_DEFAULT,
@@ -27,7 +28,6 @@ from streamydb.limits import (
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
-    "DATABASE_NAME",
     "PIPELINE_NAME",
     "PIPELINE_NAME_RULE",
     "STANDBY",
@@ -38,9 +38,6 @@ __all__ = [
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 """Where a broker is looked for when none is named and the embedded one does not run."""
-
-DATABASE_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}")
-"""What a database may be called; the whole name must match."""
 
 _PEM = "-----BEGIN "
 

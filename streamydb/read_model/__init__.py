@@ -21,6 +21,8 @@ snapshot can show, `snapshot` reads. `encoding` says how bytes lie, `environment
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Resolved
 from streamydb.read_model.errors import (
@@ -35,11 +37,13 @@ from streamydb.read_model.errors import (
     StoreMissingError,
     WriterRunningError,
 )
-from streamydb.read_model.follower import Follower
 from streamydb.read_model.loading import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
 from streamydb.read_model.verify import Verdict, verify
+
+if TYPE_CHECKING:
+    from streamydb.read_model.follower import Follower
 
 __all__ = [
     "ChangesExpiredError",
@@ -63,3 +67,12 @@ __all__ = [
     "load",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the follower on its first use: who only reads needs no Kafka."""
+    if name != "Follower":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from streamydb.read_model.follower import Follower
+
+    return Follower

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streamydb.errors import ConfigurationError
+from streamydb.limits import DATABASE_NAME
 from streamydb.read_model.environment import MAP_BYTES
 from streamydb.read_model.errors import (
     SnapshotAhead,
@@ -17,7 +18,6 @@ from streamydb.read_model.errors import (
 )
 from streamydb.read_model.snapshot import Snapshot
 from streamydb.read_model.store import Store, commit_time, last_until
-from streamydb.settings import DATABASE_NAME
 
 if TYPE_CHECKING:
     from streamydb.read_model.core import Resolved

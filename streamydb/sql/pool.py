@@ -92,7 +92,7 @@ class QueryPool:
 async def _start() -> Process:
     """A process that has loaded everything: what follows is the query's own time."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamydb.sql.worker",
+        sys.executable, "-P", "-m", "streamydb.sql.process",
         stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(), start_new_session=True,
     )  # fmt: skip
     try:

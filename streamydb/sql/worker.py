@@ -2,7 +2,7 @@
 
 It has no secrets and no network of its own accord; DuckDB in it sees only the table. What a query
 may use is bounded by the operating system as well, since a bound inside the same address space is
-only as good as the program in it. `python -m streamydb.sql.worker`
+only as good as the program in it. `process` begins it.
 """
 
 from __future__ import annotations
@@ -206,7 +206,3 @@ def _bound(job: Job) -> None:
         wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (wanted, wanted))
 
-
-if __name__ == "__main__":
-    # Nothing is worth tidying up, and DuckDB's module complains when the interpreter does.
-    os._exit(main())
