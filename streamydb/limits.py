@@ -6,7 +6,6 @@ changes which transactions are valid, and so the history that a log stands for.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 ID_BYTES_MAX: Final = 128
@@ -99,9 +98,6 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "INTEGRAL_FLOAT_MAX": "largest magnitude of a float that is stored as an integer",
     "MARKER_NUMBER_MAX": "largest number of an epoch marker (ms)",
 }
-
-DATABASE_NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{0,{DATABASE_NAME_CHARACTERS_MAX - 1}}}")
-"""What a database may be called; the whole name must match."""
 
 LIMITS: Final[dict[str, int]] = {name: globals()[name] for name in DESCRIPTIONS}
 """Every limit by name."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Literal
 
@@ -18,19 +17,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import (
-    DATABASE_NAME,
     DIGEST_INTERVAL_DEFAULT,
     DIGEST_INTERVAL_MIN,
     ID_WINDOW_DEFAULT,
     PARTITIONS_MAX,
     SHARDS_MAX,
 )
+from streamydb.naming import DATABASE_NAME
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
-    "PIPELINE_NAME",
-    "PIPELINE_NAME_RULE",
-    "STANDBY",
     "ClientConfig",
     "SecretFileError",
     "Settings",
@@ -40,14 +36,6 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 """Where a broker is looked for when none is named and the embedded one does not run."""
 
 _PEM = "-----BEGIN "
-
-PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-"""What a pipeline may be called; the whole name must match."""
-
-PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no hyphen first"
-
-STANDBY = "standby"
-"""What a standby is called when nobody says otherwise."""
 
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
