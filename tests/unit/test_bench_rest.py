@@ -159,7 +159,7 @@ def test_a_report_shows_cases_and_the_mixed_run() -> None:
         "case": "get", "clients": 16, "server": FACADE, "per_s": 1234.5, "p50": 1.0, "p99": 3.0,
         "cpu_percent": 5.0, "server_cpu_us": 99.0, "store_cpu_us": 0.0,
     }  # fmt: skip
-    mixed = mixed_facts(figures(200, 1.0), figures(200, 1.5), figures(199, 300.0))
+    mixed = mixed_facts([(figures(200, 1.0), figures(200, 1.5), figures(199, 300.0))])
     assert (mixed["p50_ratio"], mixed["rate_ratio"], mixed["write_share"]) == (1.5, 1.0, 0.5)
     store = {"store_cpu_us": 42.0}
     answer = {
@@ -171,6 +171,20 @@ def test_a_report_shows_cases_and_the_mixed_run() -> None:
     show(answer, Console(file=out, width=80))
     for text in ("1 key", "1,23", "99+42", "0.50", "1.50, 1.00", "300.0, 3.0", "reads at 200/s"):
         assert text in out.getvalue(), out.getvalue()
+
+
+def test_one_hiccup_in_three_pairs_decides_nothing() -> None:
+    slow = figures(100, 9.0)
+    pairs = [
+        (figures(200, 1.0), figures(200, 1.2), figures(200, 300.0)),
+        (slow, figures(200, 1.1), figures(200, 310.0)),
+        (figures(200, 1.0), slow, figures(200, 320.0)),
+    ]
+    mixed = mixed_facts(pairs)
+    assert mixed["pairs"] == 3
+    assert (mixed["p50_ratio"], mixed["rate_ratio"]) == (1.2, 1.0)
+    shown = [mixed[part]["p50"] for part in ("alone", "with_writes", "writes")]
+    assert shown == [1.0, 1.2, 310.0]
 
 
 def test_a_quick_run_is_smaller_and_what_is_given_wins() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class RestOptions:
     write_clients: tuple[int, ...] = (1, 16, 256)
     mixed_clients: int = 16
     mixed_rate: float = 200.0
+    mixed_pairs: int = 3
     seconds: float = 8.0
     write_seconds: float = 15.0
     warm_up_s: float = 2.0
@@ -53,7 +55,7 @@ class RestOptions:
         seconds = seconds or 1.5
         return cls(
             keys=keys or 10_000, seconds=seconds, write_seconds=2 * seconds, warm_up_s=0.5,
-            settle_s=3.0, read_clients=(16,), **given,
+            settle_s=3.0, read_clients=(16,), mixed_pairs=1, **given,
         )  # fmt: skip
 
 
@@ -87,14 +89,17 @@ class _Bench:
         yield from rows
 
     def mixed(self, server: Server) -> dict[str, Any]:
-        """Reads at a fixed rate alone, then with as many writes: half of the load."""
+        """Reads at a fixed rate alone and with as many writes, half of the load, by turns."""
         options = self.options
         title = f"Reads at {options.mixed_rate:,.0f}/s, alone and with writes, {server.name}"
         with self.phases.phase(title) as phase:
-            alone, *_ = self._run(server, (self._paced("read"),))
-            phase.note("with writes")
-            beside, writes = self._run(server, (self._paced("read"), self._paced("write")))
-            found = mixed_facts(alone, beside, writes)
+            pairs = []
+            for number in range(options.mixed_pairs):
+                phase.note(f"{number + 1} of {options.mixed_pairs}")
+                alone, *_ = self._run(server, (self._paced("read"),))
+                beside, writes = self._run(server, (self._paced("read"), self._paced("write")))
+                pairs.append((alone, beside, writes))
+            found = mixed_facts(pairs)
             phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
         return {"server": server.name, **found}
 
@@ -195,17 +200,32 @@ def _ratio(mine: float, other: float) -> float:
     return float(f"{mine / other:.3g}")
 
 
-def mixed_facts(alone: Figures, beside: Figures, writes: Figures) -> dict[str, Any]:
-    """How reads do beside writes, against alone."""
+def mixed_facts(pairs: Sequence[tuple[Figures, Figures, Figures]]) -> dict[str, Any]:
+    """How reads do beside writes, against alone: medians, of the ratios too.
+
+    Args:
+        pairs: reads alone, then reads and the writes beside them; run one after the other, so that
+            a machine whose speed changes does so between two pairs rather than within one.
+    """
+    alone, beside, writes = zip(*pairs, strict=True)
+
+    def ratio(name: str) -> float:
+        each = (getattr(there, name) / getattr(here, name) for here, there, _ in pairs)
+        return round(float(statistics.median(each)), 3)
+
+    written = sum(each.answers for each in writes)
     return {
-        "alone": _facts(alone),
-        "with_writes": _facts(beside),
-        "writes": _facts(writes),
-        "rate_ratio": round(beside.per_s / alone.per_s, 3),
-        "p50_ratio": round(beside.p50 / alone.p50, 3),
-        "p99_ratio": round(beside.p99 / alone.p99, 3),
-        "write_share": round(writes.answers / (writes.answers + beside.answers), 3),
-    }
+        "pairs": len(pairs), "alone": _medians(alone), "with_writes": _medians(beside),
+        "writes": _medians(writes),
+        "rate_ratio": ratio("per_s"), "p50_ratio": ratio("p50"), "p99_ratio": ratio("p99"),
+        "write_share": round(written / (written + sum(each.answers for each in beside)), 3),
+    }  # fmt: skip
+
+
+def _medians(runs: Sequence[Figures]) -> dict[str, Any]:
+    """Of each figure the median."""
+    facts = [_facts(each) for each in runs]
+    return {name: statistics.median(each[name] for each in facts) for name in facts[0]}
 
 
 def _facts(figures: Figures) -> dict[str, Any]:
