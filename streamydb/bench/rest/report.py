@@ -49,7 +49,8 @@ def _mixed(answer: dict[str, Any]) -> Table:
     rate = f"{answer['mixed_rate']:,.0f}/s"
     titles = (f"reads at {rate}", "alone", "with writes", "of alone", "the writes")
     table = _table(titles, 1)
-    for row in answer["mixed"]:
+    past = {**answer["past_the_facade"], "server": "past it"}
+    for row in (*answer["mixed"], past):
         table.add_row(
             row["server"], _both(row["alone"]), _both(row["with_writes"]),
             f"{row['p50_ratio']:.2f}, {row['p99_ratio']:.2f}", _both(row["writes"]),

@@ -5,22 +5,28 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamydb import __version__
-from streamydb.bench.common import CommonOptions, running
+from streamydb.bench.common import CommonOptions, Run, running
 from streamydb.bench.engine import cores
+from streamydb.bench.latency import open_loop, summary
 from streamydb.bench.machine import machine
-from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE
+from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE, KEY_PREFIX
 from streamydb.bench.rest.load import Figures, Job
 from streamydb.bench.rest.servers import Server, facade, peers, run_load
 from streamydb.cli.phases import Phases
 
 __all__ = ["RestOptions", "compared", "mixed_facts", "rest"]
+
+Floats = npt.NDArray[np.float64]
 
 _START_S: Final = 1.2
 _READS: Final = ("live", "get", "strong", "read", "scan")
@@ -59,11 +65,33 @@ class RestOptions:
         )  # fmt: skip
 
 
+class _Puts:
+    """Transactions that put a value under the keys that the requests read."""
+
+    changes_each = 1.0
+
+    def __init__(self, keys: int, value_bytes: int) -> None:
+        self._keys, self._value = keys, "w" * value_bytes
+
+    def payloads(self, first: int, count: int) -> list[bytes]:
+        encode = msgspec.json.Encoder().encode
+        put = {"op": "put", "value": self._value}
+        return [
+            encode(
+                {"id": f"t{n}", "updates": [{**put, "key": f"{KEY_PREFIX}{n % self._keys}"}]}
+            )
+            for n in range(first, first + count)
+        ]
+
+
 class _Bench:
     """A run under way."""
 
-    def __init__(self, options: RestOptions, servers: Sequence[Server], phases: Phases) -> None:
+    def __init__(
+        self, options: RestOptions, run: Run, servers: Sequence[Server], phases: Phases
+    ) -> None:
         self.options, self.servers, self.phases = options, servers, phases
+        self._log = run
         self._seed = options.seed
 
     def warm_up(self) -> None:
@@ -102,6 +130,37 @@ class _Bench:
             found = mixed_facts(pairs)
             phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
         return {"server": server.name, **found}
+
+    def past_the_facade(self, server: Server) -> dict[str, Any]:
+        """Reads alone and beside as many writes that go straight into Kafka.
+
+        What they wait longer then is the machine's part, which the pipeline shares with the facade.
+        """
+        with self.phases.phase("The same, with writes past the facade") as phase:
+            pairs, latencies = [], []
+            for number in range(self.options.mixed_pairs):
+                phase.note(f"{number + 1} of {self.options.mixed_pairs}")
+                alone, *_ = self._run(server, (self._paced("read"),))
+                with ThreadPoolExecutor(1) as pool:
+                    writing = pool.submit(self._write_to_kafka)
+                    beside, *_ = self._run(server, (self._paced("read"),))
+                    latencies.append(writing.result())
+                pairs.append((alone, beside, beside))
+            found = {**mixed_facts(pairs), "writes": summary(np.concatenate(latencies))}
+            del found["write_share"]
+            phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
+        return {"server": server.name, **found}
+
+    def _write_to_kafka(self) -> Floats:
+        """Write at the rate of the mixed run for as long as a job takes; latencies (s)."""
+        options, log = self.options, self._log
+        latencies, count = open_loop(
+            log.engine, _Puts(options.keys, options.value_bytes), first=log.appender.appended,
+            rate=options.mixed_rate, warm_up_s=_START_S + options.warm_up_s,
+            seconds=options.write_seconds, note=lambda _: None,
+        )  # fmt: skip
+        log.appender.appended += count
+        return latencies
 
     def _paced(self, case: str) -> dict[str, Any]:
         options = self.options
@@ -149,14 +208,16 @@ def rest(options: RestOptions, phases: Phases) -> dict[str, Any]:
         run.load_values(options.keys, options.value_bytes)
         with facade(run.engine, phases) as front:
             if not options.peers:
-                return _measured(options, [front], phases)
+                return _measured(options, run, [front], phases)
             with peers(options.keys, options.value_bytes, phases) as others:
-                return _measured(options, [front, *others], phases)
+                return _measured(options, run, [front, *others], phases)
 
 
-def _measured(options: RestOptions, servers: list[Server], phases: Phases) -> dict[str, Any]:
+def _measured(
+    options: RestOptions, run: Run, servers: list[Server], phases: Phases
+) -> dict[str, Any]:
     """The answer of a run on servers, the facade first."""
-    bench = _Bench(options, servers, phases)
+    bench = _Bench(options, run, servers, phases)
     bench.warm_up()
     reads = [
         row for clients in options.read_clients for name in _READS
@@ -172,6 +233,7 @@ def _measured(options: RestOptions, servers: list[Server], phases: Phases) -> di
         "mixed_clients": options.mixed_clients,
         "cases": compared([*reads, *writes]),
         "mixed": mixed,
+        "past_the_facade": bench.past_the_facade(servers[0]),
         "peers": [server.name for server in servers[1:]],
         "seed": options.seed,
         "cores": cores(),
