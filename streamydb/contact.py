@@ -94,12 +94,12 @@ class Contact:
 
     def _verified(self, address: str) -> str | None:
         """Why a broker's certificate does not pass; None if it does or cannot be had."""
-        host, _, port = address.strip().rpartition(":")
         context = ssl.create_default_context(cadata=self._authorities)
         try:
+            host, port = _place(address)
             with (
-                socket.create_connection((host.strip("[]"), int(port)), _PROBE_S) as plain,
-                context.wrap_socket(plain, server_hostname=host.strip("[]")),
+                socket.create_connection((host, port), _PROBE_S) as plain,
+                context.wrap_socket(plain, server_hostname=host),
             ):
                 return None
         except ssl.SSLCertVerificationError as error:
@@ -136,14 +136,23 @@ def listens(addresses: str) -> bool:
 
 
 def _listens(address: str) -> bool:
-    host, _, port = address.strip().rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ATTEMPT_S).close()
+        socket.create_connection(_place(address), ATTEMPT_S).close()
     except ConnectionRefusedError:
         return False
     except (OSError, ValueError):
         return True
     return True
+
+
+def _place(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`.
+
+    Raises:
+        ValueError: the port is no number.
+    """
+    host, _, port = address.strip().rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact) -> Any:

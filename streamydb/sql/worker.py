@@ -205,4 +205,3 @@ def _bound(job: Job) -> None:
         _, hard = resource.getrlimit(what)
         wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (wanted, wanted))
-

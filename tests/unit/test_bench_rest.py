@@ -170,7 +170,8 @@ def test_a_report_shows_cases_and_the_mixed_run() -> None:
     }  # fmt: skip
     out = io.StringIO()
     show(answer, Console(file=out, width=80))
-    for text in ("1 key", "1,23", "99+42", "0.50", "1.50, 1.00", "300.0, 3.0", "past it", "7.25"):
+    texts = ("1 key", "1,23", "99+42", "0.50", "1.50, 1.00", "300.0, 3.0", "reads at 200/s")
+    for text in (*texts, "past it", "7.25"):
         assert text in out.getvalue(), out.getvalue()
 
 

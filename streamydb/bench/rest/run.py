@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamydb import __version__
 from streamydb.bench.common import CommonOptions, Run, running
 from streamydb.bench.engine import cores
-from streamydb.bench.latency import open_loop, summary
+from streamydb.bench.latency import Floats, open_loop, summary
 from streamydb.bench.machine import machine
 from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE, KEY_PREFIX
 from streamydb.bench.rest.load import Figures, Job
@@ -26,7 +25,7 @@ from streamydb.cli.phases import Phases
 
 __all__ = ["RestOptions", "compared", "mixed_facts", "rest"]
 
-Floats = npt.NDArray[np.float64]
+_W = TypeVar("_W")
 
 _START_S: Final = 1.2
 _READS: Final = ("live", "get", "strong", "read", "scan")
@@ -118,38 +117,47 @@ class _Bench:
 
     def mixed(self, server: Server) -> dict[str, Any]:
         """Reads at a fixed rate alone and with as many writes, half of the load, by turns."""
-        options = self.options
-        title = f"Reads at {options.mixed_rate:,.0f}/s, alone and with writes, {server.name}"
-        with self.phases.phase(title) as phase:
-            pairs = []
-            for number in range(options.mixed_pairs):
-                phase.note(f"{number + 1} of {options.mixed_pairs}")
-                alone, *_ = self._run(server, (self._paced("read"),))
-                beside, writes = self._run(server, (self._paced("read"), self._paced("write")))
-                pairs.append((alone, beside, writes))
-            found = mixed_facts(pairs)
-            phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
-        return {"server": server.name, **found}
+        rate = f"{self.options.mixed_rate:,.0f}/s"
+        title = f"Reads at {rate}, alone and with writes, {server.name}"
+
+        def beside() -> tuple[Figures, Figures]:
+            reads, writes = self._run(server, (self._paced("read"), self._paced("write")))
+            return reads, writes
+
+        runs = self._by_turns(title, server, beside)
+        return {"server": server.name, **mixed_facts([(a, b, w) for a, (b, w) in runs])}
 
     def past_the_facade(self, server: Server) -> dict[str, Any]:
         """Reads alone and beside as many writes that go straight into Kafka.
 
         What they wait longer then is the machine's part, which the pipeline shares with the facade.
         """
-        with self.phases.phase("The same, with writes past the facade") as phase:
-            pairs, latencies = [], []
+
+        def beside() -> tuple[Figures, Floats]:
+            with ThreadPoolExecutor(1) as pool:
+                writing = pool.submit(self._write_to_kafka)
+                reads, *_ = self._run(server, (self._paced("read"),))
+                return reads, writing.result()
+
+        runs = self._by_turns("The same, with writes past the facade", server, beside)
+        return {
+            "server": server.name, **_beside_facts([(alone, reads) for alone, (reads, _) in runs]),
+            "writes": summary(np.concatenate([latencies for _, (_, latencies) in runs])),
+        }  # fmt: skip
+
+    def _by_turns(
+        self, title: str, server: Server, beside: Callable[[], tuple[Figures, _W]]
+    ) -> list[tuple[Figures, tuple[Figures, _W]]]:
+        """Reads alone, then what ``beside`` measures of them and of writes, again and again."""
+        with self.phases.phase(title) as phase:
+            runs = []
             for number in range(self.options.mixed_pairs):
                 phase.note(f"{number + 1} of {self.options.mixed_pairs}")
                 alone, *_ = self._run(server, (self._paced("read"),))
-                with ThreadPoolExecutor(1) as pool:
-                    writing = pool.submit(self._write_to_kafka)
-                    beside, *_ = self._run(server, (self._paced("read"),))
-                    latencies.append(writing.result())
-                pairs.append((alone, beside, beside))
-            found = {**mixed_facts(pairs), "writes": summary(np.concatenate(latencies))}
-            del found["write_share"]
+                runs.append((alone, beside()))
+            found = _beside_facts([(alone, reads) for alone, (reads, _) in runs])
             phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
-        return {"server": server.name, **found}
+        return runs
 
     def _write_to_kafka(self) -> Floats:
         """Write at the rate of the mixed run for as long as a job takes; latencies (s)."""
@@ -269,18 +277,26 @@ def mixed_facts(pairs: Sequence[tuple[Figures, Figures, Figures]]) -> dict[str, 
         pairs: reads alone, then reads and the writes beside them; run one after the other, so that
             a machine whose speed changes does so between two pairs rather than within one.
     """
-    alone, beside, writes = zip(*pairs, strict=True)
-
-    def ratio(name: str) -> float:
-        each = (getattr(there, name) / getattr(here, name) for here, there, _ in pairs)
-        return round(float(statistics.median(each)), 3)
-
+    _, beside, writes = zip(*pairs, strict=True)
     written = sum(each.answers for each in writes)
     return {
-        "pairs": len(pairs), "alone": _medians(alone), "with_writes": _medians(beside),
+        **_beside_facts([(alone, reads) for alone, reads, _ in pairs]),
         "writes": _medians(writes),
-        "rate_ratio": ratio("per_s"), "p50_ratio": ratio("p50"), "p99_ratio": ratio("p99"),
         "write_share": round(written / (written + sum(each.answers for each in beside)), 3),
+    }
+
+
+def _beside_facts(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
+    """How reads do beside writes, against alone."""
+
+    def ratio(name: str) -> float:
+        each = (getattr(beside, name) / getattr(alone, name) for alone, beside in pairs)
+        return round(float(statistics.median(each)), 3)
+
+    alone, beside = zip(*pairs, strict=True)
+    return {
+        "pairs": len(pairs), "alone": _medians(alone), "with_writes": _medians(beside),
+        "rate_ratio": ratio("per_s"), "p50_ratio": ratio("p50"), "p99_ratio": ratio("p99"),
     }  # fmt: skip
 
 
