@@ -19,12 +19,15 @@ SERIES = {
     "rss_mb": "memory, MB",
     "state_mb": "state on disk, MB",
     "batch_ms": "micro-batch, ms",
+    "handles": "open files of the pipeline's processes",
+    "checkpoint_mb": "checkpoint, MB",
+    "topics_mb": "all topics, MB",
 }
 
 
 def chart(rows: list[dict[str, Any]], name: str, title: str, top: int) -> list[str]:
     """SVG elements of one series over time, from 0 to its largest value."""
-    points = [(row["to_s"], row[name]) for row in rows if row[name] is not None]
+    points = [(row["to_s"], row[name]) for row in rows if row.get(name) is not None]
     if not points:
         return []
     end, high = rows[-1]["to_s"], max(1e-9, *(value for _, value in points), 0)

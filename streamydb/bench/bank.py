@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from streamydb.bench import workload as w
 from streamydb.bench.common import CommonOptions, rate_facts, running
+from streamydb.bench.keeping import keep
+from streamydb.bench.sustain import long_run
 from streamydb.bench.throughput import median_rate
 from streamydb.cli.phases import Phases
 
@@ -93,9 +96,13 @@ def keys_series(options: BankOptions, sizes: list[int], phases: Phases) -> dict[
 
 
 def sustained(
-    options: BankOptions, seconds: float, load: float, phases: Phases, interval_s: float = 10.0
-) -> dict[str, Any]:
+    options: BankOptions, seconds: float, load: float, phases: Phases, interval_s: float = 10.0,
+    kept: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Offer `load` times the capacity for `seconds`, then let the backlog drain.
+
+    The intervals so far are written to `kept`, if it is given, at the end of each: a run of hours
+    that is ended early has measured something.
 
     Raises:
         BenchError: as `bank`.
@@ -107,7 +114,10 @@ def sustained(
         run.warm_up(workload)
         first = run.appender.appended
         capacity = median_rate(run.throughput({"capacity": workload})["capacity"])
-        found = run.long_run(workload, capacity, load, seconds, interval_s)
+        found = run.long_run(
+            workload, capacity, load, seconds, interval_s,
+            lambda rows: keep({"sustained": long_run(rows, capacity)}, kept) if kept else None,
+        )  # fmt: skip
         run.stop()
         proof = {**run.answered(), **run.balances()}
         limit = run.copy_limit(first, workload.changes_each)

@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 
 from streamydb.bench.ending import ending_in_order
+from streamydb.bench.keeping import keep
 from streamydb.bench.workload import DISTRIBUTIONS
 from streamydb.cli.common import EXIT_NO
 from streamydb.cli.phases import Phases
 
-__all__ = ["deliver", "keep"]
+__all__ = ["deliver"]
 
 Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
 Transactions = Annotated[
@@ -75,9 +76,3 @@ def deliver(
         show(answer, Console(highlight=False))
     if not answer.get("invariants_ok", True):
         raise typer.Exit(EXIT_NO)
-
-
-def keep(answer: dict[str, Any], path: Path) -> None:
-    """Write an answer to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(answer)) + b"\n")

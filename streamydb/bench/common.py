@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from streamydb.bench.latency import open_loop, summary
 from streamydb.bench.limit import CopyLimit, copy_limit
 from streamydb.bench.machine import machine
 from streamydb.bench.proof import read_changes, read_results
-from streamydb.bench.sustain import Load, long_run
+from streamydb.bench.sustain import Interval, Load, long_run
 from streamydb.bench.throughput import Rate, backlog, drain, median_rate
 from streamydb.cli.phases import Phases
 
@@ -116,11 +116,11 @@ class Run:
 
     def long_run(
         self, workload: w.Workload, capacity: float, factor: float, seconds: float,
-        interval_s: float,
+        interval_s: float, keep: Callable[[list[Interval]], object],
     ) -> dict[str, Any]:
         """Offer `factor` x `capacity` for `seconds`, then wait until the backlog has drained."""
         engine, rate = self.engine, factor * capacity
-        load = Load(engine, self.appender, workload, rate, interval_s)
+        load = Load(engine, self.appender, workload, rate, interval_s, keep)
         with self.phases.phase(f"Load of {rate:,.0f}/s for {seconds:,.0f} s") as phase:
             load.run(seconds, phase.note)
             found = long_run(load.intervals, capacity)

@@ -66,6 +66,7 @@ class Engine:
         names: its topics.
         connection: connection settings for confluent-kafka.
         results: counts results since the engine was made.
+        home: the broker's folder.
         memory: samples the memory of the pipeline's processes.
     """
 
@@ -73,6 +74,7 @@ class Engine:
         """Create the topics; the pipeline is not started."""
         self.options = options
         self.folder = folder
+        self.home = folder / "home"
         self.bootstrap = bootstrap
         self.connection = {"bootstrap.servers": bootstrap}
         self.names = TopicNames(options.database)
@@ -96,7 +98,7 @@ class Engine:
         Raises:
             BenchError: it failed or was not ready in time.
         """
-        environment = {"STREAMYDB_HOME": str(self.folder / "home")}
+        environment = {"STREAMYDB_HOME": str(self.home)}
         processes.start(self.folder, _PIPELINE, self._command(), environment)
         self.memory.start()
         self.wait_for(lambda: self.status().state == "running", "the pipeline runs", _START_S_MAX)
@@ -152,10 +154,25 @@ class Engine:
                 total += times.user + times.system
         return total
 
+    def handles(self) -> int:
+        """Open file descriptors of the pipeline's processes, sockets included."""
+        total = 0
+        for process in self.processes():
+            with suppress(psutil.Error):
+                total += process.num_fds()
+        return total
+
     def state_mb(self) -> float:
         """Disk space of the checkpoint and of the value files, in MB."""
-        folders = (self.folder / "checkpoint", self.folder / "local")
-        return sum(_disk_bytes(folder) for folder in folders) / 1e6
+        return self.checkpoint_mb() + _disk_bytes(self.folder / "local") / 1e6
+
+    def checkpoint_mb(self) -> float:
+        """Disk space of the checkpoint alone, in MB."""
+        return _disk_bytes(self.folder / "checkpoint") / 1e6
+
+    def topics_mb(self) -> float:
+        """Disk space of all topics, in MB: the log, the results, the changes, the feedback."""
+        return _disk_bytes(self.home) / 1e6
 
     def wait_for(self, condition: Any, what: str, timeout_s: float) -> None:
         """Wait until `condition()` is true.

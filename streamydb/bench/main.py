@@ -170,16 +170,31 @@ def soak(
     shards: Shards = 1,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 1800.0,
     load: Annotated[float, typer.Option("--load", min=0.01, help="Times the capacity.")] = 0.5,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", min=1, help="Seconds of one row (default: 1 % of all, 10-60)."),
+    ] = None,
     accounts: Accounts = 100_000,
+    folder: Folder = None,
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Half the capacity for 30 minutes: the first minute against the last (bank --sustain)."""
-    options = bank_runs.BankOptions(shards=shards, accounts=accounts, distributions=("uniform",))
+    """Half the capacity for 30 minutes: the first minute against the last (bank --sustain).
+
+    With --output, FILE.part holds the rows so far, should the run be ended early.
+    """
+    options = bank_runs.BankOptions(
+        shards=shards, accounts=accounts, distributions=("uniform",), copy_limit=False,
+        parent=folder,
+    )  # fmt: skip
+    every = interval or min(60.0, max(10.0, seconds / 100))
+    kept = output.with_name(f"{output.name}.part") if output else None
     deliver(
-        lambda phases: bank_runs.sustained(options, seconds, load, phases),
+        lambda phases: bank_runs.sustained(options, seconds, load, phases, every, kept),
         show, output, json=json,
     )  # fmt: skip
+    if kept is not None:
+        kept.unlink(missing_ok=True)
 
 
 @app.command()

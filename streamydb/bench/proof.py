@@ -10,24 +10,31 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from os import cpu_count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from streamydb.reading import TopicReader
 
 __all__ = ["Ledger", "Verdicts", "read_changes", "read_results"]
+
+_Part = TypeVar("_Part")
 
 _CHANGE: Final = re.compile(
     rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),', re.MULTILINE
 )
 _EXAMPLES: Final = 5
 _LONG: Final = 5_000_000
+_CUT: Final = 8
+
+Stretches = dict[int, tuple[int, int]]
+"""Partition to first offset and one past the last."""
 
 
 @dataclass(slots=True)
@@ -82,6 +89,8 @@ def read_results(
 ) -> Verdicts:
     """Count the results of the transactions with this prefix.
 
+    Long topics are read by several processes, each its stretch of a partition.
+
     Args:
         connection: connection settings for confluent-kafka.
         topic: the results topic.
@@ -93,23 +102,35 @@ def read_results(
     Raises:
         ReadingError: Kafka does not answer.
     """
+    seen = np.zeros(-(-expected // 8), np.uint8)
+    statuses: Counter[str] = Counter()
+    count = partial(_count, dict(connection), topic, id_prefix.encode(), expected)
+    for part_seen, part_statuses in _each_part(connection, topic, starts, count, cut=_CUT):
+        seen |= part_seen
+        statuses.update(part_statuses)
+        note(statuses.total())
+    answered = int(np.unpackbits(seen, count=expected).sum())
+    return Verdicts(
+        expected, answered, statuses.total() - answered, dict(sorted(statuses.items()))
+    )
+
+
+def _count(
+    connection: dict[str, str], topic: str, prefix: bytes, expected: int, part: Stretches
+) -> tuple[npt.NDArray[np.uint8], Counter[str]]:
+    """Which transactions have a result there (a bit each), and the statuses of the results."""
     pattern = re.compile(
-        rb'^\{"id":"' + re.escape(id_prefix.encode()) + rb'(\d+)",.*?"status":"(\w+)"', re.MULTILINE
+        rb'^\{"id":"' + re.escape(prefix) + rb'(\d+)",.*?"status":"(\w+)"', re.MULTILINE
     )
     seen = np.zeros(expected, np.bool_)
     statuses: Counter[bytes] = Counter()
-    read = results = 0
-    for values in _batches(connection, topic, starts):
+    for values in _batches(connection, topic, part):
         found = pattern.findall(b"\n".join(value for _, value in values if value is not None))
-        read += len(values)
-        results += len(found)
         numbers = np.array([int(number) for number, _ in found], np.int64)
         seen[numbers[numbers < expected]] = True
         statuses.update(status for _, status in found)
-        note(read)
-    answered = int(seen.sum())
-    named = {status.decode(): count for status, count in sorted(statuses.items())}
-    return Verdicts(expected, answered, results - answered, named)
+    named = Counter({status.decode(): count for status, count in statuses.items()})
+    return np.packbits(seen), named
 
 
 def read_changes(
@@ -126,23 +147,37 @@ def read_changes(
     crash is written again from its beginning to its end. Long topics are read by a process for
     each partition.
     """
-    with TopicReader(connection, topic) as reader:
-        spans = reader.spans()
-    begin = {n: (starts or {}).get(n, span.low) for n, span in spans.items()}
-    length = sum(span.high - begin[n] for n, span in spans.items())
-    parts = [{n: at} for n, at in begin.items()] if length > _LONG else [begin]
     add_up = partial(_add_up, dict(connection), topic, key_prefix.encode())
     whole = Ledger()
-    with ExitStack() as stack:
-        run: Callable[..., Iterator[Ledger]] = map
-        if len(parts) > 1:
-            spawn = get_context("spawn")
-            pool = ProcessPoolExecutor(min(len(parts), cpu_count() or 1), spawn)
-            run = stack.enter_context(pool).map
-        for part in run(add_up, parts):
-            whole = _sum(whole, part)
-            note(whole.changes)
+    for part in _each_part(connection, topic, starts, add_up):
+        whole = _sum(whole, part)
+        note(whole.changes)
     return whole
+
+
+def _each_part(
+    connection: Mapping[str, str], topic: str, starts: Mapping[int, int] | None,
+    look: Callable[[Stretches], _Part], cut: int = 1,
+) -> Iterator[_Part]:  # fmt: skip
+    """What `look` says of the topic from these starts to its end as it is now.
+
+    Where there is much to read, processes of their own look at `cut` stretches of each partition.
+    """
+    with TopicReader(connection, topic) as reader:
+        spans = reader.spans()
+    whole = {n: ((starts or {}).get(n, span.low), span.high) for n, span in spans.items()}
+    if sum(end - start for start, end in whole.values()) <= _LONG:
+        yield look(whole)
+        return
+    parts = [{n: one} for n, span in whole.items() for one in _stretches(*span, cut)]
+    with ProcessPoolExecutor(min(len(parts), cpu_count() or 1), get_context("spawn")) as pool:
+        yield from pool.map(look, parts)
+
+
+def _stretches(start: int, end: int, count: int) -> list[tuple[int, int]]:
+    """The offsets from `start` to before `end` in `count` stretches, about equally long."""
+    edges = [start + (end - start) * number // count for number in range(count + 1)]
+    return [(first, last) for first, last in pairwise(edges) if first < last]
 
 
 def _sum(left: Ledger, right: Ledger) -> Ledger:
@@ -154,13 +189,11 @@ def _sum(left: Ledger, right: Ledger) -> Ledger:
     )
 
 
-def _add_up(
-    connection: dict[str, str], topic: str, prefix: bytes, starts: dict[int, int]
-) -> Ledger:
-    """Read some partitions of the changes from their starts to their ends."""
+def _add_up(connection: dict[str, str], topic: str, prefix: bytes, part: Stretches) -> Ledger:
+    """Read some partitions of the changes."""
     last: dict[bytes, bytes] = {}
     ledger = Ledger()
-    for records in _batches(connection, topic, starts):
+    for records in _batches(connection, topic, part):
         ours = [(k, v) for k, v in records if k is not None and k.startswith(prefix)]
         values = [value or b"null" for _, value in ours]
         found = _CHANGE.findall(b"\n".join(values))
@@ -179,16 +212,14 @@ def _add_up(
     return ledger
 
 
-def _batches(
-    connection: Mapping[str, str], topic: str, starts: Mapping[int, int] | None
-) -> Any:
-    """Keys and values of a topic, batch by batch, up to its end as it is now."""
+def _batches(connection: Mapping[str, str], topic: str, part: Stretches) -> Any:
+    """Keys and values of these stretches of a topic, batch by batch."""
+    ends = {n: end for n, (_, end) in part.items()}
     with TopicReader(connection, topic) as reader:
-        spans = reader.spans()
-        if starts is None:
-            starts = {n: span.low for n, span in spans.items()}
-        begin = {n: at for n, at in starts.items() if n in spans}
-        ends = {n: spans[n].high for n in begin}
-        reader.assign(begin)
+        reader.assign({n: start for n, (start, _) in part.items()})
         for messages in reader.until(ends):
-            yield [(message.key(), message.value()) for message in messages]
+            yield [
+                (message.key(), message.value())
+                for message in messages
+                if (message.offset() or 0) < ends[message.partition() or 0]
+            ]

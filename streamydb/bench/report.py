@@ -26,6 +26,9 @@ _INTERVAL = {
     "rss_mb": "memory MB",
     "state_mb": "state MB",
     "batch_ms": "batch ms",
+    "handles": "open files",
+    "checkpoint_mb": "checkpoint MB",
+    "topics_mb": "topics MB",
 }
 
 

@@ -43,6 +43,12 @@ class Interval(msgspec.Struct, frozen=True):
     state_mb: float
     batch_ms: float | None
     """Mean time of the micro-batches that Spark told of meanwhile."""
+    handles: int
+    """Open file descriptors of the pipeline's processes."""
+    checkpoint_mb: float
+    """The part of `state_mb` that is Spark's checkpoint."""
+    topics_mb: float
+    """Disk space of all topics."""
 
 
 class Curve:
@@ -87,11 +93,12 @@ class Load:
     """
 
     def __init__(
-        self, engine: Engine, appender: Appender, workload: Workload, rate: float, interval_s: float
+        self, engine: Engine, appender: Appender, workload: Workload, rate: float,
+        interval_s: float, keep: Callable[[list[Interval]], object] = lambda _: None,
     ) -> None:
-        """Prepare; every transaction before has its result."""
+        """Prepare; every transaction before has its result. `keep` gets the intervals so far."""
         self._engine, self._appender, self._workload = engine, appender, workload
-        self._rate, self._interval_s = rate, interval_s
+        self._rate, self._interval_s, self._keep = rate, interval_s, keep
         self._base = appender.appended
         self._curve = Curve()
         self.intervals: list[Interval] = []
@@ -142,8 +149,11 @@ class Load:
             sent - done, p50, p99,
             round(self._engine.memory.now_mb, 1), round(self._engine.state_mb(), 1),
             round(sum(told) / len(told), 1) if told else None,
+            self._engine.handles(), round(self._engine.checkpoint_mb(), 1),
+            round(self._engine.topics_mb(), 1),
         )  # fmt: skip
         self.intervals.append(interval)
+        self._keep(self.intervals)
         self._from = (now, sent, done, len(batches))
 
     def _line(self, now: float) -> str:
@@ -174,5 +184,8 @@ def _means(intervals: list[Interval]) -> dict[str, float | None]:
         found = [value for i in intervals if (value := getattr(i, name)) is not None]
         return round(sum(found) / len(found), 1) if found else None
 
-    names = ("offered_per_s", "done_per_s", "p50_ms", "p99_ms", "rss_mb", "state_mb", "batch_ms")
+    names = (
+        "offered_per_s", "done_per_s", "p50_ms", "p99_ms", "rss_mb", "state_mb", "batch_ms",
+        "handles", "checkpoint_mb", "topics_mb",
+    )  # fmt: skip
     return {name: mean(name) for name in names}

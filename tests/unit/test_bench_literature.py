@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from streamydb.bench.command import deliver, keep
+from streamydb.bench.command import deliver
+from streamydb.bench.keeping import keep
 from streamydb.bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
 from streamydb.bench.literature.driver import hold
 from streamydb.bench.literature.judging import Invariant, Judge, invariant

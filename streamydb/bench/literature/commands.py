@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from streamydb.bench import command as c
+from streamydb.bench.keeping import keep
 from streamydb.bench.literature import sss as sss_runs
 from streamydb.bench.literature import tpcc as tpcc_runs
 from streamydb.bench.literature import tspoon as tspoon_runs
@@ -303,7 +304,7 @@ def literature(
             options = sized(kind, quick=quick, given=given)
             found[name] = {**measure(options, phases), "quick": quick}
             if results is not None:
-                c.keep(found[name], results / f"literature-{name}.json")
+                keep(found[name], results / f"literature-{name}.json")
         whole = all(each["invariants_ok"] for each in found.values())
         return {"benchmark": "literature", "invariants_ok": whole, "answers": found}
 
