@@ -91,13 +91,13 @@ def results(db: Database, last: int) -> dict[int, bytes]:
 
 
 @contextmanager
-def database(db: Database, name: str) -> Iterator[Database]:
+def database(db: Database, name: str, *extra: str) -> Iterator[Database]:
     """Run the pipeline of another database on the same broker."""
     other = Database(db.folder, options=OPTIONS)
-    other.name, other.broker = name, db.broker
+    other.name, other.broker, other.shards = name, db.broker, db.shards
     other.place = Place(db.folder / "home", name)
     other.log_file = db.folder / f"{name}.log"
-    other.start_pipeline()
+    other.start_pipeline(extra)
     try:
         yield other
     finally:
@@ -163,7 +163,22 @@ def _resize(db: Database, folder: Path) -> int:
     taken = command(db, "backup", str(folder), "--keep", "1")
     assert taken["digest"] == oracle_digest(db, taken["seq"])
     assert taken["verified"] >= 1
+    _restore_three_partitions(db, folder, report.transactions)
     return report.transactions
+
+
+def _restore_three_partitions(db: Database, folder: Path, last: int) -> None:
+    """A seq in the middle of what lies in all three; each goes on with another history."""
+    at = last - 200
+    done = command(db, "restore", str(folder), "-d", "three", "--at", str(at))
+    assert (done["seq"], done["digest"]) == (at, oracle_digest(db, at))
+    assert command(db, "restore", str(folder), "-d", "three", "--at", str(at))["appended"] == 0
+    with database(db, "three", "--partitions", "1") as branch:
+        for partition in range(3):
+            branch.load(transfers(60, seed=60 + partition), partition=partition)
+        assert branch.assert_serial().transactions == at + 180
+        assert results(branch, at) == results(db, at)
+        assert oracle_digest(branch, at) == done["digest"]
 
 
 def _trim(db: Database, folder: Path, last: int) -> None:
