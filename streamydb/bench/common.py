@@ -144,8 +144,9 @@ class Run:
         return percent
 
     def stop(self) -> None:
-        """Stop the pipeline; the broker goes on."""
+        """Stop the pipeline once it has written everything; the broker goes on."""
         with self.phases.phase("Stopping the pipeline"):
+            self.engine.settle()
             self.engine.stop()
 
     def copy_limit(self, first: int, changes_each: float) -> CopyLimit | None:

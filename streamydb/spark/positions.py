@@ -30,6 +30,7 @@ class Ends(NamedTuple):
         spans: per partition, first and end offset.
         seq: the last seq that is resolved in every partition.
         ts_ms: its commit timestamp.
+        covered: per partition of the log, the first offset that is not resolved.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class Ends(NamedTuple):
     spans: Mapping[int, Span]
     seq: int
     ts_ms: int
+    covered: Mapping[int, int]
 
 
 def look(settings: Settings) -> Ends:
@@ -62,7 +64,8 @@ def look(settings: Settings) -> Ends:
     points = _resolved(connection, topic, found.spans)
     least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
     named = cluster(connect(connection)).cluster_id
-    return Ends(topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms)
+    covered = {int(number): offset for number, offset in least.offsets.items()}
+    return Ends(topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms, covered)
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,11 +84,13 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
     def handles() -> int:
         return sum(process.num_fds() for process in db.processes())
 
-    before = handles()
-    for number in range(batches):
-        done = (db.status().resolved or 0) + 1
-        db.load(transfers(1, seed=1000 + number))
-        wait_for(lambda done=done: (db.status().resolved or 0) >= done, "its verdict")
+    def reached(seq: int) -> bool:
+        return (db.status().resolved or 0) >= seq
+
+    before, seq = handles(), db.status().resolved or 0
+    for done in range(seq + 1, seq + batches + 1):
+        db.load(transfers(1, seed=1000 + done))
+        wait_for(partial(reached, done), "its verdict")
     assert handles() < before + batches // 2
 
 
