@@ -74,6 +74,7 @@ def run(
     view = View(machine, host, place, flow)
     called = _ended(machine, module, name, args, view)
     called.steps = budget - machine.left
+    machine.stop = None  # its traceback refers to the machine
     return called
 
 
@@ -81,13 +82,13 @@ def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View)
     """Run to whichever end it takes; a stop of the meter stands, whatever came after it."""
     outputs = NO_OUTPUTS
     try:
-        namespace = module.namespace(machine)
-        if view.flow is not None:
-            view.flow.namespace = namespace
-        returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
-        if view.flow is not None and machine.stop is None:
-            place = (view.seq, view.now, view.id)
-            outputs = view.flow.finish(machine, view.host, place, view.writes)
+        with module.namespace(machine) as namespace:
+            if view.flow is not None:
+                view.flow.namespace = namespace
+            returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
+            if view.flow is not None and machine.stop is None:
+                place = (view.seq, view.now, view.id)
+                outputs = view.flow.finish(machine, view.host, place, view.writes)
     except Stop as stop:
         return Called(stop.code, stop.reason)
     except Abort as abort:
@@ -116,4 +117,5 @@ def declared_keys(
         ValueError: the function fails, or gives something else.
 
     """
-    return keys_of(module, module.namespace(Machine()), name, args)
+    with module.namespace(Machine()) as namespace:
+        return keys_of(module, namespace, name, args)

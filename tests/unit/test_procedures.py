@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -367,3 +369,40 @@ def test_tokens_cover_calls_and_deploys(fields: dict[str, Any], *, allowed: bool
         with pytest.raises(ProblemError, match=r"forbidden|scope"):
             authorise(txn, client)
     authorise(txn, Client("operator", [""], ["", "$procedures/"]))
+
+
+LEAVING = {
+    "commits": "return [n for n in range(3)]",
+    "aborts": "raise Abort('no')",
+    "fails": "return {}['a']",
+    "a lambda": "return sorted([2, 1], key=lambda n: -n)",
+    "without end": "while True: pass",
+    "recursion": "return m()",
+    "an undeclared key": "return db.get('elsewhere')",
+}
+
+
+@pytest.mark.parametrize("body", LEAVING.values(), ids=LEAVING)
+def test_a_call_leaves_no_cycles_behind(body: str) -> None:
+    """`streamydb check` runs with the collector off: a cycle a call would be there for good."""
+    text = f"""
+        from streamydb.procedures import Abort, procedure
+
+        def m():
+            return m()
+
+        @procedure
+        def p(db):
+            {body}
+    """
+    log = Log()
+    log.deploy(dedent(text))
+    call = {"procedure": "m.p", "args": {}, "keys": ["a"]}
+    log.send(call=call)
+    gc.collect()
+    gc.disable()
+    try:
+        log.send(call=call)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
