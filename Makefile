@@ -91,9 +91,10 @@ test-docker: venv ## Build and start the images in a Docker daemon
 test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
 	$(PYTEST) -m browser
 
+SOAK_MINUTES ?= 30
 .PHONY: soak
-soak: venv jars ## Run 30 minutes at half load and compare with the first minute
-	$(BIN)/streamydb bench soak
+soak: venv jars ## Run SOAK_MINUTES=30 at half load and compare with the first minute
+	$(BIN)/streamydb bench soak --seconds $$(( $(SOAK_MINUTES) * 60 ))
 
 .PHONY: bench
 bench: venv jars ## Measure throughput and latency on real Kafka and Spark
