@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from streamydb.reading import TopicReader
 
-__all__ = ["Ledger", "Verdicts", "read_changes", "read_results"]
+__all__ = ["Ledger", "Verdicts", "read_changes", "read_results", "stretches"]
 
 _Part = TypeVar("_Part")
 
@@ -169,12 +169,12 @@ def _each_part(
     if sum(end - start for start, end in whole.values()) <= _LONG:
         yield look(whole)
         return
-    parts = [{n: one} for n, span in whole.items() for one in _stretches(*span, cut)]
+    parts = [{n: one} for n, span in whole.items() for one in stretches(*span, cut)]
     with ProcessPoolExecutor(min(len(parts), cpu_count() or 1), get_context("spawn")) as pool:
         yield from pool.map(look, parts)
 
 
-def _stretches(start: int, end: int, count: int) -> list[tuple[int, int]]:
+def stretches(start: int, end: int, count: int) -> list[tuple[int, int]]:
     """The offsets from `start` to before `end` in `count` stretches, about equally long."""
     edges = [start + (end - start) * number // count for number in range(count + 1)]
     return [(first, last) for first, last in pairwise(edges) if first < last]

@@ -13,7 +13,7 @@ from rich.console import Console
 from streamydb.bench.copy_limit import rate_of
 from streamydb.bench.latency import summary
 from streamydb.bench.main import distributions
-from streamydb.bench.proof import Ledger, Verdicts
+from streamydb.bench.proof import Ledger, Verdicts, stretches
 from streamydb.bench.report import show
 from streamydb.bench.sustain import Curve, Interval, late_ms, long_run
 
@@ -83,6 +83,14 @@ def test_a_ledger_tells_what_is_wrong() -> None:
 
 def test_verdicts_count_what_is_lost() -> None:
     assert Verdicts(expected=5, answered=3).lost == 2
+
+
+@pytest.mark.parametrize("span", [(0, 0), (5, 6), (3, 10), (7, 1_000_003)])
+def test_stretches_have_each_offset_once(span: tuple[int, int]) -> None:
+    found = stretches(*span, 4)
+    offsets = [offset for first, last in found for offset in range(first, last)]
+    assert offsets == list(range(*span))
+    assert len(found) == min(4, span[1] - span[0])
 
 
 def test_distributions_are_named_one_by_one_or_all() -> None:
