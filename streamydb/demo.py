@@ -29,7 +29,7 @@ from streamydb.bench.engine import EngineOptions, fresh_engine
 from streamydb.bench.errors import BenchError
 from streamydb.bench.latency import Arrivals
 from streamydb.bench.proof import read_changes, read_results
-from streamydb.bench.waiting import Ends, wait_until
+from streamydb.bench.waiting import Ends, settle, wait_until
 from streamydb.cli.common import EXIT_FAILED, Bootstrap, Database, Home, Json
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
@@ -224,6 +224,7 @@ class _Demo:
                 id_prefix=self._prefix, starts=results_start,
             )  # fmt: skip
             phase.outcome = f"{verdicts.answered:,} of {expected:,}"
+        settle(place.connection, place.names, place.check)
         with self._phases.phase("Adding up every balance") as phase:
             ledger = read_changes(
                 place.connection, place.names.changes, key_prefix=self._keys, starts=changes_start

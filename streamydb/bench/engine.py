@@ -19,12 +19,10 @@ import psutil
 from streamydb import processes
 from streamydb.bench.errors import BenchError
 from streamydb.bench.memory import MemorySampler
-from streamydb.bench.waiting import Ends, wait_until
+from streamydb.bench.waiting import Ends, settle, wait_until
 from streamydb.broker import EmbeddedBroker
 from streamydb.cli.phases import Phases
 from streamydb.place import PipelineStatus
-from streamydb.settings import Settings
-from streamydb.spark.positions import look
 from streamydb.topics import TopicNames, create
 
 __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
@@ -32,7 +30,6 @@ __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
 _PIPELINE: Final = "pipeline"
 _START_S_MAX: Final = 240.0
 _STOP_S_MAX: Final = 40.0
-_SETTLE_S_MAX: Final = 180.0
 _BATCH: Final = re.compile(rb"batch (\d+): (\d+) records in (\d+) ms")
 
 
@@ -121,27 +118,12 @@ class Engine:
             return PipelineStatus(state="starting")
 
     def settle(self) -> None:
-        """Wait until all outputs of all that is in the log are written.
-
-        A result alone says nothing of its micro-batch's other outputs: they may still be under way,
-        and would be missing until the next start if the pipeline were stopped now.
+        """Wait until all outputs of all that is in the log are written; see `settle`.
 
         Raises:
             BenchError: the pipeline failed or made no progress.
         """
-        log = Ends(self.connection, self.names.transactions)
-        settings = Settings(database=self.options.database, bootstrap=self.bootstrap)
-
-        def settled() -> bool:
-            covered = look(settings).covered
-            return all(covered.get(number, 0) >= end for number, end in log.ends().items() if end)
-
-        try:
-            wait_until(
-                settled, "all outputs were written", _SETTLE_S_MAX, check=self.check, poll_s=0.2
-            )
-        finally:
-            log.close()
+        settle(self.connection, self.names, self.check)
 
     def processes(self) -> list[Any]:
         """The pipeline's processes, parents first (psutil.Process)."""

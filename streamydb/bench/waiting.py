@@ -9,14 +9,18 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.bench.errors import BenchError
+from streamydb.spark.positions import look_at
+from streamydb.topics import TopicNames
 
-__all__ = ["POLL_S", "Ends", "wait_until"]
+__all__ = ["POLL_S", "Ends", "settle", "wait_until"]
 
 POLL_S: Final = 0.02
 """How often a condition is looked at, in seconds."""
 
 _REQUEST_S: Final = 10.0
 _CHECK_S: Final = 1.0
+_SETTLE_S_MAX: Final = 180.0
+_LOOK_S: Final = 0.2
 
 
 class Ends:
@@ -69,3 +73,25 @@ def wait_until(
         if now - begun > timeout_s:
             raise BenchError(f"{timeout_s:.0f} s were not enough until {what}")
         time.sleep(poll_s)
+
+
+def settle(
+    connection: Mapping[str, str], names: TopicNames, check: Callable[[], object] = lambda: None
+) -> None:
+    """Wait until all outputs of what is in the log now are written.
+
+    A result says nothing of the other outputs of its micro-batch: they may still be on their way,
+    and come only with the next start if the pipeline is stopped now.
+
+    Raises:
+        BenchError: the time is up.
+    """
+    log = Ends(connection, names.transactions)
+    ends = {number: end for number, end in log.ends().items() if end}
+    log.close()
+
+    def written() -> bool:
+        covered = look_at(connection, names.database).covered
+        return all(covered.get(number, 0) >= end for number, end in ends.items())
+
+    wait_until(written, "all outputs were written", _SETTLE_S_MAX, check=check, poll_s=_LOOK_S)

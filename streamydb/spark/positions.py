@@ -14,7 +14,7 @@ from streamydb.settings import Settings
 from streamydb.snapshots.errors import SnapshotError
 from streamydb.topics import TopicNames
 
-__all__ = ["Ends", "look", "offsets_json"]
+__all__ = ["Ends", "look", "look_at", "offsets_json"]
 
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; doubled until one is resolved."""
@@ -43,7 +43,12 @@ class Ends(NamedTuple):
 
 
 def look(settings: Settings) -> Ends:
-    """Ask Kafka.
+    """Ask Kafka; see `look_at`."""
+    return look_at(settings.client_config(), settings.database)
+
+
+def look_at(connection: Mapping[str, str], database: str) -> Ends:
+    """Ask Kafka, with settings for confluent-kafka.
 
     Raises:
         SourceError: the topic does not exist.
@@ -52,8 +57,7 @@ def look(settings: Settings) -> Ends:
     from streamydb.read_model.kafka import KafkaSource
     from streamydb.topics.admin import cluster, connect
 
-    connection = settings.client_config()
-    topic = TopicNames(settings.database).changes
+    topic = TopicNames(database).changes
     source = KafkaSource(connection, topic)
     try:
         found = source.describe()
