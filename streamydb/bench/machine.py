@@ -21,7 +21,7 @@ def machine() -> dict[str, Any]:
     """Processor, memory, versions; how busy the machine is (load of the last minute), how fast.
 
     A virtual machine's speed varies with its neighbours, and nothing else tells: so `loop_ns` is
-    what one turn of an empty Python loop takes now, in nanoseconds (the median of five).
+    what one turn of a Python loop that adds takes now, in nanoseconds (the median of five).
     """
     return {
         "cores": cores(),
