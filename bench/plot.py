@@ -22,6 +22,8 @@ SERIES = {
     "handles": "open files of the pipeline's processes",
     "checkpoint_mb": "checkpoint, MB",
     "topics_mb": "all topics, MB",
+    "cpu_percent": "processor time of the pipeline, % of a core",
+    "stolen_percent": "processor time that the host gave to others, %",
 }
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from os import cpu_count
 from typing import Any, Final, TypeVar
 
@@ -171,7 +171,12 @@ def _each_part(
         return
     parts = [{n: one} for n, span in whole.items() for one in stretches(*span, cut)]
     with ProcessPoolExecutor(min(len(parts), cpu_count() or 1), get_context("spawn")) as pool:
-        yield from pool.map(look, parts)
+        try:
+            yield from pool.map(look, parts)
+        except BaseException:  # an end from outside, too: nobody waits for what they still read
+            for child in active_children():
+                child.terminate()
+            raise
 
 
 def stretches(start: int, end: int, count: int) -> list[tuple[int, int]]:

@@ -29,6 +29,8 @@ _INTERVAL = {
     "handles": "open files",
     "checkpoint_mb": "checkpoint MB",
     "topics_mb": "topics MB",
+    "cpu_percent": "cpu %",
+    "stolen_percent": "stolen %",
 }
 
 

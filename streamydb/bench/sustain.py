@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from streamydb.bench.appending import Appender
 from streamydb.bench.engine import Engine
@@ -49,6 +50,10 @@ class Interval(msgspec.Struct, frozen=True):
     """The part of `state_mb` that is Spark's checkpoint."""
     topics_mb: float
     """Disk space of all topics."""
+    cpu_percent: float
+    """Processor time of the pipeline's processes, in percent of one core."""
+    stolen_percent: float
+    """Share of the machine's processor time that its host gave to others."""
 
 
 class Curve:
@@ -103,6 +108,7 @@ class Load:
         self._curve = Curve()
         self.intervals: list[Interval] = []
         self._from: tuple[float, int, int, int] = (0.0, 0, 0, len(engine.batches()))
+        self._times = engine.cpu_s(), *_stolen_s()
 
     def run(self, seconds: float, note: Callable[[str], object]) -> None:
         """Offer the load.
@@ -142,6 +148,8 @@ class Load:
         batches = self._engine.batches()
         told = [batch.ms for batch in batches[batches_before:] if batch.records]
         p50, p99 = late_ms(self._curve, done_before, done, self._rate)
+        times = self._engine.cpu_s(), *_stolen_s()
+        used, stolen, whole = (a - b for a, b in zip(times, self._times, strict=True))
         interval = Interval(
             round(from_s, 1), round(now, 1),
             round((sent - sent_before) / (now - from_s), 1),
@@ -150,16 +158,23 @@ class Load:
             round(self._engine.memory.now_mb, 1), round(self._engine.state_mb(), 1),
             round(sum(told) / len(told), 1) if told else None,
             self._engine.handles(), round(self._engine.checkpoint_mb(), 1),
-            round(self._engine.topics_mb(), 1),
+            round(self._engine.topics_mb(), 1), round(100 * used / (now - from_s), 1),
+            round(100 * stolen / max(whole, 1e-9), 2),
         )  # fmt: skip
         self.intervals.append(interval)
         self._keep(self.intervals)
-        self._from = (now, sent, done, len(batches))
+        self._from, self._times = (now, sent, done, len(batches)), times
 
     def _line(self, now: float) -> str:
         sent, done = self._appender.appended - self._base, self._curve.done
         rss = self._engine.memory.now_mb
         return f"{now:.0f} s, {done:,} done, backlog {sent - done:,}, {rss:,.0f} MB"
+
+
+def _stolen_s() -> tuple[float, float]:
+    """Processor time that the host gave to others, and all there was, of all cores, in seconds."""
+    times = psutil.cpu_times()
+    return getattr(times, "steal", 0.0), sum(times)
 
 
 def long_run(intervals: list[Interval], capacity: float) -> dict[str, Any]:
@@ -186,6 +201,6 @@ def _means(intervals: list[Interval]) -> dict[str, float | None]:
 
     names = (
         "offered_per_s", "done_per_s", "p50_ms", "p99_ms", "rss_mb", "state_mb", "batch_ms",
-        "handles", "checkpoint_mb", "topics_mb",
+        "handles", "checkpoint_mb", "topics_mb", "cpu_percent", "stolen_percent",
     )  # fmt: skip
     return {name: mean(name) for name in names}

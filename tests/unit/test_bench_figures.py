@@ -23,6 +23,7 @@ def interval(start: float, done: float, **more: Any) -> Interval:
         "from_s": start, "to_s": start + 10, "offered_per_s": 150.0, "done_per_s": done,
         "backlog": 0, "p50_ms": 10.0, "p99_ms": 20.0, "rss_mb": 100.0, "state_mb": 5.0,
         "batch_ms": 50.0, "handles": 70, "checkpoint_mb": 2.0, "topics_mb": 9.0,
+        "cpu_percent": 120.0, "stolen_percent": 0.5,
     }  # fmt: skip
     return Interval(**{**fields, **more})
 
