@@ -20,6 +20,7 @@ from streamydb.bench.machine import machine
 from streamydb.bench.proof import read_changes, read_results
 from streamydb.bench.sustain import Interval, Load, long_run
 from streamydb.bench.throughput import Rate, backlog, drain, median_rate
+from streamydb.bench.waiting import settle
 from streamydb.cli.phases import Phases
 
 __all__ = ["CommonOptions", "Run", "rate_facts", "running"]
@@ -146,7 +147,7 @@ class Run:
     def stop(self) -> None:
         """Stop the pipeline once it has written everything; the broker goes on."""
         with self.phases.phase("Stopping the pipeline"):
-            self.engine.settle()
+            settle(self.engine.connection, self.engine.names, self.engine.check)
             self.engine.stop()
 
     def copy_limit(self, first: int, changes_each: float) -> CopyLimit | None:

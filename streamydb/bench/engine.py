@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ import psutil
 from streamydb import processes
 from streamydb.bench.errors import BenchError
 from streamydb.bench.memory import MemorySampler
-from streamydb.bench.waiting import Ends, settle, wait_until
+from streamydb.bench.waiting import Ends, wait_until
 from streamydb.broker import EmbeddedBroker
 from streamydb.cli.phases import Phases
 from streamydb.place import PipelineStatus
@@ -117,14 +117,6 @@ class Engine:
         except (FileNotFoundError, msgspec.MsgspecError):
             return PipelineStatus(state="starting")
 
-    def settle(self) -> None:
-        """Wait until all outputs of all that is in the log are written; see `settle`.
-
-        Raises:
-            BenchError: the pipeline failed or made no progress.
-        """
-        settle(self.connection, self.names, self.check)
-
     def processes(self) -> list[Any]:
         """The pipeline's processes, parents first (psutil.Process)."""
         record = processes.find(self.folder, _PIPELINE)
@@ -155,28 +147,31 @@ class Engine:
 
     def cpu_s(self) -> float:
         """Processor time that the pipeline's processes have used, in seconds."""
-        total = 0.0
-        for process in self.processes():
-            with suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return total
+        return self._total(lambda process: sum(process.cpu_times()[:2]))
 
     def handles(self) -> int:
         """Open file descriptors of the pipeline's processes, sockets included."""
-        total = 0
+        return int(self._total(lambda process: process.num_fds()))
+
+    def _total(self, of: Callable[[Any], float]) -> float:
+        """The sum of a figure of the pipeline's processes; one that ends meanwhile has none."""
+        total = 0.0
         for process in self.processes():
             with suppress(psutil.Error):
-                total += process.num_fds()
+                total += of(process)
         return total
 
     def state_mb(self) -> float:
         """Disk space of the checkpoint and of the value files, in MB."""
-        return self.checkpoint_mb() + _disk_bytes(self.folder / "local") / 1e6
+        return self.checkpoint_mb() + self.values_mb()
 
     def checkpoint_mb(self) -> float:
-        """Disk space of the checkpoint alone, in MB."""
+        """Disk space of the checkpoint, in MB."""
         return _disk_bytes(self.folder / "checkpoint") / 1e6
+
+    def values_mb(self) -> float:
+        """Disk space of the value files, in MB."""
+        return _disk_bytes(self.folder / "local") / 1e6
 
     def topics_mb(self) -> float:
         """Disk space of all topics, in MB: the log, the results, the changes, the feedback."""

@@ -150,14 +150,16 @@ class Load:
         p50, p99 = late_ms(self._curve, done_before, done, self._rate)
         times = self._engine.cpu_s(), *_stolen_s()
         used, stolen, whole = (a - b for a, b in zip(times, self._times, strict=True))
+        checkpoint_mb = self._engine.checkpoint_mb()
         interval = Interval(
             round(from_s, 1), round(now, 1),
             round((sent - sent_before) / (now - from_s), 1),
             round((done - done_before) / (now - from_s), 1),
             sent - done, p50, p99,
-            round(self._engine.memory.now_mb, 1), round(self._engine.state_mb(), 1),
+            round(self._engine.memory.now_mb, 1),
+            round(checkpoint_mb + self._engine.values_mb(), 1),
             round(sum(told) / len(told), 1) if told else None,
-            self._engine.handles(), round(self._engine.checkpoint_mb(), 1),
+            self._engine.handles(), round(checkpoint_mb, 1),
             round(self._engine.topics_mb(), 1), round(100 * used / (now - from_s), 1),
             round(100 * stolen / max(whole, 1e-9), 2),
         )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.bench.errors import BenchError
-from streamydb.spark.positions import look_at
 from streamydb.topics import TopicNames
 
 __all__ = ["POLL_S", "Ends", "settle", "wait_until"]
@@ -86,6 +85,8 @@ def settle(
     Raises:
         BenchError: the time is up.
     """
+    from streamydb.spark.positions import look_at  # half a second, and not for who only counts
+
     log = Ends(connection, names.transactions)
     ends = {number: end for number, end in log.ends().items() if end}
     log.close()

@@ -162,7 +162,7 @@ async def _client(
 ) -> None:  # fmt: skip
     """One client until the end."""
     rng = random.Random(f"{campaign.seed} {number}")  # noqa: S311 - reproducible choices
-    recorder = Recorder(http, campaign.urls, rng, sink)
+    recorder = Recorder(http, campaign.urls, rng, sink, campaign.shape)
     client = Client(number, campaign.shape, rng, new_id)
     while time.monotonic() < deadline and not campaign.stop.exists():
         operation = await recorder.perform(client, client.next())
@@ -176,7 +176,7 @@ def _watcher(
     prefix = ("", LISTS, REGISTERS)[number % 3]
     rng = random.Random(f"{campaign.seed} watcher {number}")  # noqa: S311 - reproducible choices
     watch = Watch(watcher=number, prefix=prefix, since=0, began_ns=time.monotonic_ns())
-    return Watcher(http, campaign.urls, rng, sink, watch)
+    return Watcher(http, campaign.urls, rng, sink, watch, campaign.shape.leave)
 
 
 async def _finish(
@@ -186,7 +186,7 @@ async def _finish(
     keys = _keys(read_history(files(campaign.folder)))
     number = campaign.clients * campaign.processes
     rng = random.Random(f"{campaign.seed} end")  # noqa: S311 - reproducible choices
-    recorder = Recorder(http, campaign.urls, rng, sink)
+    recorder = Recorder(http, campaign.urls, rng, sink, campaign.shape)
     client = Client(number, campaign.shape, rng, new_id)
 
     async def surely(make: Callable[[], Request]) -> int:

@@ -12,7 +12,7 @@ import httpx
 
 from streamydb.histories.answers import Call, Told, ask_call, call_of, page_call, told
 from streamydb.histories.records import Answer, Append, Line, Operation, Request, Scan, Write
-from streamydb.histories.workload import Client
+from streamydb.histories.workload import Client, Shape
 
 __all__ = ["PATIENCE_S", "Recorder"]
 
@@ -21,10 +21,7 @@ PATIENCE_S: Final = 90.0
 
 _PAUSE_S: Final = 0.2
 _READ_TIMEOUT_S: Final = 45.0
-_IMPATIENT: Final = 0.04
 _IMPATIENT_S: Final = 0.15
-_WAIT: Final = 0.06
-_GIVE_UP: Final = 0.15
 
 
 class Recorder:
@@ -40,12 +37,14 @@ class Recorder:
         urls: Sequence[str],
         rng: random.Random,
         sink: Callable[[Line], None],
+        shape: Shape,
     ) -> None:
-        """Send with `http` to `urls`."""
+        """Send with `http` to `urls`, as impatiently as `shape` says."""
         self._http = http
         self._urls = urls
         self._rng = rng
         self._sink = sink
+        self._shape = shape
 
     async def perform(self, client: Client, request: Request) -> Operation:
         """Do a request and record it."""
@@ -71,13 +70,13 @@ class Recorder:
         """Send a write; find out what became of it."""
         call = call_of(request)
         timeout_s = _READ_TIMEOUT_S
-        if self._rng.random() < _IMPATIENT:
+        if self._rng.random() < self._shape.impatient:
             timeout_s = self._rng.random() * _IMPATIENT_S
-        elif self._rng.random() < _WAIT:
+        elif self._rng.random() < self._shape.put_off:
             call.headers["prefer"] = self._rng.choice(["wait=1", "respond-async"])
         last = await self._attempt(request, call, attempts, timeout_s)
         call.headers.pop("prefer", None)
-        give_up = self._rng.random() < _GIVE_UP
+        give_up = self._rng.random() < self._shape.give_up
         deadline = time.monotonic() + PATIENCE_S
         while last.outcome == "unknown" and not give_up and time.monotonic() < deadline:
             location = last.location

@@ -17,7 +17,6 @@ __all__ = ["Event", "Watcher", "parse_event"]
 
 _PAUSE_S: Final = 0.2
 _SILENCE_S: Final = 40.0
-_LEAVE: Final = 0.01
 
 
 class Event(NamedTuple):
@@ -51,13 +50,15 @@ class Watcher:
         rng: random.Random,
         sink: Callable[[Line], None],
         watch: Watch,
+        leave: float,
     ) -> None:
-        """Watch what `watch` says."""
+        """Watch what `watch` says; after an event, connect anew with probability `leave`."""
         self._http = http
         self._urls = urls
         self._rng = rng
         self._sink = sink
         self._watch = watch
+        self._leave = leave
         self.seq = watch.since
         self.connections = 0
 
@@ -90,7 +91,7 @@ class Watcher:
             changes: list[Delivered] = []
             async for event in _events(answer):
                 self._take(event, changes)
-                if self._rng.random() < _LEAVE:
+                if self._rng.random() < self._leave:
                     return
 
     def _take(self, event: Event, changes: list[Delivered]) -> None:

@@ -40,6 +40,10 @@ class Shape(msgspec.Struct, frozen=True):
         session: operations of one session.
         keys_max: keys in one transaction or read.
         page: entries in a page of a scan.
+        impatient: share of writes that the client cuts off before the answer.
+        put_off: share of the other writes that ask for an answer within a second, or for none.
+        give_up: share of writes whose client does not ask again when it was not told the verdict.
+        leave: share of events after which a watcher connects anew.
     """
 
     registers: int = 6
@@ -48,6 +52,10 @@ class Shape(msgspec.Struct, frozen=True):
     session: int = 60
     keys_max: int = 4
     page: int = 3
+    impatient: float = 0.04
+    put_off: float = 0.06
+    give_up: float = 0.15
+    leave: float = 0.01
 
 
 _WEIGHTS: Final = {"append": 30, "put": 12, "swap": 12, "delete": 4, "get": 20, "read": 14,

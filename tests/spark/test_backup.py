@@ -22,6 +22,7 @@ from streamydb.sim.digests import state_digest
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import appending, transfers
+from tests.faulty import resolved
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -103,10 +104,6 @@ def database(db: Database, name: str, *extra: str) -> Iterator[Database]:
         yield other
     finally:
         other.kill_pipeline()
-
-
-def resolved(db: Database, seq: int) -> None:
-    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved")
 
 
 def settled(db: Database) -> Report:

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import urllib.request
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from streamydb.topics import TopicNames
 from streamydb.topics.admin import connect
 from tests.bank import transfers
 from tests.client_session import connected, use
+from tests.faulty import resolved
 from tests.stack import Stack
 from tests.tutorial import Reader, looking_on
 
@@ -84,13 +84,10 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
     def handles() -> int:
         return sum(process.num_fds() for process in db.processes())
 
-    def reached(seq: int) -> bool:
-        return (db.status().resolved or 0) >= seq
-
     before, seq = handles(), db.status().resolved or 0
     for done in range(seq + 1, seq + batches + 1):
         db.load(transfers(1, seed=1000 + done))
-        wait_for(partial(reached, done), "its verdict")
+        resolved(db, done)
     assert handles() < before + batches // 2
 
 
@@ -108,7 +105,7 @@ def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
     with Database(tmp_path, options=["--metrics-port", str(port)]) as db:
         db.load(transfers(300))
         assert db.assert_serial().ok
-        wait_for(lambda: (db.status().resolved or 0) >= 300, "everything resolved")
+        resolved(db, 300)
         shown = metrics(port)
         assert shown["streamydb_seq"] >= shown["streamydb_resolved"] >= 300
         assert shown["streamydb_input_records_total"] >= 300
