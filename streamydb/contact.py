@@ -1,4 +1,4 @@
-"""The first contact with Kafka: why a broker refuses a client, and which setting mends it.
+"""Contact with Kafka: why a broker refuses a client, what mends it, and which errors pass.
 
 librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
 "timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and
@@ -13,18 +13,41 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["Contact", "ContactedAdmin", "ContactedConsumer", "RefusedError", "listens", "metadata"]
+__all__ = [
+    "Contact",
+    "ContactedAdmin",
+    "ContactedConsumer",
+    "RefusedError",
+    "listens",
+    "metadata",
+    "passes",
+    "watermarks",
+]
 
 ATTEMPT_S: Final = 1.0
 """How long the first request waits before the reasons for its failure are looked at; the next ones
 wait longer and longer.
 """
 
+_PASSING: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TRANSPORT,  # noqa: SLF001 - Confluent's spelling
+}
+"""What a request about a partition may be answered while its leader changes or comes back."""
+
+_AGAIN_S: Final = 0.1
 _AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - Confluent's spelling
 _SSL: Final = KafkaError._SSL  # noqa: SLF001 - Confluent's spelling
 _PROBE_S: Final = 3.0
@@ -183,6 +206,37 @@ def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact)
             contact.refusal = None
             return found
         attempt_s *= 2
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether the same request may succeed a moment later.
+
+    `KafkaError.retriable()` does not tell: it is set for requests of transactions only.
+    """
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+
+
+def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tuple[int, int]:
+    """The first offset of a partition and the one after its last record, asked of the broker now.
+
+    A leader that is changing is asked again: one whose machine stood still for some seconds has
+    been deposed, and has to be made the leader anew.
+
+    Raises:
+        KafkaException: no answer in time, or one that does not pass.
+    """
+    deadline = time.monotonic() + timeout_s
+    place = TopicPartition(topic, number)
+    while True:
+        left = max(0.01, deadline - time.monotonic())
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=left)
+        except KafkaException as error:
+            if not passes(error) or time.monotonic() + _AGAIN_S > deadline:
+                raise
+            time.sleep(_AGAIN_S)
+        else:
+            return low, high
 
 
 def _of_tls(error: KafkaError) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata
+from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -176,9 +176,7 @@ class TopicReader:
     def _span(self, number: int) -> Span:
         """Offsets of one partition as the broker tells them."""
         try:
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, number), timeout=REQUEST_TIMEOUT_S
-            )
+            low, high = watermarks(self._consumer, self.topic, number, REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise self._unreachable(error) from error
         return Span(low, high)

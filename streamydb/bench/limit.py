@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamydb.bench.copy_limit import CopyTask
 from streamydb.bench.engine import Engine
 from streamydb.bench.errors import BenchError
+from streamydb.contact import watermarks
 
 __all__ = ["CopyLimit", "copy_limit", "mean_bytes"]
 
@@ -66,8 +67,7 @@ def mean_bytes(connection: Mapping[str, str], topic: str) -> int:
     try:
         sizes: list[int] = []
         for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            where = TopicPartition(topic, number)
-            low, high = consumer.get_watermark_offsets(where, timeout=10)
+            low, high = watermarks(consumer, topic, number, 10)
             if high > low:
                 consumer.assign([TopicPartition(topic, number, max(low, high - _SAMPLE))])
                 messages = consumer.consume(min(_SAMPLE, high - low), 2)

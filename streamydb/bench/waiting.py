@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from streamydb.bench.errors import BenchError
+from streamydb.contact import watermarks
 from streamydb.topics import TopicNames
 
 __all__ = ["POLL_S", "Ends", "settle", "wait_until"]
@@ -35,11 +36,10 @@ class Ends:
 
     def ends(self) -> dict[int, int]:
         """The end offset of each partition, asked of the broker now."""
-        found = {}
-        for number in self.partitions:
-            where = TopicPartition(self.topic, number)
-            found[number] = self._consumer.get_watermark_offsets(where, timeout=_REQUEST_S)[1]
-        return found
+        return {
+            number: watermarks(self._consumer, self.topic, number, _REQUEST_S)[1]
+            for number in self.partitions
+        }
 
     def count(self) -> int:
         """Records of the topic."""

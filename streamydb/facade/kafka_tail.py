@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata
+from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.sequencer.clients import consumer_config
 from streamydb.settings import Settings
@@ -48,9 +48,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
         if found.error is not None:
             raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
         return {
-            number: consumer.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=REQUEST_S, cached=False
-            )
+            number: watermarks(consumer, topic, number, REQUEST_S)
             for number in sorted(found.partitions)
         }
     except RefusedError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata
+from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
 from streamydb.errors import StreamyError
 from streamydb.records.formats import FORMAT
 from streamydb.sequencer.clients import PARTITION_EOF, consumer_config
@@ -169,8 +168,8 @@ class ResultReader:
                 raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does
             places = []
             for number in sorted(topic.partitions):
-                place = TopicPartition(self._topic, number)
-                places.append(TopicPartition(self._topic, number, self._end(place)))
+                _, end = watermarks(consumer, self._topic, number, _TIMEOUT_S)
+                places.append(TopicPartition(self._topic, number, end))
             self._consumer.assign(places)
         except RefusedError:
             self._consumer.close()
@@ -182,19 +181,6 @@ class ResultReader:
                 "(`streamydb create`) and does Kafka run (`streamydb up`)?"
             )
             raise StreamyError(msg) from error
-
-    def _end(self, place: TopicPartition) -> int:
-        """The end of a partition; a leader that is just changing is asked again."""
-        deadline = time.monotonic() + _TIMEOUT_S
-        while True:
-            try:
-                ends = self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_S)
-            else:
-                return ends[1] if ends else 0
 
     def _run(self) -> None:
         """Follow the topic until closed."""

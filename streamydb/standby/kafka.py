@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from streamydb.contact import watermarks
 from streamydb.errors import RecordError, StreamyError
 from streamydb.standby.messages import Message, decode_message, encode_message
 from streamydb.topics.names import TopicNames
@@ -72,8 +73,7 @@ class SharedTopics:
 
     def _end(self, topic: str) -> int:
         try:
-            place = TopicPartition(topic, 0)
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_REQUEST_S)
+            low, high = watermarks(self._consumer, topic, 0, _REQUEST_S)
         except KafkaException as error:
             raise SharedTopicsError(f"{topic}: {error.args[0].str()}") from error
         return high if high > low else 0

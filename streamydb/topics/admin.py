@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from streamydb.contact import ContactedAdmin, metadata
+from streamydb.contact import ContactedAdmin, metadata, passes
 from streamydb.errors import ConfigurationError
 
 __all__ = [
@@ -116,11 +116,22 @@ def list_offsets(
 ) -> dict[int, Any]:
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
+    A leader that is changing is asked again.
+
     Raises:
         TopicsError: Kafka refuses or does not answer.
     """
     asked = {TopicPartition(topic, number): spec for number in partitions}
-    listed = answers(admin.list_offsets(asked), "list the offsets of")
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            listed = answers(admin.list_offsets(asked), "list the offsets of")
+        except TopicsError as error:
+            if not passes(error.__cause__) or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            break
     for where, answer in listed.items():
         if not is_told(answer.offset):
             msg = f"Kafka did not tell an offset of {where}: a broker ended meanwhile; try again"
