@@ -121,7 +121,7 @@ class TopicReader:
 
     def spans(self) -> dict[int, Span]:
         """First and end offset of every partition, asked of the broker now."""
-        return {number: self._span(number) for number in self.partitions()}
+        return {number: self.span(number) for number in self.partitions()}
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Start reading each of these partitions at its offset (or at its first one)."""
@@ -146,7 +146,7 @@ class TopicReader:
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 number = _known(message.partition())
                 positions[number] = max(positions[number], _known(message.offset()))
-            elif not error.retriable() and error.fatal():
+            elif error.fatal():
                 raise self._unreachable(error)
         return records
 
@@ -173,8 +173,8 @@ class TopicReader:
             if records:
                 yield records
 
-    def _span(self, number: int) -> Span:
-        """Offsets of one partition as the broker tells them."""
+    def span(self, number: int) -> Span:
+        """First and end offset of one partition, asked of the broker now; also while it is read."""
         try:
             low, high = watermarks(self._consumer, self.topic, number, REQUEST_TIMEOUT_S)
         except KafkaException as error:

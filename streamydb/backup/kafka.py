@@ -38,23 +38,37 @@ class KafkaLog:
         """The records of a partition with offsets from ``start`` to before ``end``, in order.
 
         Raises:
-            BackupError: the log begins later.
+            BackupError: the log begins later, or does so while it is read.
         """
         if start >= end:
             return
         with TopicReader(self._connection, self.topic) as reader:
-            low = reader.spans()[partition].low
-            if low > start:
-                raise BackupError(
-                    f"{self.topic}, partition {partition}: the records from {start} on are needed "
-                    f"and those before {low} were trimmed; begin with the backup that it was "
-                    "trimmed behind"
-                )
+            self._check_untrimmed(reader, partition, start)
             reader.assign({partition: start})
+            at = start
             for batch in reader.until({partition: end}):
                 piece = _piece(partition, batch).between(start, end)
-                if len(piece.offsets):
-                    yield piece
+                if not len(piece.offsets):
+                    continue
+                if piece.end - at > len(piece.offsets):  # control records, or records that are gone
+                    self._check_untrimmed(reader, partition, at)
+                at = piece.end
+                yield piece
+            if at < end:
+                self._check_untrimmed(reader, partition, at)
+
+    def _check_untrimmed(self, reader: TopicReader, partition: int, at: int) -> None:
+        """Refuse to go on at an offset that the log does not have any more.
+
+        A reader that comes too late is silently moved to the first record that is left.
+        """
+        low = reader.span(partition).low
+        if low > at:
+            raise BackupError(
+                f"{self.topic}, partition {partition}: the records from {at} on are needed "
+                f"and those before {low} were trimmed; begin with the backup that it was "
+                "trimmed behind"
+            )
 
 
 def _piece(partition: int, batch: list[Any]) -> Piece:

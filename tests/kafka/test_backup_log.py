@@ -1,0 +1,67 @@
+"""A backup's reading of a log that is trimmed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.kafka import KafkaLog
+from streamydb.reading import TopicReader
+from streamydb.topics import create
+
+
+def append(client: dict[str, str], topic: str, count: int) -> None:
+    """Append records to partition 0."""
+    producer = Producer(client)
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+
+
+def trim(client: dict[str, str], topic: str, before: int) -> None:
+    """Delete the records before an offset."""
+    place = TopicPartition(topic, 0, before)
+    admin = AdminClient({**client})
+    assert admin.delete_records([place])[place].result(30).low_watermark == before
+
+
+@pytest.mark.parametrize("start", [0, 10])
+def test_records_that_go_while_they_are_read_are_missed(
+    bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    client = {"bootstrap.servers": bootstrap}
+    create(client, database)
+    log = KafkaLog(client, database)
+    append(client, log.topic, 50)
+    assert sum(len(piece.values) for piece in log.pieces(0, start, 50)) == 50 - start
+
+    class Late(TopicReader):
+        def assign(self, offsets: Mapping[int, int]) -> None:
+            trim(client, log.topic, 20)
+            super().assign(offsets)
+
+    monkeypatch.setattr("streamydb.backup.kafka.TopicReader", Late)
+    with pytest.raises(BackupError, match=f"the records from {start} on are needed .* before 20"):
+        list(log.pieces(0, start, 50))
+
+
+def test_a_log_that_is_gone_to_its_end_is_missed(
+    bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = {"bootstrap.servers": bootstrap}
+    create(client, database)
+    log = KafkaLog(client, database)
+    append(client, log.topic, 50)
+
+    class Late(TopicReader):
+        def assign(self, offsets: Mapping[int, int]) -> None:
+            trim(client, log.topic, 50)
+            super().assign(offsets)
+
+    monkeypatch.setattr("streamydb.backup.kafka.TopicReader", Late)
+    with pytest.raises(BackupError, match="before 50 were trimmed"):
+        list(log.pieces(0, 0, 50))
