@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors
+from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
 from streamydb.jit import kernel
-from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, FEEDBACK_BLOCK_BYTES_MAX
+from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.procedures.flows import Outputs
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
@@ -243,29 +242,26 @@ def _dead_letters(outcome: Outcome) -> Iterator[Records]:
     rows = sorted({*np.flatnonzero(cols["kind"] == p.REJECTED).tolist(), *outcome.internal})
     if rows:
         letters = [_dead_letter(outcome, i) for i in rows]
-        keys = [b"%d/%d" % (cols["part"][i], cols["off"][i]) for i in rows]
-        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(letters))
+        keys = [r.dead_letter_key(letter.source) for letter in letters]
+        values = [r.encode_dead_letter(letter) for letter in letters]
+        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
 
 
-def _dead_letter(outcome: Outcome, i: int) -> bytes:
+def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
     txns = outcome.txns
     raw: bytes | None = txns.texts["raw"][i] or None
     code, error = errors.INTERNAL, outcome.internal.get(i)
     if txns.cols["kind"][i] == p.REJECTED:
         code = p.REJECT_CODES[txns.cols["code"][i]]
         raw, error = opened(raw or b"")
-    shown = None if raw is None else raw[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
-    return msgspec.json.encode(
-        {
-            "seq": int(txns.cols["seq"][i]),
-            "ts_ms": int(txns.cols["ts"][i]),
-            "code": code,
-            "id": txns.texts["id"][i].decode() or None,
-            "source": {"partition": int(txns.cols["part"][i]), "offset": int(txns.cols["off"][i])},
-            "payload": None if shown is None else base64.b64encode(shown).decode(),
-            "truncated": raw is not None and len(raw) > DEAD_LETTER_PAYLOAD_BYTES_MAX,
-            "error": error,
-        }
+    return r.dead_letter(
+        raw,
+        seq=int(txns.cols["seq"][i]),
+        ts_ms=int(txns.cols["ts"][i]),
+        code=code,
+        id=txns.texts["id"][i].decode() or None,
+        source=r.Source(int(txns.cols["part"][i]), int(txns.cols["off"][i])),
+        error=error,
     )
 
 
