@@ -12,7 +12,7 @@ import pyspark
 
 from streamydb.bench.engine import cores
 
-__all__ = ["machine"]
+__all__ = ["machine", "stolen_s"]
 
 _TURNS: Final = 1_000_000
 
@@ -33,6 +33,12 @@ def machine() -> dict[str, Any]:
         "load": round(psutil.getloadavg()[0], 1),
         "loop_ns": round(median(_loop_ns() for _ in range(5)), 1),
     }
+
+
+def stolen_s() -> tuple[float, float]:
+    """Processor time that the host gave to others, and all there was, of all cores, in seconds."""
+    times = psutil.cpu_times()
+    return getattr(times, "steal", 0.0), sum(times)
 
 
 def _loop_ns() -> float:

@@ -212,6 +212,13 @@ def rest(
     rate: Annotated[
         float, typer.Option("--rate", min=1, help="Reads/s, and writes/s, of the mixed run.")
     ] = 200.0,
+    pairs: Annotated[
+        int | None,
+        typer.Option("--pairs", min=1, help="Turns, alone and beside writes (default: 3)."),
+    ] = None,
+    cases: Annotated[
+        bool, typer.Option("--cases/--no-cases", help="Measure more than the mixed run.")
+    ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="A first look in two minutes.")] = False,
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Compare with PostgreSQL and a constant.")
@@ -226,7 +233,7 @@ def rest(
         lambda phases: run_rest(
             RestOptions.sized(
                 quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
-                peers=peers, seed=seed, parent=folder,
+                pairs=pairs, cases=cases, peers=peers, seed=seed, parent=folder,
             ),
             phases,
         ),

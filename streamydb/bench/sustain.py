@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from streamydb.bench.appending import Appender
 from streamydb.bench.engine import Engine
+from streamydb.bench.machine import stolen_s
 from streamydb.bench.workload import Workload
 
 __all__ = ["Curve", "Interval", "Load", "late_ms", "long_run"]
@@ -108,7 +108,7 @@ class Load:
         self._curve = Curve()
         self.intervals: list[Interval] = []
         self._from: tuple[float, int, int, int] = (0.0, 0, 0, len(engine.batches()))
-        self._times = engine.cpu_s(), *_stolen_s()
+        self._times = engine.cpu_s(), *stolen_s()
 
     def run(self, seconds: float, note: Callable[[str], object]) -> None:
         """Offer the load.
@@ -148,7 +148,7 @@ class Load:
         batches = self._engine.batches()
         told = [batch.ms for batch in batches[batches_before:] if batch.records]
         p50, p99 = late_ms(self._curve, done_before, done, self._rate)
-        times = self._engine.cpu_s(), *_stolen_s()
+        times = self._engine.cpu_s(), *stolen_s()
         used, stolen, whole = (a - b for a, b in zip(times, self._times, strict=True))
         checkpoint_mb = self._engine.checkpoint_mb()
         interval = Interval(
@@ -171,12 +171,6 @@ class Load:
         sent, done = self._appender.appended - self._base, self._curve.done
         rss = self._engine.memory.now_mb
         return f"{now:.0f} s, {done:,} done, backlog {sent - done:,}, {rss:,.0f} MB"
-
-
-def _stolen_s() -> tuple[float, float]:
-    """Processor time that the host gave to others, and all there was, of all cores, in seconds."""
-    times = psutil.cpu_times()
-    return getattr(times, "steal", 0.0), sum(times)
 
 
 def long_run(intervals: list[Interval], capacity: float) -> dict[str, Any]:

@@ -185,15 +185,17 @@ def test_one_hiccup_in_three_pairs_decides_nothing() -> None:
     mixed = mixed_facts(pairs)
     assert mixed["pairs"] == 3
     assert (mixed["p50_ratio"], mixed["rate_ratio"]) == (1.2, 1.0)
+    assert mixed["p50_ratios"] == [1.2, 0.122, 9.0]
     shown = [mixed[part]["p50"] for part in ("alone", "with_writes", "writes")]
     assert shown == [1.0, 1.2, 310.0]
 
 
 def test_a_quick_run_is_smaller_and_what_is_given_wins() -> None:
-    given: dict[str, Any] = {"peers": False, "seed": 7}
+    given: dict[str, Any] = {"peers": False, "seed": 7, "pairs": None}
     long = RestOptions.sized(quick=False, keys=None, seconds=None, **given)
     quick = RestOptions.sized(quick=True, keys=None, seconds=None, **given)
-    asked = RestOptions.sized(quick=True, keys=5000, seconds=4.0, **given)
+    asked = RestOptions.sized(quick=True, keys=5000, seconds=4.0, **{**given, "pairs": 5})
+    assert (long.mixed_pairs, quick.mixed_pairs, asked.mixed_pairs) == (3, 1, 5)
     assert (long.keys, long.read_clients) == (100_000, (1, 16))
     assert (quick.keys, quick.read_clients, quick.seconds) == (10_000, (16,), 1.5)
     assert (asked.keys, asked.seconds, asked.write_seconds, asked.seed) == (5000, 4.0, 8.0, 7)

@@ -14,7 +14,8 @@ __all__ = ["show"]
 
 def show(answer: dict[str, Any], console: Console) -> None:
     """Print the answer of `streamydb bench rest`."""
-    console.print(_cases(answer))
+    if answer["cases"]:
+        console.print(_cases(answer))
     machine = answer["machine"]
     console.print(
         f"\n{answer['keys']:,} keys; {machine['cores']} cores ({machine['processor']}), load "

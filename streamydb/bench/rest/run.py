@@ -17,7 +17,7 @@ from streamydb import __version__
 from streamydb.bench.common import CommonOptions, Run, running
 from streamydb.bench.engine import cores
 from streamydb.bench.latency import Floats, open_loop, summary
-from streamydb.bench.machine import machine
+from streamydb.bench.machine import machine, stolen_s
 from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE, KEY_PREFIX
 from streamydb.bench.rest.load import Figures, Job
 from streamydb.bench.rest.servers import Server, facade, peers, run_load
@@ -42,6 +42,7 @@ class RestOptions:
     mixed_clients: int = 16
     mixed_rate: float = 200.0
     mixed_pairs: int = 3
+    cases: bool = True
     seconds: float = 8.0
     write_seconds: float = 15.0
     warm_up_s: float = 2.0
@@ -52,15 +53,18 @@ class RestOptions:
 
     @classmethod
     def sized(
-        cls, *, quick: bool, keys: int | None, seconds: float | None, **given: Any
+        cls, *, quick: bool, keys: int | None, seconds: float | None, pairs: int | None,
+        **given: Any,
     ) -> RestOptions:
         """The options, for a long or a quick run where nothing else is said."""
         if not quick:
-            return cls(keys=keys or 100_000, seconds=seconds or 8.0, **given)
+            return cls(
+                keys=keys or 100_000, seconds=seconds or 8.0, mixed_pairs=pairs or 3, **given
+            )
         seconds = seconds or 1.5
         return cls(
             keys=keys or 10_000, seconds=seconds, write_seconds=2 * seconds, warm_up_s=0.5,
-            settle_s=3.0, read_clients=(16,), mixed_pairs=1, **given,
+            settle_s=3.0, read_clients=(16,), mixed_pairs=pairs or 1, **given,
         )  # fmt: skip
 
 
@@ -124,8 +128,9 @@ class _Bench:
             reads, writes = self._run(server, (self._paced("read"), self._paced("write")))
             return reads, writes
 
-        runs = self._by_turns(title, server, beside)
-        return {"server": server.name, **mixed_facts([(a, b, w) for a, (b, w) in runs])}
+        runs, stolen = self._by_turns(title, server, beside)
+        facts = mixed_facts([(a, b, w) for a, (b, w) in runs])
+        return {"server": server.name, **facts, "stolen_percent": stolen}
 
     def past_the_facade(self, server: Server) -> dict[str, Any]:
         """Reads alone and beside as many writes that go straight into Kafka.
@@ -139,25 +144,33 @@ class _Bench:
                 reads, *_ = self._run(server, (self._paced("read"),))
                 return reads, writing.result()
 
-        runs = self._by_turns("The same, with writes past the facade", server, beside)
+        runs, stolen = self._by_turns("The same, with writes past the facade", server, beside)
         return {
             "server": server.name, **_beside_facts([(alone, reads) for alone, (reads, _) in runs]),
             "writes": summary(np.concatenate([latencies for _, (_, latencies) in runs])),
+            "stolen_percent": stolen,
         }  # fmt: skip
 
     def _by_turns(
         self, title: str, server: Server, beside: Callable[[], tuple[Figures, _W]]
-    ) -> list[tuple[Figures, tuple[Figures, _W]]]:
-        """Reads alone, then what ``beside`` measures of them and of writes, again and again."""
+    ) -> tuple[list[tuple[Figures, tuple[Figures, _W]]], list[float]]:
+        """Reads alone, then what ``beside`` measures of them and of writes, again and again.
+
+        And how much of the machine's processor time its host gave to others in each pair, in
+        percent.
+        """
         with self.phases.phase(title) as phase:
-            runs = []
+            runs, stolen = [], []
             for number in range(self.options.mixed_pairs):
                 phase.note(f"{number + 1} of {self.options.mixed_pairs}")
+                before = stolen_s()
                 alone, *_ = self._run(server, (self._paced("read"),))
                 runs.append((alone, beside()))
+                taken, whole = (b - a for a, b in zip(before, stolen_s(), strict=True))
+                stolen.append(round(100 * taken / max(whole, 1e-9), 1))
             found = _beside_facts([(alone, reads) for alone, (reads, _) in runs])
             phase.outcome = f"p50 {found['p50_ratio']:.2f}, p99 {found['p99_ratio']:.2f} of alone"
-        return runs
+        return runs, stolen
 
     def _write_to_kafka(self) -> Floats:
         """Write at the rate of the mixed run for as long as a job takes; latencies (s)."""
@@ -227,11 +240,9 @@ def _measured(
     """The answer of a run on servers, the facade first."""
     bench = _Bench(options, run, servers, phases)
     bench.warm_up()
-    reads = [
-        row for clients in options.read_clients for name in _READS
-        for row in bench.case(name, clients)
-    ]  # fmt: skip
-    writes = [row for clients in options.write_clients for row in bench.case("write", clients)]
+    cases = [(name, clients) for clients in options.read_clients for name in _READS]
+    cases += [("write", clients) for clients in options.write_clients]
+    rows = [row for case in cases if options.cases for row in bench.case(*case)]
     mixed = [bench.mixed(server) for server in servers if server.name != CONSTANT]
     return {
         "benchmark": "rest",
@@ -239,7 +250,7 @@ def _measured(
         "value_bytes": options.value_bytes,
         "mixed_rate": options.mixed_rate,
         "mixed_clients": options.mixed_clients,
-        "cases": compared([*reads, *writes]),
+        "cases": compared(rows),
         "mixed": mixed,
         "past_the_facade": bench.past_the_facade(servers[0]),
         "peers": [server.name for server in servers[1:]],
@@ -289,14 +300,17 @@ def mixed_facts(pairs: Sequence[tuple[Figures, Figures, Figures]]) -> dict[str, 
 def _beside_facts(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
     """How reads do beside writes, against alone."""
 
-    def ratio(name: str) -> float:
+    def ratios(name: str) -> list[float]:
         each = (getattr(beside, name) / getattr(alone, name) for alone, beside in pairs)
-        return round(float(statistics.median(each)), 3)
+        return [round(float(ratio), 3) for ratio in each]
 
     alone, beside = zip(*pairs, strict=True)
+    found = {name: ratios(name) for name in ("per_s", "p50", "p99")}
     return {
         "pairs": len(pairs), "alone": _medians(alone), "with_writes": _medians(beside),
-        "rate_ratio": ratio("per_s"), "p50_ratio": ratio("p50"), "p99_ratio": ratio("p99"),
+        "rate_ratio": statistics.median(found["per_s"]),
+        "p50_ratio": statistics.median(found["p50"]), "p50_ratios": found["p50"],
+        "p99_ratio": statistics.median(found["p99"]), "p99_ratios": found["p99"],
     }  # fmt: skip
 
 
