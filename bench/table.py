@@ -6,6 +6,7 @@ The figures come from the answers of `streamydb bench ... --output`, kept in `be
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,14 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 REST_BEGIN, REST_END = "<!-- rest -->", "<!-- /rest -->"
 LITERATURE_BEGIN, LITERATURE_END = "<!-- literature -->", "<!-- /literature -->"
+SOAK_BEGIN, SOAK_END = "<!-- soak -->", "<!-- /soak -->"
+CALM_PERCENT = 5.0
+SOAKED = {
+    "p50_ms": "latency p50, ms", "p99_ms": "latency p99, ms", "batch_ms": "micro-batch, ms",
+    "cpu_percent": "processor time of its processes, % of a core",
+    "rss_mb": "memory of its processes, MB", "handles": "open files of its processes",
+    "state_mb": "state on disk, MB", "checkpoint_mb": "of it the checkpoint, MB",
+}  # fmt: skip
 LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
@@ -110,13 +119,18 @@ def rest_table() -> str:
         rows = [found.get((case, clients, server)) for server in SERVERS]
         cells = " | ".join(map(cell, rows))
         lines.append(f"| {ASKED[case]} | {clients} | {cells} | {cpu(rows)} |")
-    return "\n".join([*lines, "", *mixed(answer), REST_END])
+    kept = RESULTS / "rest-mixed.json"
+    mixing = mixed(load("rest-mixed") if kept.exists() else answer)
+    return "\n".join([*lines, "", *mixing, REST_END])
 
 
 def mixed(answer: dict[str, Any]) -> list[str]:
-    """The table of the mixed run."""
+    """The table of the mixed run, which may have been made once more by itself."""
     rate = f"{answer['mixed_rate']:,.0f}"
+    pairs = answer["mixed"][0].get("pairs", 1)  # older runs have one
     lines = [
+        f"Medians of {pairs} pair(s) of runs, and of their ratios (p50 / p99):",
+        "",
         f"| reads of 16 keys, {rate} a second | alone | beside {rate} writes a second | ratio |",
         "|---|---|---|---|",
     ]
@@ -131,6 +145,39 @@ def mixed(answer: dict[str, Any]) -> list[str]:
         ratio = f"{row['p50_ratio']:.2f} / {row['p99_ratio']:.2f}"
         lines.append(f"| {row['server']} | {alone} | {beside} | {ratio} |")
     return lines
+
+
+def soak_table() -> str:
+    """The section about a long run: medians of its minutes, apart those that the host disturbed."""
+    answer = load("soak-1-shard")
+    sustained, machine = answer["sustained"], answer["machine"]
+    minutes = sustained["intervals"]
+    done = round(sum(m["done_per_s"] * (m["to_s"] - m["from_s"]) for m in minutes), -3)
+    half, offered = minutes[-1]["to_s"] / 2, statistics.median(m["offered_per_s"] for m in minutes)
+    told = (
+        f"{minutes[-1]['to_s'] / 60:.0f} minutes at {offered:,.0f} transfers/s, "
+        f"{answer['load']:.0%} of the {sustained['capacity_txn_per_s']:,.0f}/s measured "
+        f"before; {done:,.0f} transfers; one shard, {machine['cores']} cores with broker and load. "
+        f"Medians of minutes, apart by what the machine's host gave to others in them (most: "
+        f"{max(m['stolen_percent'] for m in minutes):.0f} % of its processor time):"
+    )
+    calm = [m for m in minutes if m["stolen_percent"] < CALM_PERCENT]
+    other = [m for m in minutes if m["stolen_percent"] >= CALM_PERCENT]
+    columns = [
+        [m for m in group if (m["from_s"] < half) == first]
+        for group in (calm, other) for first in (True, False)
+    ]  # fmt: skip
+    heads = [
+        f"{name} half, {what} {CALM_PERCENT:.0f} % taken"
+        for what in ("under", "at least") for name in ("first", "second")
+    ]  # fmt: skip
+    rows = [["minutes", *(str(len(column)) for column in columns)]]
+    for field, title in SOAKED.items():
+        medians = [statistics.median(m[field] for m in c) if c else None for c in columns]
+        rows.append([title, *("-" if m is None else f"{m:,.0f}" for m in medians)])
+    table = [["", *heads], ["---"] * (len(heads) + 1), *rows]
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    return "\n".join([SOAK_BEGIN, told, "", *lines, SOAK_END])
 
 
 def literature_table() -> str | None:
@@ -193,10 +240,12 @@ def main() -> int:
     """Print the sections, or put them into README and docs."""
     literature = literature_table()
     if "--write" not in sys.argv[1:]:
-        sys.stdout.write(f"{table()}\n\n{rest_table()}\n\n{literature or 'not measured yet'}\n")
+        parts = (table(), rest_table(), soak_table(), literature or "not measured yet")
+        sys.stdout.write("\n\n".join(parts) + "\n")
         return 0
     write(README, (BEGIN, END), table())
     write(PERFORMANCE, (REST_BEGIN, REST_END), rest_table())
+    write(PERFORMANCE, (SOAK_BEGIN, SOAK_END), soak_table())
     if literature is not None:
         write(PERFORMANCE, (LITERATURE_BEGIN, LITERATURE_END), literature)
     return 0

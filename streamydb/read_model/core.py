@@ -237,7 +237,8 @@ def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -
         raise InvariantViolation(f"two different changes of {key!r} have seq {seq}")
     if change.op != "c":
         batch.touched.add(place)
-    batch.newest = max(batch.newest, seq)
+    if seq > batch.newest:
+        batch.newest = seq
     _note_time(batch, change.ts_ms, seq)
 
 

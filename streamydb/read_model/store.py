@@ -171,7 +171,7 @@ class Store:
 
     def _put_versions(self, txn: lmdb.Transaction[bytes], versions: dict[bytes, bytes]) -> None:
         """Insert new versions; those that are there must be equal."""
-        rows = sorted(versions.items())
+        rows = [(version, versions[version]) for version in sorted(versions)]
         _, added = txn.cursor(self.tables.versions).putmulti(rows, overwrite=False)
         if added < len(rows):
             for version, data in rows:
