@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
@@ -60,7 +61,7 @@ class Bench:
         routed = parse_transactions(*columns, values, 1, constraints=self.config.constraints)
         inputs += [each.block for each in routed]
         times.append(time.perf_counter())
-        shard = Shard(self.config, 0, *self.state, 1_000_000)
+        shard = Shard(self.config, 0, *self.state, Life("bench"))
         granted = [emitted.block for emitted in shard.step(inputs)]
         times.append(time.perf_counter())
         items = execute(granted, self.config, 1, 1, self.modules)

@@ -60,6 +60,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     seq: int | None = None
     """The last released transaction."""
     resolved: int | None = None
+    feedback_ignored: int | None = None
+    """Blocks of feedback that belonged to no plan in flight: repetitions, attempts given up."""
     input_per_s: float | None = None
     batch_ms: float | None = None
     lag: int | None = None

@@ -131,7 +131,7 @@ def _checkpoint(path: Path, config: ShardConfig, log: SimulatedLog) -> list[byte
     """The state of a pipeline in the middle of the log, with a plan open; the digests it told."""
     rng = random.Random("checkpoint")  # noqa: S311 - as above
     cluster = Cluster(config, log, rng, crashes=0.0)
-    cluster.plan_limit = 25
+    cluster.limit_plans(25)
     while cluster.resolved < _MIDDLE:
         cluster.batch()
     found = {

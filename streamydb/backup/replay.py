@@ -22,6 +22,7 @@ from streamydb.key_processor.digest import Digest
 from streamydb.key_processor.store import LmdbValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.pipeline.blocks import role_block
+from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryIdTables
 from streamydb.pipeline.shard import Meta, Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
@@ -35,7 +36,7 @@ EVERYTHING: Final = 1 << 60
 """As `until`: as far as the log goes."""
 
 _INCARNATION: Final = "replay"
-_PLAN_LIMIT: Final = 100_000
+_LIFE: Final = Life("replay", PlanShape(records_max=100_000))
 _meta = msgspec.msgpack.Decoder(Meta).decode
 
 
@@ -117,7 +118,7 @@ class Replay:
     def step(self) -> bool:
         """One micro-batch over what was fed; whether another one has something to do."""
         shard = Shard(
-            self._config, 0, self._blobs, self._store, self._tables, _PLAN_LIMIT
+            self._config, 0, self._blobs, self._store, self._tables, _LIFE
         )
         inbox, self._inbox = self._inbox, []
         before, granted = self.seq, []

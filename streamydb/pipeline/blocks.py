@@ -18,11 +18,13 @@ import numpy as np
 from streamydb.columns import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import KEY_SEED, hash_ragged
+from streamydb.pipeline.life import PlanName
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = [
     "FORMAT",
+    "READABLE",
     "audit_block",
     "digests_block",
     "empty_verdicts",
@@ -42,8 +44,13 @@ __all__ = [
     "token_block",
 ]
 
-FORMAT: Final = 1
-"""Version of every block and state blob; another one is refused."""
+FORMAT: Final = 2
+"""Version of every block and state blob that is written. Since 2, feedback names its plan whole,
+and states record what shapes the next plan.
+"""
+
+READABLE: Final = frozenset({1, FORMAT})
+"""Versions that are read; another one is refused."""
 
 
 def records_blocks(table: Table, homes: Iterable[tuple[Array, Table]]) -> Iterator[bytes]:
@@ -65,14 +72,13 @@ def open_records(arrays: dict[str, Array]) -> Table:
     return table
 
 
-def grant_block(
-    shard: int, plan: int, proc: int, txns: Table, slots: Table, *, silent: bool = False
-) -> bytes:
-    """What ``shard`` grants to partition ``proc`` of ``plan``; ``silent``: only feedback comes of
-    it.
+def grant_block(header: Mapping[str, Any], txns: Table, slots: Table) -> bytes:
+    """What a shard grants to an executing partition.
+
+    The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it), and
+    ``feedback_bytes_max``.
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
-    header = {"shard": shard, "plan": plan, "proc": proc, "silent": silent}
     return pack(arrays, **header, kind="grant", format=FORMAT)
 
 
@@ -104,10 +110,10 @@ def digests_block(rows: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) -> bytes:
-    """What partition ``proc`` of ``plan`` wrote to one shard, or a chunk of it.
+    """What partition ``proc`` of a plan wrote to one shard, or a chunk of it.
 
-    The header names incarnation, shard, plan, proc, chunk, chunks and ``deltas``: of the shard's
-    digest, a list of (interval, low, high).
+    The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
+    of the shard's digest, a list of (interval, low, high).
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)
@@ -115,28 +121,38 @@ def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) ->
 
 def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
-    names = ("incarnation", "shard", "plan", "proc", "chunk", "chunks")
-    return pack({}, **{name: header[name] for name in names}, kind="token", format=FORMAT)
+    names = ("incarnation", "shard", "proc", "chunk", "chunks")
+    kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
+    return pack({}, **kept, kind="token", format=FORMAT)
 
 
-def single_block(payloads: list[Payload], grants: list[Granted]) -> bytes:
-    """What a shard sends to an executing partition when transactions are not planned."""
+def single_block(
+    header: Mapping[str, Any], payloads: list[Payload], grants: list[Granted]
+) -> bytes:
+    """What a shard sends to an executing partition when transactions are not planned.
+
+    The header names the life and the step of the shard, and ``feedback_bytes_max``.
+    """
     lists = {"payloads": encode_list(payloads), "grants": encode_list(grants)}
-    return pack({}, **lists, kind="single", format=FORMAT)
+    return pack({}, **header, **lists, kind="single", format=FORMAT)
 
 
 def released_block(
     header: Mapping[str, int | str], rows: list[Released], parts: list[Part]
 ) -> bytes:
-    """Feedback of single transactions to one shard; the header names incarnation and shard."""
+    """Feedback of single transactions to one shard.
+
+    The header names incarnation, shard, and the life and step in which they were executed.
+    """
     lists = {"rows": encode_list(rows), "parts": encode_list(parts)}
     return pack({}, **header, **lists, kind="released", format=FORMAT)
 
 
 def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
-    names = ("incarnation", "shard", "parts")
-    return pack({}, **{name: header[name] for name in names}, kind="parts", format=FORMAT)
+    names = ("incarnation", "shard", "parts", "life", "step")
+    kept = {name: header[name] for name in names if name in header}
+    return pack({}, **kept, kind="parts", format=FORMAT)
 
 
 def output_block(item: Rows | Records) -> bytes:
@@ -172,13 +188,13 @@ def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def require_format(header: Mapping[str, Any]) -> None:
-    """Refuse a block of another format than this release's.
+    """Refuse a block of a format that this release does not read.
 
     Raises:
-        InvariantViolation: its header names another one.
+        InvariantViolation: its header names such a one.
 
     """
-    if header.get("format") != FORMAT:
+    if header.get("format") not in READABLE:
         what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
         raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")
 

@@ -12,8 +12,8 @@ import msgspec
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import PLAN_RECORDS_MAX
-from streamydb.pipeline.blocks import FORMAT
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.blocks import FORMAT, READABLE
+from streamydb.pipeline.shard import ShardConfig, taken_over
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "read_record", "recorded_config", "require_same_log"]
@@ -68,13 +68,18 @@ def recorded_config(
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; restore it, or rebuild with a new checkpoint folder")
         checkpoint.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(given)) + b"\n")
-        draft.replace(path)
+        _write_record(path, given)
         return given
     told = "partitions" in settings.model_fields_set
     _refuse_drift(path, recorded, given, partitions=told)
+    _write_record(path, recorded)  # in this release's format: an earlier one refuses it from now on
     return recorded
+
+
+def _write_record(path: Path, config: ShardConfig) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+    draft.replace(path)
 
 
 def read_record(checkpoint: Path) -> ShardConfig | None:
@@ -91,11 +96,11 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
         return None
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format") != FORMAT:
+        if found.get("format") not in READABLE:
             what = f"{path} was written with format {found.get('format')}, this release has"
             fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
-        return msgspec.convert(found, ShardConfig)
+        return taken_over(msgspec.convert(found, ShardConfig))
     except msgspec.MsgspecError as error:
         fix = "restore it from a copy, or rebuild with a new checkpoint folder"
         raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamydb.columns import Ragged
+from streamydb.errors import InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
-from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import passed_on
@@ -43,11 +43,13 @@ class Gatherer:
     def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
         """Execute what is complete now; yields records, feedback last."""
         gatherer = TransactionGatherer(self._blobs)
+        stamps: set[tuple[str, int, int]] = set()
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] != "single":
                 yield from passed_on(header, arrays, self._changes_partitions)
                 continue
+            stamps.add((header["life"], header["step"], header["feedback_bytes_max"]))
             payloads = decode_list(header["payloads"], Payload)
             gatherer.add(payloads, decode_list(header["grants"], Granted))
         complete = list(gatherer.complete())
@@ -58,17 +60,22 @@ class Gatherer:
         gatherer.save()
         pairs = zip(finished, complete, strict=True)
         yield from _records([txn for txn, gathered in pairs if not gathered.payload.silent])
-        yield from self._feedback(finished)
+        if len(stamps) > 1:
+            raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
+        for stamp in stamps:
+            yield from self._feedback(finished, *stamp)
 
-    def _feedback(self, finished: list[Finished]) -> Iterator[o.Records]:
+    def _feedback(
+        self, finished: list[Finished], life: str, step: int, bytes_max: int
+    ) -> Iterator[o.Records]:
         """Blocks for every shard that has something to release or to learn."""
         for shard in range(self._config.shards):
             blocks = [_Block()]
             for txn in finished:
                 if shard in txn.releases:
-                    _fill(blocks, txn.seq, txn.releases[shard])
+                    _fill(blocks, txn.seq, txn.releases[shard], bytes_max)
             header: dict[str, int | str] = {
-                "incarnation": self._config.incarnation, "shard": shard
+                "incarnation": self._config.incarnation, "shard": shard, "life": life, "step": step
             }
             for block in blocks:
                 if block.parts:
@@ -89,19 +96,19 @@ def _size(row: Released) -> int:
     return len(row.lock) + len(row.value or b"") + _ROW_BYTES
 
 
-def _fill(blocks: list[_Block], seq: int, rows: list[Released]) -> None:
+def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) -> None:
     """Add what transaction ``seq`` says to a shard, in chunks when it is too much for one block."""
     chunks: list[list[Released]] = [[]]
     total = 0
     for row in rows:
-        if chunks[-1] and total + _size(row) > FEEDBACK_BLOCK_BYTES_MAX:
+        if chunks[-1] and total + _size(row) > bytes_max:
             chunks.append([])
             total = 0
         chunks[-1].append(row)
         total += _size(row)
     for number, chunk in enumerate(chunks):
         size = sum(map(_size, chunk)) + _ROW_BYTES
-        if blocks[-1].parts and blocks[-1].size + size > FEEDBACK_BLOCK_BYTES_MAX:
+        if blocks[-1].parts and blocks[-1].size + size > bytes_max:
             blocks.append(_Block())
         block = blocks[-1]
         block.rows += chunk

@@ -20,6 +20,7 @@ from streamydb.backup.beginning import Starter
 from streamydb.columns import Ragged
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.blocks import open_output, output_block
+from streamydb.pipeline.life import Life
 from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
@@ -31,6 +32,7 @@ from streamydb.txn_processor.outputs import Records, formatted
 
 __all__ = [
     "BLOCK_SCHEMA",
+    "GRANT_SCHEMA",
     "INPUT_SCHEMA",
     "RECORD_SCHEMA",
     "Executor",
@@ -46,6 +48,7 @@ INPUT_SCHEMA: Final = (
     "feedback BOOLEAN, partition INT, offset BIGINT, append_ms BIGINT, value BINARY"
 )
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
+GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
 _BLOCKS = pa.schema(
@@ -188,16 +191,16 @@ class ShardProcessor(StatefulProcessor):
     """transformWithState: the sorter and the key processor of one shard."""
 
     def __init__(
-        self, config: ShardConfig, local: str, plan_limit: int, starter: Starter | None = None
+        self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None
     ) -> None:
-        """Keep caches under the folder ``local``; plans have at most ``plan_limit`` records.
+        """Keep caches under the folder ``local``.
 
-        ``starter``: fills the store before the first step.
+        ``life``: this start of the query. ``starter``: fills the store before the first step.
         """
         self._config = config
         self._starter = starter or Starter(None)
         self._local = local
-        self._limit = plan_limit
+        self._life = life
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
@@ -216,11 +219,12 @@ class ShardProcessor(StatefulProcessor):
         self._starter.put(blobs, config, number)
         values, tables = LmdbValues(folder), FileIdTables(folder)
         kind = SingleShard if config.grouping == "single" else Shard
-        shard = kind(config, number, blobs, values, tables, self._limit)
+        shard = kind(config, number, blobs, values, tables, self._life)
         routes = tokens(config.shards)
         for emitted in shard.step(bytes(row.block) for row in rows):
             yield Row(
-                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq, block=emitted.block
+                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
+                block=emitted.block, ignored=emitted.ignored,
             )
 
     def close(self) -> None:

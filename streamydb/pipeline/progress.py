@@ -69,6 +69,11 @@ class Metrics:
         self.seq = Gauge("streamydb_seq", "Last released seq", registry=self.registry)
         self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
         self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
+        self.ignored = Gauge(
+            "streamydb_feedback_ignored",
+            "Blocks of feedback that belonged to no plan in flight, of the shard with the most",
+            registry=self.registry,
+        )
         self.read = Gauge("streamydb_read_records", "Log records read", registry=self.registry)
         self.last_batch = Gauge(
             "streamydb_last_batch_timestamp_seconds",
@@ -132,6 +137,7 @@ class ProgressListener(StreamingQueryListener):
             batch=progress["batchId"],
             seq=max(seq, status.seq or 0),
             resolved=max(resolved, status.resolved or 0),
+            feedback_ignored=max(seen.get("ignored") or 0, status.feedback_ignored or 0),
             input_per_s=round(1000 * rows / batch_ms, 1) if batch_ms else 0.0,
             batch_ms=float(batch_ms),
             lag=lag,
@@ -142,6 +148,7 @@ class ProgressListener(StreamingQueryListener):
         )
         self._metrics.seq.set(status.seq or 0)
         self._metrics.resolved.set(status.resolved or 0)
+        self._metrics.ignored.set(status.feedback_ignored or 0)
         self._metrics.lag.set(lag)
         self._metrics.read.set(read)
         self._metrics.last_batch.set_to_current_time()

@@ -13,6 +13,7 @@ several micro-batches what was granted.
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from streamydb.backup.beginning import Beginning, Starter
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
 from streamydb.topics.names import TopicNames
@@ -64,17 +66,19 @@ def build_query(
     executor = hosts.Executor(database, changes_partitions, modules)
     explode = hosts.Explode(database)
     starter = Starter(None if start is None else start.folder)
-    processor = hosts.ShardProcessor(database, str(config.local), config.plan_limit, starter)
+    life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
+    processor = hosts.ShardProcessor(database, str(config.local), life, starter)
 
     blocks = _input(spark, config, database, start)
     if shards == 1:
         blocks = blocks.coalesce(1)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
     grants = blocks.groupBy("token").transformWithState(
-        processor, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
+        processor, hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
     )
     grants = grants.observe(
-        "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved")
+        "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved"),
+        f.max("ignored").alias("ignored"),
     )
     if database.grouping == "single":
         gatherer = hosts.GatherProcessor(database, changes_partitions, modules)

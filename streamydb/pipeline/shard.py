@@ -8,6 +8,7 @@ and the names that meta lists.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore,
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.pipeline.blocks import (
     FORMAT,
+    READABLE,
     empty_verdicts,
     grant_block,
     open_block,
@@ -32,12 +34,22 @@ from streamydb.pipeline.blocks import (
     resolved_block,
 )
 from streamydb.pipeline.digesting import ShardDigests
+from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
-from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
+from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
 
-__all__ = ["Emitted", "Meta", "OpenPlan", "Shard", "ShardConfig", "mismatch", "unreadable"]
+__all__ = [
+    "Emitted",
+    "Meta",
+    "OpenPlan",
+    "Shard",
+    "ShardConfig",
+    "mismatch",
+    "taken_over",
+    "unreadable",
+]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -65,7 +77,10 @@ class ShardConfig(msgspec.Struct, frozen=True):
 
 
 class OpenPlan(msgspec.Struct):
-    """The plan in flight: who executes it, what its completion resolves, which seq is before it."""
+    """The plan in flight: who executes it, what its completion resolves, which seq is before it.
+
+    ``life``, ``layout``: see `PlanName`; empty in states of format 1.
+    """
 
     number: int
     procs: list[int]
@@ -73,10 +88,22 @@ class OpenPlan(msgspec.Struct):
     ts: int
     offsets: dict[int, int]
     after: int = 0
+    life: str = ""
+    layout: str = ""
+
+    def name(self) -> PlanName:
+        """How its feedback names it."""
+        if not self.life:
+            return PlanName(self.number)
+        return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
 
 
 class Meta(msgspec.Struct):
-    """Everything small that a shard remembers."""
+    """Everything small that a shard remembers.
+
+    ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
+    feedback and tokens belonged to no plan in flight.
+    """
 
     config: ShardConfig
     sorter: SorterState
@@ -91,6 +118,8 @@ class Meta(msgspec.Struct):
     resolved_offsets: dict[int, int] = {}
     role: Role = msgspec.field(default_factory=Role)
     digests: DigestState | None = None
+    shape: PlanShape | None = None
+    ignored: int = 0
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""
@@ -103,11 +132,14 @@ _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 @dataclass(slots=True, frozen=True)
 class Emitted:
     """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
+
+    ``ignored``: how much feedback the shard has ignored so far.
     """
 
     proc: int
     block: bytes
     seq: int
+    ignored: int = 0
 
 
 class Shard:
@@ -120,7 +152,7 @@ class Shard:
         blobs: BlobStore,
         store: ValueStore,
         tables: IdTables,
-        plan_limit: int,
+        life: Life,
     ) -> None:
         """Load the state from ``blobs``, or begin a new database.
 
@@ -130,11 +162,12 @@ class Shard:
         """
         self._shard = shard
         self._blobs = blobs
-        self._limit = plan_limit
+        self._life = life
         data = blobs.get("meta")
         if data is None:
             sorter, values = SorterState(config.partitions), ValuesState()
-            self._meta = Meta(config, sorter, values, IdWindowState(config.id_window))
+            ids = IdWindowState(config.id_window)
+            self._meta = Meta(config, sorter, values, ids, shape=life.shape)
         else:
             self._meta = _load(data)
             if self._meta.config != config:
@@ -170,22 +203,34 @@ class Shard:
             yield from self._plan()
         self._sorter.save()
         self._meta.digests = self._digests.state
+        self._meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
 
     def _collect(
         self, header: dict[str, Any], block: bytes, feedback: list[tuple[int, int, bytes]]
     ) -> None:
-        """Note a feedback block or token of the plan in flight; an older one is a repetition."""
-        meta = self._meta
-        if header["plan"] > meta.plan:
-            raise InvariantViolation(f"feedback of plan {header['plan']} before it was made")
-        if meta.open is None or header["plan"] != meta.open.number:
+        """Note a feedback block or token of the plan in flight, and count what is of no use.
+
+        That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
+
+        Raises:
+            InvariantViolation: one life made two plans of one number.
+
+        """
+        meta, found = self._meta, PlanName.of(header)
+        wanted = None if meta.open is None else meta.open.name()
+        if wanted is None or found[:2] != wanted[:2]:
+            meta.ignored += 1
             return
+        if found != wanted:
+            raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
         name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
-        if name not in meta.tokens:
-            meta.tokens[name] = header["chunks"]
-            if header["kind"] == "feedback" and header["shard"] == self._shard:
-                feedback.append((header["proc"], header["chunk"], block))
+        if name in meta.tokens:
+            meta.ignored += 1
+            return
+        meta.tokens[name] = header["chunks"]
+        if header["kind"] == "feedback" and header["shard"] == self._shard:
+            feedback.append((header["proc"], header["chunk"], block))
 
     def _is_complete(self, plan: OpenPlan) -> bool:
         """Whether every chunk for every shard from every partition of the plan has come."""
@@ -235,7 +280,7 @@ class Shard:
         self._digests.add_plan(headers, verdicts)
         block = self._digests.over(self._meta.seq, self._meta.config.incarnation)
         if block is not None:
-            yield Emitted(self._shard, block, self._meta.seq)
+            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
 
     def _kept(self, name: str) -> tuple[int, int, bytes]:
         block = self._blobs.get(name)
@@ -250,14 +295,16 @@ class Shard:
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
             value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
-            yield Emitted(0, resolved_block(value, silent=not self._meta.role.leads), -seq)
+            block = resolved_block(value, silent=not self._meta.role.leads)
+            yield Emitted(0, block, -seq, self._meta.ignored)
 
     def _plan(self) -> Iterator[Emitted]:
-        """Release records, plan them, and grant."""
+        """Release records, plan them, and grant; all of it as the state before the batch says."""
         meta = self._meta
-        most = meta.role.may_release(meta.seq, self._limit)
+        shape = meta.shape or FIRST_SHAPE
+        most = meta.role.may_release(meta.seq, shape.records_max)
         silent, before = meta.role.is_silent(meta.seq), meta.seq
-        released = self._sorter.release(most) if most else None
+        released = self._sorter.release(most, shape.bytes_max) if most else None
         if released is None:
             covered = self._sorter.covered()
             if covered != meta.resolved_offsets and meta.seq:
@@ -271,20 +318,40 @@ class Shard:
         valid = released.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(released.cols["id0"], released.cols["id1"], valid)
         plan = plan_transactions(released, earlier, meta.config.shards)
-        procs = plan.procs()
-        covered = self._sorter.covered()
-        meta.open = OpenPlan(meta.plan, procs, meta.seq, meta.ts, covered, before)
+        meta.open = OpenPlan(
+            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before,
+            self._life.name, _layout(plan, shape),
+        )
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
+        header = {
+            **meta.open.name().fields(), "shard": self._shard, "silent": silent,
+            "feedback_bytes_max": shape.feedback_bytes_max,
+        }
         for proc, txns, slots in granter.grants(released, plan, earlier):
-            block = grant_block(self._shard, meta.plan, proc, txns, slots, silent=silent)
-            yield Emitted(proc, block, meta.seq)
+            block = grant_block({**header, "proc": proc}, txns, slots)
+            yield Emitted(proc, block, meta.seq, meta.ignored)
+
+
+def _layout(plan: Plan, shape: PlanShape) -> str:
+    """A hash of who executes which transaction of a plan, and of how the feedback is cut."""
+    digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
+    digest.update(b"%d" % shape.feedback_bytes_max)
+    return digest.hexdigest()
 
 
 def _load(data: bytes) -> Meta:
     try:
-        return _decode_meta(data)
+        meta = _decode_meta(data)
     except msgspec.MsgspecError as error:
         raise ConfigurationError(unreadable(data, error)) from error
+    meta.config = taken_over(meta.config)
+    return meta
+
+
+def taken_over(config: ShardConfig) -> ShardConfig:
+    """A recorded configuration as this release writes it, if it can read that format."""
+    readable = config.format in READABLE
+    return msgspec.structs.replace(config, format=FORMAT) if readable else config
 
 
 class _Fixed(msgspec.Struct):
@@ -301,7 +368,7 @@ def unreadable(data: bytes, error: Exception) -> str:
         found = msgspec.msgpack.decode(data, type=_Head).config.format
     except msgspec.MsgspecError:
         found = FORMAT
-    if found == FORMAT:
+    if found in READABLE:
         return f"the state of this database cannot be read ({error}); rebuild it from the log"
     fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
     return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"

@@ -3,14 +3,15 @@
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 
     parse_transactions(..., shards, whole=True), parse_feedback(values, config)  -> Routed
-    SingleShard(config, shard, blobs, store, tables, limit).step(blocks)         -> Emitted
+    SingleShard(config, shard, blobs, store, tables, life).step(blocks)          -> Emitted
     Gatherer(config, proc, blobs, changes_partitions).step(blocks)               -> outputs.Records
 
 Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may
-come in any order, feedback late, twice, and in any order between shards. ``config.grouping`` is
-"single". When all is at rest, ``decode_meta(shard_blobs.get("meta")).unresolved`` is empty, the
-gatherers' index (`txn_processor.gather.GatherState` in blob "gather") has nothing waiting, and the
-values are in ``meta.values`` as in planner mode.
+come in any order, feedback late, twice, and in any order between shards; feedback of a step that
+was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
+``decode_meta(shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
+(`txn_processor.gather.GatherState` in blob "gather") has nothing waiting, and the values are in
+``meta.values`` as in planner mode.
 
 Protocol. Every shard sorts all records and numbers them alike. It enqueues each transaction for
 the locks that live there, keys by their hash and the id in its home shard, in seq order. A granted
@@ -40,10 +41,10 @@ from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.repeats import Repeats
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
-from streamydb.limits import IN_FLIGHT_MAX, LOCK_QUEUE_MAX
 from streamydb.pipeline.blocks import open_block, open_records, resolved_block, single_block
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.gatherer import Gatherer
+from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
 from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
@@ -82,9 +83,9 @@ class SingleShard:
         blobs: BlobStore,
         store: ValueStore,
         tables: IdTables,
-        limit: int,
+        life: Life,
     ) -> None:
-        """Load the state from ``blobs``, or begin a new database; release at most ``limit``.
+        """Load the state from ``blobs``, or begin a new database.
 
         Raises:
             ConfigurationError: the state was made with another configuration.
@@ -93,14 +94,15 @@ class SingleShard:
         data = blobs.get("meta")
         if data is None:
             sorter, values = SorterState(config.partitions), ValuesState()
-            self._meta = SingleMeta(config, sorter, values, IdWindowState(config.id_window))
+            ids = IdWindowState(config.id_window)
+            self._meta = SingleMeta(config, sorter, values, ids, shape=life.shape)
         else:
             self._meta = decode_meta(data)
             if self._meta.config != config:
                 raise ConfigurationError(mismatch(self._meta.config, config))
         self._shard = shard
         self._blobs = blobs
-        self._limit = limit
+        self._life = life
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._locks = LockTable(self._meta.locks)
@@ -114,6 +116,7 @@ class SingleShard:
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         meta = self._meta
+        meta.history.begin(self._life.name)
         released: list[Released] = []
         parts: list[tuple[int, Part]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
@@ -124,7 +127,7 @@ class SingleShard:
                 pieces.append(open_records(arrays))
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
-            elif header["incarnation"] == meta.config.incarnation:
+            elif header["incarnation"] == meta.config.incarnation and self._counts(header):
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
@@ -138,12 +141,28 @@ class SingleShard:
         self._release()
         self._grant()
         self._sorter.save()
+        header = {
+            "life": self._life.name, "step": meta.history.steps,
+            "feedback_bytes_max": self._shape().feedback_bytes_max,
+        }
         for proc, box in sorted(self._out.items()):
-            yield Emitted(proc, single_block(box.payloads, box.grants), meta.seq)
+            block = single_block(header, box.payloads, box.grants)
+            yield Emitted(proc, block, meta.seq, meta.ignored)
         yield from self._digest()
         yield from self._resolve()
         meta.digests = self._digests.state
+        meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
+
+    def _counts(self, header: dict[str, Any]) -> bool:
+        """Whether the feedback is of a step that was committed; other feedback is counted."""
+        held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
+        self._meta.ignored += not held
+        return held
+
+    def _shape(self) -> PlanShape:
+        """What bounds this batch: as the state before it says."""
+        return self._meta.shape or FIRST_SHAPE
 
     def _apply(self, released: list[Released]) -> None:
         """Free the locks that come back, and apply what was written under them.
@@ -176,7 +195,7 @@ class SingleShard:
         """Tell the digests of the intervals that are over."""
         block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
         if block is not None:
-            yield Emitted(self._shard, block, self._meta.seq)
+            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -204,12 +223,12 @@ class SingleShard:
 
     def _release(self) -> None:
         """Release records and enqueue them, unless too much is under way."""
-        meta = self._meta
-        limit = min(self._limit, IN_FLIGHT_MAX - len(meta.unresolved))
+        meta, shape = self._meta, self._shape()
+        limit = min(shape.records_max, shape.in_flight_max - len(meta.unresolved))
         limit = meta.role.may_release(meta.seq, limit)
-        if limit <= 0 or len(self._locks) >= LOCK_QUEUE_MAX:
+        if limit <= 0 or len(self._locks) >= shape.lock_queue_max:
             return
-        released = self._sorter.release(limit)
+        released = self._sorter.release(limit, shape.bytes_max)
         if released is None:
             return
         released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
@@ -313,7 +332,7 @@ class SingleShard:
                 {"resolved": meta.resolved, "ts_ms": meta.resolved_ts, "offsets": shown}
             )
             block = resolved_block(value, silent=not meta.role.leads)
-            yield Emitted(0, block, -meta.resolved)
+            yield Emitted(0, block, -meta.resolved, meta.ignored)
 
 
 _COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")

@@ -9,8 +9,9 @@ from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locks import Lock
 from streamydb.key_processor.values import ValuesState
+from streamydb.pipeline.life import History, PlanShape
 from streamydb.pipeline.role import Role
-from streamydb.pipeline.shard import ShardConfig, unreadable
+from streamydb.pipeline.shard import ShardConfig, taken_over, unreadable
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]
@@ -34,6 +35,7 @@ class Unresolved(msgspec.Struct, array_like=True, gc=False):
 class SingleMeta(msgspec.Struct):
     """Everything small that a shard remembers.
 
+    ``shape``, ``ignored``: as in the planner's `Meta`. ``history``: whose feedback counts.
     ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``: waiting repetitions, by
     seq, of which seq.
     """
@@ -51,6 +53,9 @@ class SingleMeta(msgspec.Struct):
     repeats: dict[int, int] = {}
     role: Role = msgspec.field(default_factory=Role)
     digests: DigestState | None = None
+    shape: PlanShape | None = None
+    history: History = msgspec.field(default_factory=History)
+    ignored: int = 0
 
 
 def decode_meta(data: bytes) -> SingleMeta:
@@ -61,9 +66,11 @@ def decode_meta(data: bytes) -> SingleMeta:
 
     """
     try:
-        return _decode(data)
+        meta = _decode(data)
     except msgspec.MsgspecError as error:
         raise ConfigurationError(unreadable(data, error)) from error
+    meta.config = taken_over(meta.config)
+    return meta
 
 
 _decode = msgspec.msgpack.Decoder(SingleMeta).decode

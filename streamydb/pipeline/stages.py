@@ -20,6 +20,7 @@ from streamydb.pipeline.blocks import (
     require_format,
     token_block,
 )
+from streamydb.pipeline.life import PlanName
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
@@ -111,24 +112,27 @@ def execute(
 
     ``modules``: where the code of procedures is.
     """
-    parts: dict[tuple[int, int, bool], list[tuple[int, Table, Table]]] = {}
+    parts: dict[tuple[PlanName, int, bool, int], list[tuple[int, Table, Table]]] = {}
     for block in blocks:
         header, arrays = open_block(block)
         if header["kind"] in _PASSED:
             yield from passed_on(header, arrays, changes_partitions)
             continue
         grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
-        plan = header["plan"], header["proc"], header["silent"]
+        plan = (
+            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"]
+        )
         parts.setdefault(plan, []).append((header["shard"], *grant))
-    for (number, proc, silent), grants in sorted(parts.items(), key=lambda item: item[0]):
+    for (name, proc, silent, bytes_max), grants in sorted(parts.items(), key=lambda item: item[0]):
         grants.sort(key=lambda grant: grant[0])
         outcome = execute_grants(grants, modules)
         if not silent:
             yield from o.outputs_of(outcome, spreads)
         deltas = _deltas(outcome, grants, config)
-        for shard, chunk, chunks, writes, verdicts in o.feedback_chunks(outcome, config.shards):
+        chunked = o.feedback_chunks(outcome, config.shards, bytes_max)
+        for shard, chunk, chunks, writes, verdicts in chunked:
             header = {
-                "incarnation": config.incarnation, "shard": shard, "plan": number, "proc": proc,
+                **name.fields(), "incarnation": config.incarnation, "shard": shard, "proc": proc,
                 "chunk": chunk, "chunks": chunks, "deltas": deltas[shard] if chunk == 0 else [],
             }
             block = feedback_block(header, writes, verdicts)

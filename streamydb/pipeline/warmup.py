@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from streamydb.pipeline.blocks import open_output, output_block
+from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
@@ -59,7 +60,7 @@ def _step(
             inputs[routed.shard].append(routed.block)
     granted: list[list[bytes]] = [[] for _ in stores]
     for number, store in enumerate(stores):
-        for emitted in Shard(config, number, *store, 1000).step(inputs[number]):
+        for emitted in Shard(config, number, *store, Life("warm-up")).step(inputs[number]):
             granted[emitted.proc].append(emitted.block)
     fed: list[bytes] = []
     for blocks in granted:

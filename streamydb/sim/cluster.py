@@ -3,7 +3,8 @@
 A micro-batch is what Spark makes of it: offsets are logged; each shard takes its step on a copy of
 its state; partitions execute; records are written; the batch is committed. A crash anywhere loses
 the copies and begins the same batch again; what was written stays written, and local caches stay,
-vanish, or are old ones.
+vanish, or are old ones. The driver that repeats it has other limits, and perhaps is of another
+release, which packs conflict groups otherwise.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count, pairwise
+from typing import Final
+from unittest import mock
 
 import numpy as np
 
+from streamydb.columns import Table
+from streamydb.pipeline import shard as shards
 from streamydb.pipeline.blocks import open_output, output_block
+from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
@@ -24,10 +31,15 @@ from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_tra
 from streamydb.records import decode_marker
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
+from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["Cluster", "Written"]
+
+
+_PLAN_LIMITS: Final = (10, 60, 100_000)
+_FEEDBACK_BYTES: Final = (150, 1_000, 800_000, 800_000)
 
 
 class _Crash(Exception):  # noqa: N818 - what the simulation throws at itself
@@ -80,7 +92,9 @@ class Cluster:
         self.log = log
         self.random = rng
         self.crashes = crashes
-        self.plan_limit = rng.choice([10, 60, 100_000])
+        self.limit_plans(rng.choice(_PLAN_LIMITS))
+        self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
+        self._other_release = False
         self.nodes = [_Node() for _ in range(config.shards)]
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[Written] = [] if written is None else written
@@ -90,6 +104,11 @@ class Cluster:
         self._clock = count() if clock is None else clock
         self._interrupted: _Batch | None = None
         self._resolving = 0
+
+    def limit_plans(self, records_max: int) -> None:
+        """The driver was started with this plan limit."""
+        self.plan_limit = records_max
+        self.life = Life("first", PlanShape(records_max=records_max))
 
     def behind(self) -> bool:
         """Whether log or feedback has not been read."""
@@ -128,6 +147,7 @@ class Cluster:
                 break
             except _Crash:
                 self._lose_caches()
+                self.start_anew()
                 if gives_up:
                     self._interrupted = batch
                     return
@@ -136,6 +156,23 @@ class Cluster:
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+
+    def start_anew(self) -> None:
+        """The driver starts again, with whatever limits, as whatever release."""
+        dice = self._dice
+        most = dice.choice((self.plan_limit, *_PLAN_LIMITS))
+        shape = PlanShape(
+            records_max=most, feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
+            bytes_max=dice.choice((2_000, 1 << 27)),
+        )
+        self.life = Life(f"{dice.getrandbits(64):016x}", shape)
+        self._other_release = dice.random() < 0.3
+
+    def _release(self) -> AbstractContextManager[object]:
+        """The planner of the release that runs."""
+        if not self._other_release:
+            return nullcontext()
+        return mock.patch.object(shards, "plan_transactions", _packed_otherwise)
 
     def _choose(self, *, all_of_it: bool) -> _Batch:
         rng = self.random
@@ -162,10 +199,11 @@ class Cluster:
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             node, blobs = self.nodes[number], copies[number][0]
             kind = SingleShard if self.single else Shard
-            shard = kind(self.config, number, blobs, node.values, node.tables, self.plan_limit)
-            for emitted in shard.step(inputs[number]):
-                granted[emitted.proc].append(emitted.block)
-                self._resolving = max(self._resolving, -emitted.seq)
+            shard = kind(self.config, number, blobs, node.values, node.tables, self.life)
+            with self._release():
+                for emitted in shard.step(inputs[number]):
+                    granted[emitted.proc].append(emitted.block)
+                    self._resolving = max(self._resolving, -emitted.seq)
             self._maybe_crash(calm=calm)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
@@ -240,3 +278,10 @@ class Cluster:
                 node.values, node.tables = copy.deepcopy(node.older)
             if self.random.random() < 0.3:
                 node.older = copy.deepcopy((node.values, node.tables))
+
+
+def _packed_otherwise(released: Table, earlier: Ints, procs: int) -> Plan:
+    """The planner of another release: the same groups on other partitions."""
+    plan = plan_transactions(released, earlier, procs)
+    plan.proc = (plan.proc + 1) % procs
+    return plan

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
-from streamydb.pipeline import role, shard
+from streamydb.pipeline import life, role, shard, single
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
@@ -40,6 +40,34 @@ def _plan_while_open() -> Any:
 
     original = shard.Shard._complete  # noqa: SLF001 - breaking what is private is the point
     return mock.patch.object(shard.Shard, "_complete", complete)
+
+
+def _feedback_of_any_attempt() -> Any:
+    """Recovery: feedback is known by the number of its plan, and limits change at once."""
+    number = life.PlanName
+    named = mock.patch.object(shard.OpenPlan, "name", lambda self: number(self.number))
+    told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
+    return _together(named, told, _limits_at_once())
+
+
+def _feedback_of_any_step() -> Any:
+    """Recovery: all feedback counts, and limits change at once."""
+    held = mock.patch.object(life.History, "holds", return_value=True)
+    return _together(held, _limits_at_once())
+
+
+def _limits_at_once() -> Any:
+    begun = shard.Shard.__init__
+    begun_single = single.SingleShard.__init__
+
+    def of_the_start(self: Any, *rest: Any) -> None:
+        (begun if isinstance(self, shard.Shard) else begun_single)(self, *rest)
+        self._meta.shape = rest[-1].shape
+
+    return _together(
+        mock.patch.object(shard.Shard, "__init__", of_the_start),
+        mock.patch.object(single.SingleShard, "__init__", of_the_start),
+    )
 
 
 def _release_at_the_watermark() -> Any:
@@ -330,6 +358,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-open": Mutation(_plan_while_open, ("planner",)),
     "lock-held": Mutation(_grant_while_held, ("single",)),
     "lock-readers": Mutation(_readers_overtake, ("single",)),
+    "feedback-attempt": Mutation(_feedback_of_any_attempt, ("planner",)),
+    "feedback-step": Mutation(_feedback_of_any_step, ("single",)),
     "sorter-watermark": Mutation(_release_at_the_watermark, _BOTH),
     "sorter-offsets": Mutation(_order_by_offset, _BOTH),
     "sorter-arrival": Mutation(_trust_the_arrival, _BOTH),

@@ -186,16 +186,18 @@ class KeyedEventTimeSorter:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
         return covered
 
-    def release(self, limit: int) -> Table | None:
+    def release(self, limit: int, bytes_max: int = PLAN_BYTES_MAX) -> Table | None:
         """The next records of the total order, with their effective times as ``ts``.
 
-        At most ``limit``, and no more than PLAN_BYTES_MAX bytes if it is more than one.
+        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one.
         """
         watermark = self.watermark()
         joins, _ = self._joins()
         if watermark == _FOREVER and not self.state.held:
             ready = _alone(self._fresh)
-            if ready is not None and _fitting(ready.cols["size"]) == len(ready) <= limit:
+            if ready is not None and (
+                _fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
+            ):
                 self._fresh = []
                 return ready
         self._chunk_fresh()
@@ -205,7 +207,7 @@ class KeyedEventTimeSorter:
         tables = [self._load(chunk, joins) for chunk in chunks]
         merged = Table.concat(tables)
         chosen = _first_in_order(merged, watermark, limit)
-        chosen = chosen[: _fitting(merged.cols["size"][chosen])]
+        chosen = chosen[: _fitting(merged.cols["size"][chosen], bytes_max)]
         owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
         taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
@@ -281,9 +283,9 @@ class KeyedEventTimeSorter:
         return rest
 
 
-def _fitting(sizes: npt.NDArray[np.int32]) -> int:
+def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
     """How many of the first records fit into a plan; at least one."""
-    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), PLAN_BYTES_MAX, "right")))
+    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
 
 
 def chunk_bounds(

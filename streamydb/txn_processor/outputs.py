@@ -15,7 +15,6 @@ from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
 from streamydb.jit import kernel
-from streamydb.limits import FEEDBACK_BLOCK_BYTES_MAX
 from streamydb.procedures.flows import Outputs
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
@@ -265,9 +264,11 @@ def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
     )
 
 
-def feedback_chunks(outcome: Outcome, shards: int) -> Iterator[tuple[int, int, int, Table, Table]]:
-    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each below the block
-    limit.
+def feedback_chunks(
+    outcome: Outcome, shards: int, bytes_max: int
+) -> Iterator[tuple[int, int, int, Table, Table]]:
+    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each of at most some
+    ``bytes_max`` bytes.
 
     """
     writes, owners = _final_writes(outcome)
@@ -275,11 +276,12 @@ def feedback_chunks(outcome: Outcome, shards: int) -> Iterator[tuple[int, int, i
     for shard in range(shards):
         own = writes.take(np.flatnonzero(owners == shard))
         told = verdicts.take(np.flatnonzero(homes == shard))
-        write_cuts = _cuts(own.texts["key"].lengths() + own.texts["text"].lengths() + 24)
-        verdict_cuts = _cuts(told.texts["result"].lengths() + 16)
+        sizes = own.texts["key"].lengths() + own.texts["text"].lengths() + 24
+        write_cuts = _cuts(sizes, bytes_max)
+        verdict_cuts = _cuts(told.texts["result"].lengths() + 16, bytes_max)
         parts: list[tuple[Ints, Ints]] = []
         none = np.empty(0, np.int64)
-        if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _fits(own, told):
+        if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _size(own, told) < bytes_max:
             parts = [(write_cuts[0], verdict_cuts[0])]
         else:
             parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
@@ -287,20 +289,20 @@ def feedback_chunks(outcome: Outcome, shards: int) -> Iterator[tuple[int, int, i
             yield shard, chunk, len(parts), own.take(left), told.take(right)
 
 
-def _fits(writes: Table, verdicts: Table) -> bool:
+def _size(writes: Table, verdicts: Table) -> int:
     texts = (*writes.texts.values(), *verdicts.texts.values())
     fixed = 40 * len(writes) + 16 * len(verdicts)
-    return sum(len(text.data) for text in texts) + fixed < FEEDBACK_BLOCK_BYTES_MAX
+    return sum(len(text.data) for text in texts) + fixed
 
 
-def _cuts(sizes: Ints) -> list[Ints]:
-    """Row numbers in runs whose sizes sum up to less than a block; at least one run."""
+def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
+    """Row numbers in runs whose sizes sum up to ``bytes_max`` at the most; at least one run."""
     ends = np.cumsum(sizes)
     rows = np.arange(len(sizes))
     runs, start = [], 0
     while start < len(sizes):
         base = ends[start] - sizes[start]
-        end = int(np.searchsorted(ends, base + FEEDBACK_BLOCK_BYTES_MAX, "right"))
+        end = int(np.searchsorted(ends, base + bytes_max, "right"))
         end = max(end, start + 1)
         runs.append(rows[start:end])
         start = end

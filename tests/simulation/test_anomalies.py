@@ -28,7 +28,7 @@ def _database(grouping: str, shards: int = 2) -> tuple[SimulatedLog, Cluster]:
     log = SimulatedLog(rng, 1)
     config = ShardConfig("sim", "anomaly", shards, 1, 1000, grouping)
     cluster = Cluster(config, log, rng, crashes=0.0)
-    cluster.plan_limit = 1000
+    cluster.limit_plans(1000)
     return log, cluster
 
 

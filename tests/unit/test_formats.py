@@ -21,6 +21,7 @@ from streamydb.columns import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.pipeline.blocks import FORMAT, empty_verdicts, open_block, open_output, token_block
 from streamydb.pipeline.config import read_record, recorded_config
+from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import SingleShard
@@ -45,6 +46,7 @@ from tests.unit.test_snapshots import make
 
 TOKEN = ("incarnation", "shard", "plan", "proc", "chunk", "chunks")
 CONFIG = ShardConfig("bank", "x", 1, 1, 100)
+LIFE = Life("a")
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 
 
@@ -123,11 +125,11 @@ def _state(kind: Any, grouping: str) -> None:
     """A state whose structure a later release has changed, too."""
     config = msgspec.structs.replace(CONFIG, grouping=grouping)
     blobs = MemoryBlobs()
-    list(kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), 10).step([]))
+    list(kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), LIFE).step([]))
     meta = msgspec.msgpack.decode(blobs.get("meta") or b"")
     meta["config"]["format"], meta["sorter"] = 7, "otherwise"
     blobs.put("meta", msgspec.msgpack.encode(meta))
-    kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), 10)
+    kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), LIFE)
 
 
 def checkpoint(folder: Path) -> None:

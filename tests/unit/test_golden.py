@@ -20,7 +20,7 @@ from streamydb.backup.taking import config_of
 from streamydb.oracle import replay as replay_serially
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.shard import ShardConfig, taken_over
 from streamydb.procedures.modules import MemoryModules
 from streamydb.read_model import ReadModel
 from streamydb.records import decode_change, decode_dead_letter, decode_result
@@ -81,11 +81,11 @@ def test_a_checkpoint_goes_on(
     kept = msgspec.msgpack.decode(
         (golden / f"checkpoint-{grouping}.bin").read_bytes(), strict=False
     )
-    config = msgspec.convert(kept["config"], ShardConfig)
+    config = taken_over(msgspec.convert(kept["config"], ShardConfig))
     log = SimulatedLog(random.Random(1), config.partitions, log_of(golden))
     log.partitions = log_of(golden)
     cluster = sim.Cluster(config, log, random.Random(2), crashes=0.0)
-    cluster.plan_limit = kept["plan_limit"]
+    cluster.limit_plans(kept["plan_limit"])
     for node, blobs, gathered in zip(cluster.nodes, kept["shards"], kept["gathered"], strict=True):
         node.blobs, node.gathered = MemoryBlobs(blobs), MemoryBlobs(gathered)
     cluster.feedback = kept["feedback"]

@@ -11,14 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb import limits
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.oracle import Oracle
-from streamydb.pipeline import gatherer as gatherer_module
-from streamydb.pipeline import single as single_module
+from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
@@ -39,7 +37,7 @@ class Single:
 
     shards: int
     window: int = 50
-    limit: int = 10_000
+    shape: PlanShape = field(default_factory=PlanShape)
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     replays: float = 0.0
     late: float = 0.0
@@ -47,6 +45,7 @@ class Single:
 
     def __post_init__(self) -> None:
         self.config = ShardConfig("bank", "inc", self.shards, 1, self.window, "single")
+        self.life = Life("a", self.shape)
         self.oracle = Oracle("bank", self.window)
         self.blobs = [MemoryBlobs() for _ in range(self.shards)]
         self.values = [MemoryValues() for _ in range(self.shards)]
@@ -100,7 +99,7 @@ class Single:
         granted: list[list[bytes]] = [[] for _ in range(self.shards)]
         for q in range(self.shards):
             shard = SingleShard(
-                self.config, q, states[q], self.values[q], self.tables[q], self.limit
+                self.config, q, states[q], self.values[q], self.tables[q], self.life
             )
             for emitted in shard.step(inputs[q]):
                 granted[emitted.proc].append(emitted.block)
@@ -186,7 +185,7 @@ def test_any_history_is_the_oracles(seed: int) -> None:
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     work = Workload(rng, keys, rng.choice([0.0, 0.2, 0.6]), 0.05, rng.choice([0.0, 0.5]))
     db = Single(
-        rng.randint(1, 4), rng.choice([2, 20, 1000]), rng.choice([7, 10_000]), rng,
+        rng.randint(1, 4), rng.choice([2, 20, 1000]), PlanShape(rng.choice([7, 10_000])), rng,
         replays=rng.choice([0.0, 0.3]), late=rng.choice([0.0, 0.5]), doubled=rng.choice([0, 0.3]),
     )
     for _ in range(12):
@@ -219,11 +218,8 @@ def test_a_repeated_id_waits_for_the_verdict_of_its_original() -> None:
         assert db.oracle.state["hot"][0] == b"24"
 
 
-def test_nothing_more_is_released_while_too_much_is_in_flight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(single_module, "IN_FLIGHT_MAX", 5)
-    db = Single(2)
+def test_nothing_more_is_released_while_too_much_is_in_flight() -> None:
+    db = Single(2, shape=PlanShape(in_flight_max=5))
     db.batch([txn(f"t{i}", updates=[add("hot", 1)]) for i in range(23)])
     while db.inbox:
         assert all(len(decode_meta(b.blobs["meta"]).unresolved) <= 5 for b in db.blobs)
@@ -231,24 +227,18 @@ def test_nothing_more_is_released_while_too_much_is_in_flight(
     db.settle()
 
 
-def test_nothing_more_is_released_while_the_queues_are_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(single_module, "LOCK_QUEUE_MAX", 6)
-    db = Single(1, limit=4)
+def test_nothing_more_is_released_while_the_queues_are_long() -> None:
+    db = Single(1, shape=PlanShape(records_max=4, lock_queue_max=6))
     db.batch([txn(f"t{i}", updates=[add("hot", 1)]) for i in range(12)])
     db.batch([])
     assert len(LockTable(decode_meta(db.blobs[0].blobs["meta"]).locks)) <= 6 + 2 * 4
     db.settle()
-    assert limits.LOCK_QUEUE_MAX > 6
 
 
-def test_feedback_larger_than_a_block_comes_in_chunks_of_any_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gatherer_module, "FEEDBACK_BLOCK_BYTES_MAX", 300)
+def test_feedback_larger_than_a_block_comes_in_chunks_of_any_order() -> None:
     for seed in range(10):
-        db = Single(2, rng=random.Random(seed), late=0.6, doubled=0.4)
+        shape = PlanShape(feedback_bytes_max=300)
+        db = Single(2, shape=shape, rng=random.Random(seed), late=0.6, doubled=0.4)
         for i in range(3):
             keys = [f"key{j}" for j in range(30)]
             updates = [{"op": "put", "key": key, "value": "v" * 40} for key in keys]
@@ -281,9 +271,20 @@ def test_an_error_of_our_own_aborts_one_transaction(monkeypatch: pytest.MonkeyPa
     assert decode_meta(db.blobs[0].blobs["meta"]).resolved == 1
 
 
+def test_feedback_of_a_step_that_was_not_committed_is_ignored() -> None:
+    """As of a batch that is repeated, or of the future that a restored checkpoint has lost."""
+    ahead, behind = Single(1), Single(1)
+    ahead.batch([txn("a", updates=[add("k", 1)])])
+    behind.inbox = ahead.inbox
+    behind.batch([])
+    meta = decode_meta(behind.blobs[0].blobs["meta"])
+    assert (meta.ignored, meta.resolved) == (1, 0)
+
+
 def test_feedback_of_what_was_never_released_stops_everything() -> None:
     ahead, behind = Single(1), Single(1)
     ahead.batch([txn("a", updates=[add("k", 1)])])
+    behind.batch([])
     behind.inbox = ahead.inbox
     with pytest.raises(InvariantViolation, match="before it was released"):
         behind.batch([])

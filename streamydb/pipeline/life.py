@@ -1,0 +1,100 @@
+"""What tells one attempt at a plan from another: the life of the query, the plan's name and shape.
+
+A micro-batch that was not committed is repeated, perhaps by a later start of the pipeline, with
+other options or of another release, and its feedback is in Kafka already. So feedback names the
+*life* (one start of the query) and the plan that it belongs to, and whatever bounds a plan (its
+*shape*) is part of the state: a plan is made by the shape that the state had before the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from streamydb.limits import (
+    FEEDBACK_BLOCK_BYTES_MAX,
+    IN_FLIGHT_MAX,
+    LOCK_QUEUE_MAX,
+    PLAN_BYTES_MAX,
+    PLAN_RECORDS_MAX,
+)
+
+__all__ = ["FIRST_SHAPE", "History", "Life", "PlanName", "PlanShape"]
+
+_LIVES_MAX: Final = 100
+"""How many starts a shard remembers: feedback is read one step after it was written."""
+
+
+class PlanShape(msgspec.Struct, frozen=True):
+    """What bounds a plan, and the blocks of its feedback."""
+
+    records_max: int = PLAN_RECORDS_MAX
+    bytes_max: int = PLAN_BYTES_MAX
+    feedback_bytes_max: int = FEEDBACK_BLOCK_BYTES_MAX
+    in_flight_max: int = IN_FLIGHT_MAX
+    lock_queue_max: int = LOCK_QUEUE_MAX
+
+
+FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000)
+"""The shape of states of format 1, which do not record theirs."""
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One start of the query.
+
+    ``name``: no other start has it. ``shape``: of the plans after the first batch of this life.
+    """
+
+    name: str
+    shape: PlanShape = PlanShape()
+
+
+class PlanName(NamedTuple):
+    """Which plan something belongs to: its number, the life that made it, the first and the last
+    seq, and a hash of who executes what (``layout``).
+
+    The plans of format 1 have a number only.
+    """
+
+    number: int
+    life: str = ""
+    first: int = 0
+    last: int = 0
+    layout: str = ""
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any]) -> PlanName:
+        """The plan that the header of a block names."""
+        rest = {name: header[name] for name in cls._fields[1:] if name in header}
+        return cls(header["plan"], **rest)
+
+    def fields(self) -> dict[str, Any]:
+        """What a header says of it."""
+        return {"plan": self.number, **dict(zip(self._fields[1:], self[1:], strict=True))}
+
+
+class History(msgspec.Struct):
+    """Which life took which steps of a shard, as far as they were committed.
+
+    ``lives``: (life, its first step), the oldest first. States of format 1 count as step 0.
+    """
+
+    steps: int = 0
+    lives: list[tuple[str, int]] = msgspec.field(default_factory=lambda: [("", 0)])
+
+    def begin(self, life: str) -> None:
+        """A step of ``life`` begins."""
+        self.steps += 1
+        if self.lives[-1][0] != life:
+            self.lives = [*self.lives[1 - _LIVES_MAX :], (life, self.steps)]
+
+    def holds(self, life: str, step: int) -> bool:
+        """Whether ``step`` was committed before this one, and was of ``life``.
+
+        It was not when its batch was repeated, or when a copy of the checkpoint was put back.
+        """
+        if step >= self.steps:
+            return False
+        return next((name for name, first in reversed(self.lives) if first <= step), None) == life
