@@ -64,6 +64,8 @@ CASES: Final[dict[int, str]] = {
     28: "A hot key, and a transaction with 10,000 keys",
     29: "Zombie producers with fenced transactions",
     30: "Two databases on the same topics",
+    31: "Another plan limit at a restart in the middle of a plan",
+    32: "Upgrade and downgrade in the middle of a plan, under load",
 }
 """The numbers and short titles of the list of faults."""
 

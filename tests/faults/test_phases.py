@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
+from tests.bank import transfers
 from tests.faulty import load, progressed
 from tests.machine import halted
 
@@ -136,6 +137,31 @@ def test_sigkill_in_every_phase_of_a_batch(tmp_path: Path, injected: Callable[..
                 pytest.fail(f"no kill fell into {phase.__name__}")
         report = db.assert_serial()
         assert report.results.duplicates > 0, "no batch was repeated after its outputs"
+
+
+@pytest.mark.long
+@pytest.mark.fault(
+    31, "SIGKILL after the outputs of a batch, started again with --plan-limit 100, 7 and 400000"
+)
+def test_other_plan_limits_in_the_middle_of_a_plan(
+    tmp_path: Path, injected: Callable[..., None]
+) -> None:
+    """The first attempt's feedback is in Kafka; the repeated batch is told to plan otherwise."""
+    with Database(tmp_path) as db:
+        db.load(transfers(20_000, seed=1))
+        for limit in (100, 7, 400_000):
+            for seed in range(ATTEMPTS_MAX):
+                with load(db, 100 * limit + seed):
+                    progressed(db, 5)
+                    hit = kill_in(db, outputs_written)
+                db.start_pipeline([f"--plan-limit={limit}"])
+                if hit:
+                    injected(1)
+                    break
+            else:
+                pytest.fail("no kill fell between the outputs and the commit")
+        assert db.assert_serial(400).results.duplicates > 0
+        wait_for(lambda: bool(db.status().feedback_ignored), "feedback that was ignored")
 
 
 @pytest.mark.long
