@@ -83,6 +83,11 @@ SEED ?=
 campaign: venv jars ## Random faults over a loaded database for MINUTES=20; adds to docs/reliability.md
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+SIM_MINUTES ?= 60
+.PHONY: sim-long
+sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINUTES=60; adds to docs/reliability.md
+	$(BIN)/python -m tools.seeds --minutes $(SIM_MINUTES)
+
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
 	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker

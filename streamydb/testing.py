@@ -92,6 +92,8 @@ class Database:
         self.broker = EmbeddedBroker(folder / "home", heap_mb=512)
         self.place = Place(folder / "home", self.name)
         self.log_file = folder / "pipeline.log"
+        self.release: Path | None = None
+        """A folder with another release, installed by `pip install --target`; None: this one."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -154,11 +156,16 @@ class Database:
         self.place.status_file.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(extra), stdout=log, stderr=log, start_new_session=True
+                self.command(extra), stdout=log, stderr=log, start_new_session=True,
+                cwd=self.release, env=self._environ(),
             )
         wait_for(lambda: self._ended() or self.status().state == "running", "the start")
         if self._ended():
             raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
+
+    def _environ(self) -> dict[str, str] | None:
+        """Of the pipeline's processes; None: as this one's."""
+        return None if self.release is None else {**os.environ, "PYTHONPATH": str(self.release)}
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None

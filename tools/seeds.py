@@ -1,0 +1,148 @@
+"""`make sim-long`: run the simulator over seeds that were never run, in slices, and count them.
+
+    python -m tools.seeds --minutes 60        the next seeds of every kind, for an hour
+    python -m tools.seeds --kind pair --until 20000
+    python -m tools.seeds --write             only write the table of docs/reliability.md
+
+Each slice that has ended is kept in bench/results/seeds.json with its commit, so a run that is
+stopped loses one slice at the most, and the next one goes on after the last seed. Exit code 3 if a
+seed failed; it is named, and counted as failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from streamydb.filelock import file_lock
+from streamydb.sim.main import run_seeds
+from tools.reliability import stamp
+
+__all__ = ["KINDS", "added", "next_seed", "table"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "bench" / "results" / "seeds.json"
+PAGE: Final = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- seeds -->", "<!-- /seeds -->"
+FIRST: Final = 10_000
+"""Smaller seeds are those of `make test`."""
+
+KINDS: Final[dict[str, str]] = {
+    "one": "one pipeline, the planner and `grouping=single` by turns",
+    "pair": "two pipelines over one log: kills, take-overs, two that lead at once",
+}
+"""What a seed of each kind simulates."""
+
+Slice = dict[str, Any]
+
+
+def next_seed(slices: list[Slice], kind: str) -> int:
+    """The first seed of a kind that no slice has."""
+    return max((each["last"] + 1 for each in slices if each["kind"] == kind), default=FIRST)
+
+
+def added(slices: list[Slice], fresh: Slice) -> list[Slice]:
+    """The slices with one more; it continues the last one of its kind if the commit is the same."""
+    for each in slices:
+        same = all(each[name] == fresh[name] for name in ("kind", "commit", "date"))
+        if same and each["last"] + 1 == fresh["first"]:
+            each["last"] = fresh["last"]
+            each["failed"] = [*each["failed"], *fresh["failed"]]
+            each["transactions"] += fresh["transactions"]
+            each["seconds"] = round(each["seconds"] + fresh["seconds"], 1)
+            return slices
+    return [*slices, fresh]
+
+
+def table(slices: list[Slice]) -> str:
+    """The section of the page, between its marks."""
+    lines = [
+        BEGIN,
+        "| what a seed is | seeds | first to last | transactions | failed | run |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in sorted(slices, key=lambda each: (each["kind"], each["first"])):
+        count = each["last"] - each["first"] + 1
+        failed = ", ".join(map(str, each["failed"])) or "none"
+        lines.append(
+            f"| {KINDS[each['kind']]} | {count:,} | {each['first']} to {each['last']} | "
+            f"{each['transactions']:,} | {failed} | {each['date']} {each['commit']} |"
+        )
+    total = sum(each["last"] - each["first"] + 1 for each in slices)
+    done = sum(each["transactions"] for each in slices)
+    lines.append(f"| all | {total:,} | | {done:,} | | |")
+    return "\n".join([*lines, END])
+
+
+def read() -> list[Slice]:
+    """The slices that have been run."""
+    found: list[Slice] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
+    return found
+
+
+def _keep(fresh: Slice | None) -> None:
+    """Write a slice, and the page."""
+    with file_lock(ROOT / ".reliability.lock"):
+        slices = read() if fresh is None else added(read(), fresh)
+        RESULTS.write_text(json.dumps(slices, indent=1) + "\n", "utf-8")
+        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        PAGE.write_text(before + table(slices) + rest.partition(END)[2], "utf-8")
+
+
+def _run(kind: str, first: int, count: int, jobs: int) -> Slice:
+    begun, done, failed = time.monotonic(), 0, []
+    for outcome in run_seeds(first, count, jobs=jobs, pair=kind == "pair"):
+        done += outcome.transactions
+        if outcome.problems:
+            failed.append(outcome.seed)
+            print(f"{kind} seed {outcome.seed} ({outcome.config}): {outcome.problems[0]}")
+    return {
+        "kind": kind, "first": first, "last": first + count - 1, "failed": failed,
+        "transactions": done, "seconds": round(time.monotonic() - begun, 1), **stamp(),
+    }
+
+
+def _planned(kinds: list[str], until: int, size: int) -> Iterator[tuple[str, int, int]]:
+    """Slices by turns: (kind, first seed, how many)."""
+    while True:
+        left = [(kind, next_seed(read(), kind)) for kind in kinds]
+        left = [(kind, first) for kind, first in left if first < FIRST + until]
+        if not left:
+            return
+        for kind, first in left:
+            yield kind, first, min(size, FIRST + until - first)
+
+
+def main() -> int:
+    """Run slices until there are enough, or the time is over."""
+    parser = argparse.ArgumentParser(prog="python -m tools.seeds", description=__doc__)
+    parser.add_argument("--until", type=int, default=100_000, help="seeds of a kind [100000]")
+    parser.add_argument("--minutes", type=float, default=60.0, help="at the most [60]")
+    parser.add_argument("--slice", type=int, default=200, help="seeds that are kept at once [200]")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="[all]")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="[one a core]")
+    parser.add_argument("--write", action="store_true", help="only write the table")
+    asked = parser.parse_args()
+    if asked.write:
+        _keep(None)
+        return 0
+    ends, failed = time.monotonic() + 60 * asked.minutes, 0
+    for kind, first, count in _planned(asked.kind or [*KINDS], asked.until, asked.slice):
+        if time.monotonic() > ends:
+            break
+        fresh = _run(kind, first, count, asked.jobs)
+        _keep(fresh)
+        failed += len(fresh["failed"])
+        rate = count / fresh["seconds"]
+        print(f"{kind}: {first} to {fresh['last']}, {rate:.1f}/s, {failed} failed", flush=True)
+    return 3 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
