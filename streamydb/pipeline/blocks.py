@@ -10,7 +10,7 @@ block. With `grouping=single` shards send ``single`` (payloads and grants), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from streamydb.columns import Array, Ragged, Table, narrowed, pack, pack_narrowe
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.pipeline.life import PlanName
+from streamydb.pipeline.tail import LastRead
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 
@@ -53,15 +54,20 @@ READABLE: Final = frozenset({1, FORMAT})
 """Versions that are read; another one is refused."""
 
 
-def records_blocks(table: Table, homes: Iterable[tuple[Array, Table]]) -> Iterator[bytes]:
-    """Compiled records for every shard, each with its own home part, without the keys' hashes."""
+def records_blocks(
+    table: Table, homes: Iterable[tuple[Array, Table]], last: Sequence[LastRead] = ()
+) -> Iterator[bytes]:
+    """Compiled records for every shard, each with its own home part, without the keys' hashes.
+
+    ``last``: the last record of each partition among them.
+    """
     rest = {name: child for name, child in table.children.items() if name != "home"}
     arrays = Table(table.cols, table.texts, rest).flatten()
     del arrays["keys.hash"]
     shared = narrowed(arrays)
     for counts, payloads in homes:
         own = narrowed({"home*": counts, **payloads.flatten("home.")})
-        yield pack_narrowed([shared, own], kind="records", format=FORMAT)
+        yield pack_narrowed([shared, own], kind="records", format=FORMAT, last=last)
 
 
 def open_records(arrays: dict[str, Array]) -> Table:

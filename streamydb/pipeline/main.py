@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import start_http_server
@@ -20,6 +21,7 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.failures import explain, failure_of
+from streamydb.pipeline.founding import founded
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.sampler import LogSampler
@@ -82,19 +84,23 @@ def _lease(checkpoint: Path) -> Iterator[None]:
 def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) -> int:
     settings = config.settings
     client = settings.client_config()
-    found = check(client, settings.database, shards=settings.shards)
+    shards = settings.shards if "shards" in settings.model_fields_set else None
+    found = check(client, settings.database, shards=shards)
     problems = [problem for problem in found if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
-    partitions = _initial_partitions(settings, topics[names.transactions].partitions)
     made = add_shared(client, settings.database, config.name)
     if made:
         log.info("created %s", ", ".join(made))
-    database = recorded_config(config.checkpoint, settings, partitions, config.name)
     log_topic = topics[names.transactions]
     known_log = log_id(client, settings.database)
+    if shards is None:
+        settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
+    settings = founded(settings, config.checkpoint, known_log, log_topic)
+    config = replace(config, settings=settings)
+    database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     if start is not None:
@@ -123,16 +129,6 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     coordinator.stop()
     spark.stop()
     return code
-
-
-def _initial_partitions(settings: Settings, present: int) -> int:
-    """Of the log, when the database was created: as the settings say, else as many as there are."""
-    if "partitions" not in settings.model_fields_set:
-        return present
-    if settings.partitions > present:
-        what = f"the log has {present} partitions, so it cannot have begun with"
-        raise ConfigurationError(f"{what} {settings.partitions}; mend --partitions")
-    return settings.partitions
 
 
 def _coordinator(

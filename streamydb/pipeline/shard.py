@@ -9,7 +9,7 @@ and the names that meta lists.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from streamydb.pipeline.blocks import (
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
+from streamydb.pipeline.tail import LogEnd
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -180,20 +181,33 @@ class Shard:
             config.shards,
         )
 
+    def require_log(self, ends: Mapping[int, LogEnd]) -> None:
+        """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
+
+        Raises:
+            InvariantViolation: the tail of the log was lost, and it has grown anew.
+
+        """
+        for partition, end in ends.items():
+            end.require(partition, self._meta.sorter.partitions.get(partition))
+
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
+        last: list[list[Any]] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+                last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
         self._sorter.add(pieces)
+        self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
             self._meta.resolved_offsets = {}
         yield from self._complete(feedback)

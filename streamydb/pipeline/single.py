@@ -27,7 +27,7 @@ whoever is ahead, and a gatherer takes payload and grants in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,7 @@ from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
 from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
+from streamydb.pipeline.tail import LogEnd
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
@@ -113,6 +114,16 @@ class SingleShard:
         )
         self._out: dict[int, _Outbox] = {}
 
+    def require_log(self, ends: Mapping[int, LogEnd]) -> None:
+        """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
+
+        Raises:
+            InvariantViolation: the tail of the log was lost, and it has grown anew.
+
+        """
+        for partition, end in ends.items():
+            end.require(partition, self._meta.sorter.partitions.get(partition))
+
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         meta = self._meta
@@ -121,10 +132,12 @@ class SingleShard:
         parts: list[tuple[int, Part]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
+        last: list[list[Any]] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+                last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
@@ -132,6 +145,7 @@ class SingleShard:
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
         self._sorter.add(pieces)
+        self._sorter.note_last(last)
         if meta.role.hear(told["role"]):
             meta.shown = (0, {})
         self._apply(released)

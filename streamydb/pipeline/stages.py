@@ -22,6 +22,7 @@ from streamydb.pipeline.blocks import (
 )
 from streamydb.pipeline.life import PlanName
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.tail import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
@@ -57,7 +58,8 @@ def parse_transactions(
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
-    for shard, block in enumerate(records_blocks(table, _homes(table, shards))):
+    last = last_reads(partitions, offsets, append_ms, values)
+    for shard, block in enumerate(records_blocks(table, _homes(table, shards), last)):
         yield Routed(shard, block)
 
 

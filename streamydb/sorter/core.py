@@ -11,7 +11,7 @@ and nothing is ever held back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -42,12 +42,15 @@ class PartitionState(msgspec.Struct, gc=False):
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
     offset. ``named``: (partitions named, effective time) of the markers that named more partitions
-    than any before.
+    than any before. ``stamp`` and ``mark``: append time (ms) and hash of the last record read; an
+    earlier release did not note them (-1 and empty).
     """
 
     effective: int = _NEVER
     position: int = 0
     named: list[tuple[int, int]] = []
+    stamp: int = _NEVER
+    mark: str = ""
 
 
 class HeldChunk(msgspec.Struct, gc=False):
@@ -98,6 +101,16 @@ class KeyedEventTimeSorter:
         for partition, records in sorted(parted, key=_first_position):
             self._add_partition(partition, records)
 
+    def note_last(self, reads: Iterable[Sequence[Any]]) -> None:
+        """Note the last records that were read: (partition, offset, append time, hash) of each.
+
+        Called after `add`. Several tasks may tell of one partition; the highest offset counts.
+        """
+        for partition, offset, stamp, mark in sorted(reads, key=lambda read: (read[0], read[1])):
+            state = self.state.partitions[partition]
+            if state.position == offset + 1:
+                state.stamp, state.mark = stamp, mark
+
     def _add_partition(self, partition: int, records: Table) -> None:
         state = self.state.partitions.setdefault(partition, PartitionState())
         offsets = records.cols["off"]
@@ -115,6 +128,7 @@ class KeyedEventTimeSorter:
         np.maximum.accumulate(times, out=times)
         np.maximum(times, state.effective, out=times)
         state.effective, state.position = int(times[-1]), int(offsets[-1]) + 1
+        state.stamp, state.mark = _NEVER, ""
         if is_marker.any():
             self._note_names(state, marker.cols["partitions"], times[is_marker])
             keep = np.flatnonzero(~is_marker)

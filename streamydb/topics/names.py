@@ -68,6 +68,11 @@ class TopicNames:
         """What pipelines over one log tell each other: who leads, how far it is."""
         return f"{self.database}.control"
 
+    @property
+    def founding(self) -> str:
+        """What the database was founded with; see `streamydb.topics.founding`."""
+        return f"{self.database}.founding"
+
     def feedback_of(self, pipeline: str) -> str:
         """The feedback of a pipeline with a name; each has a topic of its own."""
         return f"{self.feedback}.{pipeline}" if pipeline else self.feedback
