@@ -14,6 +14,7 @@ from streamydb.cli.create import (
     Constraints,
     Partitions,
     Shards,
+    Sync,
     create_database,
     refuse_changes,
 )
@@ -53,6 +54,7 @@ def up(
         int | None,
         typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
     ] = None,
+    sync: Sync = None,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
     ] = True,
@@ -75,13 +77,17 @@ def up(
     refuse_changes(target)
     phases = Phases()
     if _runs(target):
+        if sync is not None:
+            from streamydb.topics import set_sync
+
+            set_sync(target.connection, target.database, on=sync)
         if http:
             start_front(target, http_port, phases)
         _tell_running(target, json)
         return
     _fetch_jars(target, phases)
     start_broker(target, port, phases)
-    _start_pipeline(target, master, timeout, phases)
+    _start_pipeline(target, master, timeout, phases, sync)
     first = _first_transaction(target, phases)
     if http:
         start_front(target, http_port, phases)
@@ -190,12 +196,14 @@ def start_broker(target: Target, port: int | None, phases: Phases) -> None:
         phase.outcome = start_detached(settings.home, port=port).bootstrap
 
 
-def _start_pipeline(target: Target, master: str, timeout_s: float, phases: Phases) -> None:
+def _start_pipeline(
+    target: Target, master: str, timeout_s: float, phases: Phases, sync: bool | None
+) -> None:
     """Create the topics and start the pipeline unless it is on its way already; wait for it."""
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target).all())
+        phase.outcome = ", ".join(create_database(target, sync).all())
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
             start_pipeline(target, master)

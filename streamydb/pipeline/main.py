@@ -21,15 +21,16 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.failures import explain, failure_of
+from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.founding import founded
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.resuming import resume
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
-from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics
@@ -105,6 +106,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
+    ends = resume(client, database, config.checkpoint, start)
     remove_other_incarnations(config.local, database.database, database.incarnation)
     log.info("compiling kernels (cached after the first time)")
     warm_up()
@@ -113,7 +115,7 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     changes_partitions = topics[names.changes].partitions
-    writer = build_query(spark, config, database, changes_partitions, start)
+    writer = build_query(spark, config, database, changes_partitions, start, ends)
     coordinator = _coordinator(config, database, status, metrics)
     spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
     coordinator.begin()
@@ -124,7 +126,8 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
         raise ConfigurationError(explain([what])) from error
     coordinator.start(lambda: bool(query.isActive))
     status.update(state="running")
-    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop):
+    keeper = FeedbackKeeper(client, names.feedback_of(config.name), config.checkpoint)
+    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop), keeper:
         code = _wait(query, status, stop, coordinator)
     coordinator.stop()
     spark.stop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -51,6 +51,9 @@ __all__ = [
     "taken_over",
     "unreadable",
 ]
+
+_WAITS_MAX: Final = 50
+"""Micro-batches; normally all feedback of a plan comes in the next one."""
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -104,6 +107,7 @@ class Meta(msgspec.Struct):
 
     ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
     feedback and tokens belonged to no plan in flight.
+    ``waits``: micro-batches in a row in which no feedback of the plan in flight has come.
     """
 
     config: ShardConfig
@@ -121,6 +125,7 @@ class Meta(msgspec.Struct):
     digests: DigestState | None = None
     shape: PlanShape | None = None
     ignored: int = 0
+    waits: int = 0
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""
@@ -197,6 +202,7 @@ class Shard:
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
         last: list[list[Any]] = []
+        told_before = len(self._meta.tokens)
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
@@ -206,6 +212,7 @@ class Shard:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
+        self._count_waiting(len(self._meta.tokens) > told_before)
         self._sorter.add(pieces)
         self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
@@ -245,6 +252,18 @@ class Shard:
         meta.tokens[name] = header["chunks"]
         if header["kind"] == "feedback" and header["shard"] == self._shard:
             feedback.append((header["proc"], header["chunk"], block))
+
+    def _count_waiting(self, came: bool) -> None:  # noqa: FBT001 - a condition, not an option
+        """Refuse to wait for ever: what a plan has written is there when its batch has ended."""
+        meta = self._meta
+        meta.waits = 0 if came or meta.open is None else meta.waits + 1
+        if meta.open is not None and meta.waits > _WAITS_MAX:
+            raise InvariantViolation(
+                f"the feedback of plan {meta.open.number} (up to seq {meta.open.seq}) has not come "
+                f"in {_WAITS_MAX} micro-batches: it was lost, say with a broker's power. The log "
+                "has everything; run `streamydb rebuild` (docs/operations.md, 'A damaged "
+                "checkpoint')"
+            )
 
     def _is_complete(self, plan: OpenPlan) -> bool:
         """Whether every chunk for every shard from every partition of the plan has come."""

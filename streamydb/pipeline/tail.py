@@ -94,6 +94,6 @@ def _last_rows(partitions: Array, offsets: Array) -> npt.NDArray[np.int64]:
     ordered = (offsets[1:] > offsets[:-1]) | (partitions[1:] != partitions[:-1])
     if ordered.all() and len(np.unique(partitions[ends])) == len(ends):
         return ends
-    order = np.lexsort((offsets, partitions))
-    sorted_parts = partitions[order]
-    return order[np.append(sorted_parts[1:] != sorted_parts[:-1], True)]
+    order: npt.NDArray[np.int64] = np.lexsort((offsets, partitions))
+    parted = partitions[order]
+    return order[np.flatnonzero(np.append(parted[1:] != parted[:-1], True))]

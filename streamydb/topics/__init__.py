@@ -21,6 +21,7 @@ from streamydb.topics.creation import (
 )
 from streamydb.topics.founding import Founding, recall, record
 from streamydb.topics.names import TopicNames
+from streamydb.topics.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",
@@ -35,9 +36,11 @@ __all__ = [
     "delete",
     "describe",
     "grow",
+    "is_synced",
     "log_id",
     "mend",
     "recall",
     "record",
     "reshard",
+    "set_sync",
 ]

@@ -25,6 +25,7 @@ from streamydb.topics.admin import (
 )
 from streamydb.topics.founding import Founding, record
 from streamydb.topics.names import TopicNames
+from streamydb.topics.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",
@@ -214,6 +215,8 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
     _create_missing(admin, missing)
     _await_metadata(admin, missing)
+    if missing and is_synced(client_config, database):
+        set_sync(client_config, database, on=True)
     return [plan.name for plan in missing]
 
 
