@@ -110,7 +110,7 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     from streamydb import topics
     from streamydb.errors import ConfigurationError
     from streamydb.pipeline.config import read_record
-    from streamydb.topics.founding import FACTS
+    from streamydb.topics.founding import facts_of
 
     try:
         known = read_record(checkpoint)
@@ -120,6 +120,5 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
         return
     topics.add_shared(target.connection, target.database)
     log = topics.log_id(target.connection, target.database)
-    facts = {name: getattr(known, name) for name in FACTS}
-    founding = topics.Founding(log=log, **facts)
+    founding = topics.Founding(log=log, **facts_of(known))
     topics.record(target.connection, target.database, founding)

@@ -21,7 +21,7 @@ from streamydb.reading import TopicMissingError, TopicReader
 from streamydb.settings import Settings
 from streamydb.standby.messages import decode_message
 from streamydb.topics.admin import TopicDescription
-from streamydb.topics.founding import FACTS, Founding, recall, record
+from streamydb.topics.founding import FACTS, Founding, facts_of, recall, record
 from streamydb.topics.names import TopicNames
 
 __all__ = ["founded", "of_terms", "settled"]
@@ -72,7 +72,7 @@ def settled(settings: Settings, known: Founding, log_topic: TopicDescription) ->
             partitions.
     """
     _refuse(settings, known)
-    given = {name: getattr(settings, name) for name in FACTS}
+    given = facts_of(settings)
     partitions = known.partitions
     if partitions is None:
         partitions = _partitions(settings, log_topic)
@@ -120,7 +120,7 @@ def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
 
 
 def _of_config(known_log: str, config: ShardConfig) -> Founding:
-    return Founding(log=known_log, **{name: getattr(config, name) for name in FACTS})
+    return Founding(log=known_log, **facts_of(config))
 
 
 def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -35,7 +35,7 @@ from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 
-__all__ = ["Cluster", "Written"]
+__all__ = ["Checkpoint", "Cluster", "Written"]
 
 
 _PLAN_LIMITS: Final = (10, 60, 100_000)
@@ -74,6 +74,16 @@ class _Batch:
     number: int
     log: dict[int, tuple[int, int]]
     feedback: dict[int, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A copy of a checkpoint folder: states, what they had read, and the batch that was begun."""
+
+    states: list[tuple[dict[str, bytes], dict[str, bytes]]]
+    log: dict[int, int]
+    feedback: dict[int, int]
+    interrupted: _Batch | None
 
 
 class Cluster:
@@ -156,6 +166,26 @@ class Cluster:
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+
+    def checkpoint(self) -> Checkpoint:
+        """A copy of the checkpoint folder."""
+        states = [(dict(node.blobs.blobs), dict(node.gathered.blobs)) for node in self.nodes]
+        interrupted = copy.deepcopy(self._interrupted)
+        return Checkpoint(states, dict(self.read_log), dict(self._read_feedback), interrupted)
+
+    def put_back(self, kept: Checkpoint) -> None:
+        """A copy of the checkpoint folder takes its place; whatever lies elsewhere stays."""
+        for node, (blobs, gathered) in zip(self.nodes, kept.states, strict=True):
+            node.blobs, node.gathered = MemoryBlobs(dict(blobs)), MemoryBlobs(dict(gathered))
+        self.read_log, self._read_feedback = dict(kept.log), dict(kept.feedback)
+        self._interrupted = copy.deepcopy(kept.interrupted)
+        self.start_anew()
+
+    def forget_feedback(self, kept: Sequence[Checkpoint]) -> None:
+        """Delete the feedback that all these checkpoints have read."""
+        for shard, blocks in enumerate(self.feedback):
+            read = min(each.feedback[shard] for each in kept)
+            blocks[:read] = [b""] * read
 
     def start_anew(self) -> None:
         """The driver starts again, with whatever limits, as whatever release."""

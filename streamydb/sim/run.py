@@ -14,6 +14,7 @@ from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
+from streamydb.sim.rollback import Rollbacks
 from streamydb.sim.workload import Workload
 
 __all__ = ["Divergence", "Outcome", "run_seed", "settle"]
@@ -23,6 +24,7 @@ _SHARDS = (*[1] * 12, *[2] * 10, *[3] * 4, 4, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
+_ROLLBACKS = (0.0, 0.0, 0.05, 0.2)
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
 """How many keys, how likely constraints are, and which share of the records enters a workflow.
@@ -36,6 +38,7 @@ times what others do, and find nothing that three do not: they are drawn, but se
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None,
+    rollbacks: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -43,6 +46,7 @@ def run_seed(
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
+    ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -82,7 +86,10 @@ def run_seed(
     )
     try:
         with no_collection():
-            _drive(cluster, log, workload, rng, records)
+            chance = random.Random(f"rollbacks {seed}")  # noqa: S311 - as above
+            rate = chance.choice(_ROLLBACKS) if rollbacks is None else rollbacks
+            back = Rollbacks(chance, members, rate)
+            _drive(cluster, log, workload, rng, records, back)
             judge(members[0], log, outcome, members[1:])
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
@@ -90,7 +97,8 @@ def run_seed(
 
 
 def _drive(
-    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random, records: int
+    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random,
+    records: int, back: Rollbacks,
 ) -> None:
     """Write the records in bursts with batches in between, then let everything settle."""
     grows = rng.random() < 0.2
@@ -106,6 +114,7 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
+            back.happen()
     settle([cluster])
 
 

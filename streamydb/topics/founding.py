@@ -20,7 +20,7 @@ from streamydb.records.formats import FORMAT, later_format
 from streamydb.topics.admin import TopicsError
 from streamydb.topics.names import TopicNames
 
-__all__ = ["FACTS", "Founding", "merged", "recall", "record"]
+__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record"]
 
 FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "grouping")
 """The names of the facts."""
@@ -58,6 +58,11 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     def completed(self, other: Founding) -> Founding:
         """These facts, and those of another one that are not known here."""
         return msgspec.structs.replace(self, **{**other.known(), **self.known()})
+
+
+def facts_of(source: object) -> dict[str, Any]:
+    """The facts among the attributes of settings, of a checkpoint's record or of a backup's."""
+    return {name: getattr(source, name) for name in FACTS}
 
 
 def merged(log: str, values: Iterable[bytes]) -> Founding:
