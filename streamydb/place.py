@@ -52,7 +52,9 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """What the pipeline says of itself (the fields that it has not written yet are None)."""
 
     state: str = "stopped"
-    """starting, running, stopped or failed."""
+    """starting, running, stopping, stopped or failed."""
+    waiting: str | None = None
+    """Of one that starts: why it waits for Kafka."""
     pid: int | None = None
     database: str | None = None
     started_ms: int | None = None
@@ -170,7 +172,7 @@ class Place:
             status = PipelineStatus()
             if not name and self.pipeline() is not None:
                 status.state = "starting"
-        if status.state in {"starting", "running"} and not self._alive(status, name):
+        if status.state in {"starting", "running", "stopping"} and not self._alive(status, name):
             status.state = "failed"
             status.error = status.error or "the process ended without saying why"
         return status

@@ -4,43 +4,80 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamydb.backup.beginning import begin
+from streamydb.backup.beginning import Beginning, begin
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
+from streamydb.patience import Patience, StopRequestedError
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
+from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.founding import founded
+from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.resuming import resume
+from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sequencer.markers import MarkerLoop
+from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics
 from streamydb.topics import add_shared, check, describe, log_id
+from streamydb.topics.admin import TopicDescription
 from streamydb.topics.names import TopicNames
 
 __all__ = ["default_local", "run"]
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
+_JVM_END_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the steps of a run share."""
+
+    config: PipelineConfig
+    status: StatusWriter
+    ending: Ending
+    jvm: Jvm
+    metrics: Metrics
+    patience: Patience
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The database as the topics and the checkpoint have it.
+
+    ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
+    of the log. ``start``: what a new checkpoint begins with. ``ends``: what the log holds where the
+    last committed batch ended.
+    """
+
+    config: PipelineConfig
+    database: ShardConfig
+    topics: dict[str, TopicDescription]
+    log_id: str
+    start: Beginning | None
+    ends: dict[int, LogEnd]
 
 
 def default_local(home: Path | None = None) -> Path:
@@ -55,18 +92,45 @@ def run(config: PipelineConfig) -> int:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
 
     """
-    stop = threading.Event()
-    with suppress(ValueError):  # not the main thread: the caller stops us otherwise
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
     status = StatusWriter(config.status_file, config.settings.database)
     status.update()
-    try:
-        with _lease(config.checkpoint):
-            return _run(config, status, stop)
-    except StreamyError as error:
-        status.update(state="failed", error=str(error))
-        raise
+    jvm = Jvm()
+    with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
+        patience = Patience(ending.requested.wait, lambda why: status.update(waiting=why))
+        parts = _Parts(config, status, ending, jvm, Metrics(), patience)
+        try:
+            with _lease(config.checkpoint):
+                return _run(parts)
+        except StopRequestedError:
+            status.update(state="stopped", waiting=None)
+            return 0
+        except JvmEndedError as error:
+            return _after_jvm(parts, error)
+        except StreamyError as error:
+            status.update(state="failed", error=str(error))
+            raise
+        except Exception as error:
+            return _after_jvm(parts, error)
+
+
+def _after_jvm(parts: _Parts, error: Exception) -> int:
+    """Tell of a JVM's death, whose every consequence is another error; the exit code.
+
+    Raises:
+        Exception: the error, if the JVM lives.
+
+    """
+    why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
+    if why is None:
+        parts.status.update(state="failed", error=f"{type(error).__name__}: {error}"[:4000])
+        raise error
+    if parts.ending.requested.is_set():  # whoever told us to stop may have told the JVM, too
+        log.warning("stopped: %s", why)
+        parts.status.update(state="stopped")
+        return 0
+    log.error("%s", why)
+    parts.status.update(state="failed", error=why)
+    return 1
 
 
 @contextmanager
@@ -82,7 +146,56 @@ def _lease(checkpoint: Path) -> Iterator[None]:
         yield
 
 
-def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) -> int:
+def _run(parts: _Parts) -> int:
+    """Start step by step; each may take long, so a stop is looked for between them."""
+    ending = parts.ending
+    found = parts.patience.ask(lambda: _find(parts.config))
+    config = found.config
+    feedback = TopicNames(found.database.database).feedback_of(config.name)
+    remove_other_incarnations(config.local, found.database.database, found.database.incarnation)
+    log.info("compiling kernels (cached after the first time)")
+    warm_up()
+    _go_on(ending)
+    spark = _spark(parts)
+    _go_on(ending)
+    writer = _query(spark, config, found)
+    _serve_metrics(config.settings, parts.metrics)
+    coordinator = parts.patience.ask(lambda: _coordinator(parts, found))
+    spark.streams.addListener(
+        ProgressListener(parts.status, parts.metrics, coordinator.note)
+    )
+    _go_on(ending)
+    running = _started(writer, config)
+    ending.runs()
+    coordinator.start(lambda: parts.jvm.ended() is None and running.active)
+    if not ending.requested.is_set():
+        parts.status.update(state="running")
+    with (
+        MarkerLoop(config.settings) as loop,
+        LogSampler(config.settings, parts.metrics.registry, loop),
+        FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
+    ):
+        code = _wait(running, parts, coordinator)
+        ending.leaves(code)
+    coordinator.stop()
+    spark.stop()
+    if code == 0:
+        parts.status.update(state="stopped")
+    return code
+
+
+def _go_on(ending: Ending) -> None:
+    if ending.requested.is_set():
+        raise StopRequestedError("told to stop while it started")
+
+
+def _find(config: PipelineConfig) -> _Found:
+    """Look at the topics and the checkpoint; may be done again when Kafka did not answer.
+
+    Raises:
+        ConfigurationError: topics, checkpoint or settings are not as they must be.
+
+    """
     settings = config.settings
     client = settings.client_config()
     shards = settings.shards if "shards" in settings.model_fields_set else None
@@ -107,74 +220,114 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start)
-    remove_other_incarnations(config.local, database.database, database.incarnation)
-    log.info("compiling kernels (cached after the first time)")
-    warm_up()
-    spark = session(f"streamydb {settings.database}", config.master, dict(config.spark_conf))
-    metrics = Metrics()
+    return _Found(config, database, topics, known_log, start, ends)
+
+
+def _spark(parts: _Parts) -> SparkSession:
+    config = parts.config
+    name = f"streamydb {config.settings.database}"
+    try:
+        spark = session(name, config.master, dict(config.spark_conf))
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        what = "Spark's JVM ended before it was ready; what it said stands above in this log"
+        raise JvmEndedError(f"{what}. `streamydb doctor` looks at the Java installation") from error
+    parts.ending.signals.catch()  # PySpark has taken SIGINT for itself
+    return spark
+
+
+def _query(spark: SparkSession, config: PipelineConfig, found: _Found) -> DataStreamWriter:
+    changes = found.topics[TopicNames(config.settings.database).changes]
+    return build_query(
+        spark, config, found.database, changes.partitions, found.start, found.ends
+    )
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics) -> None:
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
-    changes_partitions = topics[names.changes].partitions
-    writer = build_query(spark, config, database, changes_partitions, start, ends)
-    coordinator = _coordinator(config, database, status, metrics)
-    spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
-    coordinator.begin()
+
+
+def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
     try:
-        query = writer.start()
+        return RunningQuery(writer.start())
     except Py4JJavaError as error:
         what = f"the query cannot start on {config.checkpoint}: {error.java_exception}"
         raise ConfigurationError(explain([what])) from error
-    coordinator.start(lambda: bool(query.isActive))
-    status.update(state="running")
-    keeper = FeedbackKeeper(client, names.feedback_of(config.name), config.checkpoint)
-    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop), keeper:
-        code = _wait(query, status, stop, coordinator)
-    coordinator.stop()
-    spark.stop()
-    return code
 
 
-def _coordinator(
-    config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics
-) -> Coordinator:
-    """This pipeline's part among the others over the log."""
-    client = config.settings.client_config()
-    log_of_it = log_id(client, database.database)
+def _coordinator(parts: _Parts, found: _Found) -> Coordinator:
+    """This pipeline's part among the others over the log; the shards have been told their role.
+
+    Raises:
+        SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
+
+    """
+    config, database = found.config, found.database
     member = Member(
-        log_of_it, database.incarnation, config.name, standby=config.standby, terms=database.terms
+        found.log_id, database.incarnation, config.name, standby=config.standby,
+        terms=database.terms,
     )
 
     def show(view: View) -> None:
-        status.update(
+        parts.status.update(
             name=config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
             ready=view.ready if view.role == "following" else None,
             lag_ms=view.lag_ms if view.role == "following" else None,
         )
-        metrics.leads.set(view.role == "leading")
-        metrics.epoch.set(view.epoch)
-        metrics.diverged.set(view.alarm is not None)
+        parts.metrics.leads.set(view.role == "leading")
+        parts.metrics.epoch.set(view.epoch)
+        parts.metrics.diverged.set(view.alarm is not None)
 
-    return Coordinator(SharedTopics(client, database.database), database, member, show)
+    shared = SharedTopics(config.settings.client_config(), database.database)
+    coordinator = Coordinator(shared, database, member, show)
+    try:
+        coordinator.begin()
+    except StreamyError:
+        coordinator.stop()
+        raise
+    return coordinator
 
 
-def _wait(
-    query: StreamingQuery, status: StatusWriter, stop: threading.Event, coordinator: Coordinator
-) -> int:
-    while query.isActive and coordinator.failure is None and not stop.wait(_POLL_S):
-        pass
+def _wait(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:
+    """Wait for the end of the query, and for its running batch; the process's exit code.
+
+    Raises:
+        JvmEndedError: Spark's JVM has ended.
+
+    """
+    status, ending = parts.status, parts.ending
+    while coordinator.failure is None and not ending.requested.is_set():
+        ended = parts.jvm.ended()
+        if ended is not None:
+            raise JvmEndedError(ended)
+        if not running.active:
+            return _failed(running, parts)
+        ending.requested.wait(_POLL_S)
     if coordinator.failure is not None:
         log.error("stopping: %s", coordinator.failure)
-        query.stop()
         status.update(state="failed", error=coordinator.failure)
+        ending.abandon("the pipeline must not go on", 1)
+        running.give_up()
         return 1
-    if stop.is_set():
-        log.info("stopping: the running batch is given up and will be done again")
-        query.stop()
-        status.update(state="stopped")
-        return 0
-    messages = failure_of(query)
+    complete = running.finish(ending.give_up)
+    log.info("stopped %s", "after a finished batch" if complete else "within a batch")
+    return _failed(running, parts) if failure_of(running.query) else 0
+
+
+def _failed(running: RunningQuery, parts: _Parts) -> int:
+    messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
-    status.update(state="failed", error=explain(messages)[:4000])
+    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
+    if ended is not None:
+        raise JvmEndedError(ended)
+    parts.status.update(state="failed", error=explain(messages)[:4000])
     log.error("%s", explain(messages))
     return 1
+
+
+def _by_shutdown(message: str) -> bool:
+    """Whether a query failed because its JVM was told to end."""
+    return "SparkContext was shut down" in message or "stopped SparkContext" in message

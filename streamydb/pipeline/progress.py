@@ -133,7 +133,6 @@ class ProgressListener(StreamingQueryListener):
         lag = _lag(progress["sources"][0])
         status = self._status.status
         self._status.update(
-            state="running",
             batch=progress["batchId"],
             seq=max(seq, status.seq or 0),
             resolved=max(resolved, status.resolved or 0),

@@ -103,7 +103,8 @@ class Coordinator:
             for message in self._topics.poll(_TURN_S, self._take_digest):
                 self._member.replay(message)
             if time.monotonic() > ends_s:
-                raise SharedTopicsError("the control topic cannot be read to its end")
+                what = "the control topic cannot be read to its end"
+                raise SharedTopicsError(what) from TimeoutError()
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):
             self._turn()
