@@ -64,6 +64,7 @@ CASES: Final[dict[int, str]] = {
     28: "A hot key, and a transaction with 10,000 keys",
     29: "Zombie producers with fenced transactions",
     30: "Two databases on the same topics",
+    39: "The log ends with control records of Kafka's transactions",
 }
 """The numbers and short titles of the list of faults."""
 
