@@ -65,6 +65,7 @@ CASES: Final[dict[int, str]] = {
     29: "Zombie producers with fenced transactions",
     30: "Two databases on the same topics",
     39: "The log ends with control records of Kafka's transactions",
+    46: "A facade restarts, slowly, within a client's timeout",
 }
 """The numbers and short titles of the list of faults."""
 
