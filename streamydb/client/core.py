@@ -154,13 +154,16 @@ def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> 
     One that lacks the locks of a unique constraint is sent again with them; what is sent then
     follows from the verdict, its id too.
 
+    When the time has passed, nothing is sent any more: an attempt at the very end only looks for
+    the verdict, if there may be one.
+
     Raises:
         AbortedError: it was executed and wrote nothing.
         OutcomeUnknownError: it may be in the log.
         ClientError: it is not in the log.
     """
     retry = session.retry(timeout_s)
-    request: Send | Ask = Send(*txn, retry.left_s())
+    request: Send | Ask = Send(*txn, retry.wait_s())
     uncertain, attempts = False, 1
     while True:
         fault: ClientError | None = None
@@ -176,18 +179,21 @@ def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> 
                 if again is None or attempts >= LOCK_ATTEMPTS_MAX:
                     return _conclude(session, outcome)
                 txn, uncertain, attempts = Prepared(*again), False, attempts + 1
-                request = Send(*txn, retry.left_s())
+                request = Send(*txn, retry.wait_s())
                 continue
             uncertain = True
             position = outcome.position
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
-        if pause is None:
+        if pause is not None:
+            yield from perform(pause)
+        late = not retry.left_s()
+        if pause is None or (late and not uncertain):
             if not uncertain and fault is not None:
                 raise fault
             raise OutcomeUnknownError(*txn) from fault
-        yield from perform(pause)
-        left_s = retry.left_s()
-        request = Send(*txn, left_s) if position is None else Ask(txn.id, position, left_s)
+        asks = late or position is not None
+        wait_s = retry.wait_s()
+        request = Ask(txn.id, position, wait_s) if asks else Send(*txn, wait_s)
 
 
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
@@ -201,7 +207,7 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     retry = session.retry(timeout_s)
     position: str | None = None
     while True:
-        outcome = yield from _tried(retry, partial(Ask, txn.id, position))
+        outcome = yield from _tried(retry, partial(Ask, txn.id, position), retry.wait_s)
         if isinstance(outcome, Result):
             return _conclude(session, outcome)
         position = outcome.position
@@ -253,16 +259,20 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     return Reading(left.seq, {**left.entries, **right.entries})
 
 
-def _tried(retry: Retry, make: Callable[[float], Request[_R]]) -> Flow[_R]:
+def _tried(
+    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
+) -> Flow[_R]:
     """Perform a request that changes nothing, again after whatever may pass.
 
     Args:
         retry: the time there is.
-        make: returns the request with the time that is left.
+        make: returns the request with the time that it may take.
+        time_s: says how long that is; None: all that is left.
     """
+    time_s = time_s or retry.left_s
     while True:
         try:
-            return (yield from perform(make(retry.left_s())))
+            return (yield from perform(make(time_s())))
         except ClientError as error:
             pause = retry.again(error) if error.retriable else None
             if pause is None:

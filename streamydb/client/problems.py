@@ -18,6 +18,10 @@ _CODES_TOO_LARGE: Final = {
 _CODES_INVALID_JSON: Final = {errors.INVALID_JSON, errors.NUMBER_RANGE, errors.TOO_DEEP}
 
 
+_PASSING: Final = frozenset({429, 502, 503, 504})
+"""Statuses of unknown problems after which the same request may succeed."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
     """A check that did not hold, or the update that could not be made.
@@ -418,7 +422,7 @@ def problem(
     error = (kind or RequestError)(detail, retry_after_s=retry_after_s, members=members)
     if kind is None:
         error.slug, error.status = slug, status
-        error.retriable = status in {429, 503}
+        error.retriable, error.uncertain = status in _PASSING, status >= 500
     return error
 
 

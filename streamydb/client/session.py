@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
@@ -17,17 +18,22 @@ from streamydb.procedures.modules import Modules
 __all__ = ["Options", "Retry", "Session", "new_id"]
 
 
+_SHORTEST_S: Final = 0.1
+"""Time that is left and not divided any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a client behaves unless a call says otherwise.
 
     Attributes:
         consistency: which state reads show.
-        timeout_s: how long a call tries; it may last 5 s longer when nothing answers.
-        attempts_max: how often a request is sent that fails for reasons that may pass.
+        timeout_s: how long a call tries what fails for reasons that may pass, however often; it may
+            last 5 s longer when nothing answers.
+        attempt_s: how long one request waits for a verdict before it is asked for again.
         conflicts_max: how often a function under `run` is called.
         backoff_s: mean of the first pause, doubled with each.
-        backoff_max_s: mean of the longest pause.
+        backoff_max_s: mean of the longest pauses, which last twice as long at the most.
         reconnect_s: how long `watch` tries to connect again.
         page_entries: entries that a scan asks for at once.
         read_keys: keys that a read asks for at once.
@@ -36,10 +42,10 @@ class Options:
 
     consistency: Consistency = "strong"
     timeout_s: float = 30
-    attempts_max: int = 8
+    attempt_s: float = 10
     conflicts_max: int = 30
     backoff_s: float = 0.02
-    backoff_max_s: float = 1
+    backoff_max_s: float = 0.5
     reconnect_s: float = 120
     page_entries: int = 500
     read_keys: int = 1_000
@@ -110,6 +116,10 @@ class Session:
 class Retry:
     """Decides whether to try again, and after which pause: exponential, with full jitter.
 
+    Only the time decides, never the number of attempts: a facade that restarts takes as long as it
+    takes. Towards the end the pauses grow short, so that all of the time is used, and the last one
+    ends when the time does.
+
     Args:
         session: has the clock, the chance and the bounds.
         timeout_s: when to give up.
@@ -119,11 +129,18 @@ class Retry:
         """Begin now."""
         self._session = session
         self._until = session.clock() + timeout_s
-        self._failures = self._pauses = 0
+        self._pauses = 0
 
     def left_s(self) -> float:
         """Return how much time is left."""
         return max(0.0, self._until - self._session.clock())
+
+    def wait_s(self) -> float:
+        """Return how long the next attempt may wait for a verdict.
+
+        A part of what is left, so that one that goes to a machine which is gone is not the last.
+        """
+        return min(self.left_s(), self._session.options.attempt_s)
 
     def again(self, fault: ClientError | None) -> Pause | None:
         """Return the pause before the next attempt; None to give up.
@@ -131,15 +148,14 @@ class Retry:
         Args:
             fault: why the last one failed; None if it is only too early.
         """
-        if fault is not None:
-            self._failures += 1
-            if self._failures >= self._session.options.attempts_max:
-                return None
         left = self.left_s()
         if not left:
             return None
-        after = 0.0 if fault is None else fault.retry_after_s
-        return Pause(min(left, after + self.pause_s()))
+        asked = 0.0 if fault is None else fault.retry_after_s
+        pause = asked + self.pause_s()
+        if pause >= left:
+            pause = left / 2 if asked < left / 2 and left > _SHORTEST_S else left
+        return Pause(pause)
 
     def pause_s(self) -> float:
         """Return the length of the next pause."""

@@ -13,9 +13,16 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.errors import RecordError
+from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
+from streamydb.facade.ports import (
+    AppendUnknownError,
+    LogUnavailableError,
+    Missing,
+    NextRecord,
+    Position,
+)
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
@@ -50,6 +57,7 @@ class KafkaLog:
         self._index = ResultIndex(facade.results_bytes_max)
         self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
+        self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None
         self._tail: Tail[_Seen] | None = None
@@ -76,7 +84,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Wait until what was appended is in the log, and end."""
-        for part in (self._tail, self._producer):
+        for part in (self._tail, self._producer, self._next):
             if part is not None:
                 with suppress(AppendError):
                     await run_in(self._executor, part.close)
@@ -129,6 +137,12 @@ class KafkaLog:
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
         return await run_in(self._looks, self._look)
+
+    async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
+        """Look for the records that come next; see `TransactionLog`."""
+        if self.fault() is not None:
+            raise LogUnavailableError("Kafka does not answer")
+        return await run_in(self._executor, self._next.find, places)
 
     def fault(self) -> str | None:
         """Return what is wrong with the connection."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import connect, offsets_at, receive, spans
+from streamydb.facade.kafka_tail import at_end, connect, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Missing, Position
 from streamydb.facade.results import position_of
@@ -46,7 +46,7 @@ def search_result(settings: Settings, txn_id: str, position: Position | None) ->
         LogUnavailableError: Kafka does not answer.
     """
     names = TopicNames(settings.database)
-    consumer = connect(settings)
+    consumer = connect(settings, eof=True)
     try:
         since_ms = _appended_ms(consumer, names.transactions, position)
         if since_ms is None:
@@ -68,6 +68,8 @@ def _appended_ms(consumer: Any, topic: str, position: Position | None) -> int | 
         return None
     consumer.assign([TopicPartition(topic, position.partition, position.offset)])
     message = consumer.poll(_RECORD_S)
+    if message is not None and at_end(message):  # it was trimmed meanwhile
+        return None
     if message is None or message.error() is not None:
         raise LogUnavailableError(f"{topic} cannot be read")
     stamp: int = message.timestamp()[1]
@@ -117,6 +119,8 @@ class _Search:
         while left and self._has_time():
             for message in receive(self._consumer, _BATCH, _POLL_S):
                 number = message.partition()
+                if at_end(message) and message.offset() >= left.get(number, message.offset() + 1):
+                    del left[number]
                 if message.error() is not None or number not in left:
                     continue
                 result = self._looked_at(message) if message.offset() < left[number] else None

@@ -23,6 +23,7 @@ from streamydb.facade.ports import (
     ChangeEvent,
     LogUnavailableError,
     Missing,
+    NextRecord,
     PageBounds,
     Position,
     StreamRow,
@@ -173,7 +174,9 @@ class MemoryLog:
         unknowing: appends succeed and nobody is told.
         stalled: if set, appends and looks wait until the event is set.
         forgetful: results are found by searching only.
+        controls: offsets of records that are none of ours, as Kafka's transactions leave them.
         looks: how often the end was asked for.
+        gaps: how often the next record was asked for.
         searches: how often results were searched for.
     """
 
@@ -182,9 +185,10 @@ class MemoryLog:
         self._database = database
         self.refusing = self.unknowing = self.forgetful = False
         self.stalled: asyncio.Event | None = None
-        self.looks = self.searches = 0
+        self.looks = self.searches = self.gaps = 0
         self.running = False
         self.records: list[bytes] = []
+        self.controls: set[int] = set()
         self.headers: list[dict[str, bytes]] = []
         self.results: list[Result] = []
         self.index = ResultIndex(1 << 24)
@@ -236,6 +240,19 @@ class MemoryLog:
         self.looks += 1
         await self._pass()
         return {0: len(self.records)}
+
+    async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
+        """Return the next record, or the end."""
+        self.gaps += 1
+        await self._pass()
+        end = len(self.records)
+        at = min(set(range(places[0], end)) - self.controls, default=end)
+        return {0: NextRecord(at, found=at < end)}
+
+    def end_transaction(self) -> None:
+        """Append what the end of a Kafka transaction leaves: an offset without a record."""
+        self.controls.add(len(self.records))
+        self.records.append(b"")
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen."""
@@ -377,7 +394,7 @@ class MemoryDatabase:
         self.modules = MemoryModules()
         found = self.modules if modules is None else modules
         self._oracle = Oracle("memory", modules=found, constraints=constraints)
-        self._executed = 0
+        self._executed = self._covered = 0
         self._unresolved: list[tuple[str, Change]] = []
 
     def run(self) -> None:
@@ -391,11 +408,14 @@ class MemoryDatabase:
         """Execute what has been appended; the results are seen."""
         while self._executed < len(self.log.records):
             offset = self._executed
+            self._executed += 1
+            if offset in self.log.controls:
+                continue
             for record in self._oracle.apply(
                 self.log.records[offset], 0, offset, _EPOCH_MS + offset
             ):
                 self._take(record)
-            self._executed += 1
+            self._covered = offset + 1
 
     def resolve(self) -> None:
         """Let the read model and the feed show what has been executed."""
@@ -403,7 +423,7 @@ class MemoryDatabase:
         if seq == self.model.latest().seq:
             return
         changes, self._unresolved = self._unresolved, []
-        resolved = MemoryResolved(seq, _EPOCH_MS + self._executed, {0: self._executed})
+        resolved = MemoryResolved(seq, _EPOCH_MS + self._executed, {0: self._covered})
         self.model.apply(changes, resolved)
         events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
         self.changes.put(Batch(seq, tuple(events)))
