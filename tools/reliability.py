@@ -66,6 +66,11 @@ CASES: Final[dict[int, str]] = {
     30: "Two databases on the same topics",
     31: "Another plan limit at a restart in the middle of a plan",
     32: "Upgrade and downgrade in the middle of a plan, under load",
+    33: "A copy of the checkpoint is put back, hours old, or taken while it ran",
+    34: "The checkpoint's newest files are lost in a power cut",
+    35: "The pipeline is stopped for longer than feedback was kept",
+    36: "The end of the log is lost, and it grows past where the checkpoint was",
+    40: "A log whose partitions grew is rebuilt without its founding settings",
 }
 """The numbers and short titles of the list of faults."""
 
