@@ -117,7 +117,7 @@ class Ending:
         elif self._stage is Stage.RUNNING and count == 1:
             what = f"the running batch is finished, for at most {self._finish_s:.0f} s"
             self._request(self._finish_s, f"{what}; a second signal gives it up")
-        elif self._stage is Stage.RUNNING and count == 2:  # noqa: PLR2004 - once more
+        elif self._stage is Stage.RUNNING and count == 2:
             self.abandon("told again", self._code)
         elif self._stage is Stage.RUNNING:
             self._enter(self._stage, 0.0)
