@@ -36,6 +36,7 @@ __all__ = ["KafkaLog"]
 
 _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
+_CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 
 _Seen = list[tuple[Result, bytes]]
@@ -84,11 +85,13 @@ class KafkaLog:
         self._checked = self._starts()
 
     async def stop(self) -> None:
-        """Wait until what was appended is in the log, and end."""
-        for part in (self._tail, self._producer, self._next):
+        """Wait until what was appended is in the log, for some seconds, and end."""
+        for part in (self._tail, self._next):
             if part is not None:
-                with suppress(AppendError):
-                    await run_in(self._executor, part.close)
+                await run_in(self._executor, part.close)
+        if self._producer is not None:
+            with suppress(AppendError):
+                await run_in(self._executor, self._producer.close, _CLOSE_S)
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
 
