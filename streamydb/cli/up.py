@@ -29,6 +29,11 @@ HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
+ENDING_S_MAX = 35.0
+"""How long a pipeline takes to end when the time for its batch is over: the sum of the bounds of
+`streamydb.pipeline.ending`, and some.
+"""
+
 Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
 ]
@@ -104,8 +109,11 @@ def down(
         bool, typer.Option("--all", help="Stop every database of this home, and the broker.")
     ] = False,
     grace: Annotated[
-        float, typer.Option("--grace", help="Seconds to end by itself before it is killed.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            "--grace", help="Seconds to end by itself before it is killed (default: 65)."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Stop what `up` started: facade, pipeline, and the broker if nothing else uses it."""
@@ -115,12 +123,14 @@ def down(
 
     target = find_target(database, home)
     phases = Phases()
+    grace_s = target.settings.finish_batch_s + ENDING_S_MAX if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]
     for name in names:
         stop_front(target.settings.home, name, phases)
-    stopped = [name for name in names if _stop_pipeline(target.settings.home, name, grace, phases)]
+    base = target.settings.home
+    stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
     others = [] if everything else _others_running(target)
-    broker = False if others else _stop_broker(target.settings.home, grace, phases)
+    broker = False if others else _stop_broker(target.settings.home, grace_s, phases)
     if json:
         print_json({"stopped": stopped, "broker_stopped": broker, "still_running": others})
     elif others:
@@ -277,7 +287,11 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
         return False
     with phases.phase(f"Stopping the pipeline of {name}") as phase:
         phase.note("it finishes its batch")
-        return processes.stop(place.folder, PIPELINE, grace_s)
+        stopped = processes.stop(
+            place.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
+        )
+        phase.outcome = place.status().error or ""
+        return stopped
 
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:

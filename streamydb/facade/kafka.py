@@ -36,6 +36,7 @@ __all__ = ["KafkaLog"]
 
 _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
+_CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 
 _Seen = list[tuple[Result, bytes]]
@@ -62,6 +63,7 @@ class KafkaLog:
         self._admin: AdminClient | None = None
         self._tail: Tail[_Seen] | None = None
         self._partitions: set[int] = set()
+        self._checked: dict[int, int] = {}
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -69,25 +71,27 @@ class KafkaLog:
         Raises:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
-        starts = await run_in(self._executor, self._starts)
+        starts = self._checked or await run_in(self._executor, self._starts)
         self._admin = connect_admin(self._settings.client_config())
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
 
     def check(self) -> None:
-        """Try whether Kafka answers and has the database; waits for it.
+        """Try whether Kafka answers and has the database; `start` then does not ask again.
 
         Raises:
             LogUnavailableError: as `start`, and without a server around it.
         """
-        self._starts()
+        self._checked = self._starts()
 
     async def stop(self) -> None:
-        """Wait until what was appended is in the log, and end."""
-        for part in (self._tail, self._producer, self._next):
+        """Wait until what was appended is in the log, for some seconds, and end."""
+        for part in (self._tail, self._next):
             if part is not None:
-                with suppress(AppendError):
-                    await run_in(self._executor, part.close)
+                await run_in(self._executor, part.close)
+        if self._producer is not None:
+            with suppress(AppendError):
+                await run_in(self._executor, self._producer.close, _CLOSE_S)
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import psutil
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
@@ -19,8 +20,6 @@ _OUT_OF_MEMORY: Final = 52
 """Exit code of Spark when Java's heap is used up."""
 
 _SIGNALLED: Final = 128
-_PY4J: Final = ("py4j", "py4j.clientserver", "py4j.java_gateway")
-_BROKEN: Final = (Py4JNetworkError, OSError, EOFError)
 
 
 class JvmEndedError(StreamyError):
@@ -30,10 +29,13 @@ class JvmEndedError(StreamyError):
 class Jvm:
     """The JVM that PySpark has started; none if `spark-submit` started us."""
 
-    def __init__(self) -> None:
-        """Leave out what py4j says when its connections break."""
-        for name in _PY4J:
-            logging.getLogger(name).addFilter(_is_no_broken_connection)
+    def hush(self, spark: SparkSession) -> None:
+        """Leave out what each connection to the JVM says when it breaks."""
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_is_no_broken_connection)
+        server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+        if server is not None:
+            server.handle_error = lambda *_: None
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -81,13 +83,13 @@ def _reason(code: int) -> str:
 
 
 def _is_no_broken_connection(record: logging.LogRecord) -> bool:
-    """Whether a line of py4j's log tells more than that the JVM is gone, which we tell ourselves.
+    """Whether a line of the log tells more than that the JVM is gone, which we tell ourselves.
 
-    It logs a traceback for each of its connections, and raises the error to who asked as well.
+    py4j logs a traceback for each of its connections, and raises the error to who asked, too.
     """
     error = record.exc_info[1] if record.exc_info else None
     while error is not None:
-        if isinstance(error, _BROKEN):
+        if isinstance(error, Py4JNetworkError):
             return False
         error = error.__cause__ or error.__context__
     return True

@@ -167,7 +167,7 @@ def _run(parts: _Parts) -> int:
     _go_on(ending)
     running = _started(writer, config)
     ending.runs()
-    coordinator.start(lambda: parts.jvm.ended() is None and running.active)
+    coordinator.start(running.beats)
     if not ending.requested.is_set():
         parts.status.update(state="running")
     with (
@@ -233,6 +233,7 @@ def _spark(parts: _Parts) -> SparkSession:
             raise
         what = "Spark's JVM ended before it was ready; what it said stands above in this log"
         raise JvmEndedError(f"{what}. `streamydb doctor` looks at the Java installation") from error
+    parts.jvm.hush(spark)
     parts.ending.signals.catch()  # PySpark has taken SIGINT for itself
     return spark
 
