@@ -8,7 +8,6 @@ them whole.
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -105,30 +104,31 @@ class FileIdTables:
         self._folder = folder / "ids"
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation; None when there is none."""
-        path = self._path(generation)
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table; None when there is none."""
+        path = self._path(name)
         return np.memmap(path, ENTRY, "r+") if path.exists() else None
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
-        path = self._path(generation)
+        path = self._path(name)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.truncate((capacity + 1) * ENTRY.itemsize)
         fresh.replace(path)
         return np.memmap(path, ENTRY, "r+")
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
-        for path in self._folder.glob("*.table"):
-            found = re.fullmatch(r"(\d+)\.table", path.name)
-            if found and int(found[1]) < generation:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+    def names(self) -> list[str]:
+        """The tables that there are."""
+        return [path.stem for path in self._folder.glob("*.table")]
 
-    def _path(self, generation: int) -> Path:
-        return self._folder / f"{generation}.table"
+    def drop(self, name: str) -> None:
+        """Remove a table, if it is there."""
+        with suppress(FileNotFoundError):
+            self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.table"
 
 
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:
