@@ -260,7 +260,11 @@ class IdWindow:
 
     def _span(self, number: int, upto: int) -> npt.NDArray[Any]:
         """The table of a span, complete for all its ids up to ``upto``."""
-        runs = self.state.spans[number].ids if number in self.state.spans else []
+        spans = self.state.spans
+        runs = spans[number].ids if number in spans else []
+        if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
+            expected = max((sum(run.rows for run in span.ids) for span in spans.values()), default=0)
+            self._tables.create(f"d{number}", _capacity(expected))
         return self._table(f"d{number}", runs, 0, runs[-1].last if runs else 0, upto)
 
     def _table(
@@ -287,11 +291,10 @@ class IdWindow:
         self, name: str, table: npt.NDArray[Any], rows: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
         """Insert rows, in a larger table when it would be more than half full."""
-        needed = 2 * (int(table[0]["id0"]) + len(rows))
-        if needed > len(table) - 1:
-            capacity = 1 << max(needed - 1, _FIRST_CAPACITY).bit_length()
+        needed = int(table[0]["id0"]) + len(rows)
+        if 2 * needed > len(table) - 1:
             old = table.copy()
-            table = self._tables.create(name, capacity)
+            table = self._tables.create(name, max(_capacity(needed), 2 * _FIRST_CAPACITY))
             _insert(table, old[1:][old[1:]["seq"] != 0])
             table[0]["seq"] = old[0]["seq"]
         _insert(table, rows)
@@ -347,6 +350,11 @@ class IdWindow:
         for name in self._tables.names():
             if name not in kept and not (name[0] == "g" and int(name[1:]) >= generation):
                 self._tables.drop(name)
+
+
+def _capacity(ids: int) -> int:
+    """Places of a table in which so many ids take at most half."""
+    return max(_FIRST_CAPACITY, 1 << (2 * ids - 1).bit_length()) if ids else _FIRST_CAPACITY
 
 
 _NO_SPANS = np.empty(0, np.int64)

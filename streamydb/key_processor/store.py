@@ -97,7 +97,10 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`)."""
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`).
+
+    A process keeps its mappings from batch to batch: a new one would fault every page in again.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Keep the tables in ``folder``."""
@@ -107,7 +110,15 @@ class FileIdTables:
     def get(self, name: str) -> npt.NDArray[Any] | None:
         """A table; None when there is none."""
         path = self._path(name)
-        return np.memmap(path, ENTRY, "r+") if path.exists() else None
+        try:
+            inode = path.stat().st_ino
+        except FileNotFoundError:
+            _MAPPED.pop(path, None)
+            return None
+        known = _MAPPED.get(path)
+        if known is None or known[0] != inode:
+            known = _MAPPED[path] = (inode, np.asarray(np.memmap(path, ENTRY, "r+")))
+        return known[1]
 
     def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
@@ -116,19 +127,30 @@ class FileIdTables:
         with fresh.open("wb") as file:
             file.truncate((capacity + 1) * ENTRY.itemsize)
         fresh.replace(path)
-        return np.memmap(path, ENTRY, "r+")
+        table = np.asarray(np.memmap(path, ENTRY, "r+"))
+        _MAPPED[path] = (path.stat().st_ino, table)
+        return table
 
     def names(self) -> list[str]:
-        """The tables that there are."""
-        return [path.stem for path in self._folder.glob("*.table")]
+        """The tables that there are; mappings of others are given up."""
+        there = set(self._folder.glob("*.table"))
+        for path in [p for p in _MAPPED if p.parent == self._folder and p not in there]:
+            del _MAPPED[path]
+        return [path.stem for path in there]
 
     def drop(self, name: str) -> None:
         """Remove a table, if it is there."""
+        path = self._path(name)
+        _MAPPED.pop(path, None)
         with suppress(FileNotFoundError):
-            self._path(name).unlink()
+            path.unlink()
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.table"
+
+
+_MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
+"""Mapped tables of this process by path, with the inode."""
 
 
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:
