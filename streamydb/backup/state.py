@@ -214,11 +214,11 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
     ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
     verdicts = [_load(blobs, run.name) for k in kept for run in k.verdicts]
     oldest = meta.seq - meta.config.id_window
-    ids = ids.take(np.flatnonzero(
-        (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
-    ))  # fmt: skip
+    wanted = (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
+    ids = _in_order(ids.take(np.flatnonzero(wanted)))
     results = _concat(verdicts, empty_verdicts())
-    results = results.take(np.flatnonzero(np.isin(results.cols["seq"], ids.cols["seq"])))
+    known = np.isin(results.cols["seq"], ids.cols["seq"])
+    results = _in_order(results.take(np.flatnonzero(known)))
     found = About(
         format=FORMAT if ids.cols["deadline"].any() else 1,
         partitions=meta.config.partitions, id_window=meta.config.id_window,
@@ -226,6 +226,10 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
         keys=len(values), digest=digest_of(values), **about,
     )
     return State(found, values, ids, results)
+
+
+def _in_order(table: Table) -> Table:
+    return table.take(np.argsort(table.cols["seq"], kind="stable"))
 
 
 def dated(ids: Table) -> Table:

@@ -10,6 +10,7 @@ read model stays behind), and the attributes of `MemoryLog`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -44,8 +45,6 @@ __all__ = [
     "MemorySnapshot",
     "MemoryStreams",
 ]
-
-_EPOCH_MS = 1_000
 
 
 class MemoryEntry(NamedTuple):
@@ -394,6 +393,8 @@ class MemoryDatabase:
         self.modules = MemoryModules()
         found = self.modules if modules is None else modules
         self._oracle = Oracle("memory", modules=found, constraints=constraints)
+        self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self.now_ms = 0
         self._executed = self._covered = 0
         self._unresolved: list[tuple[str, Change]] = []
 
@@ -411,8 +412,9 @@ class MemoryDatabase:
             self._executed += 1
             if offset in self.log.controls:
                 continue
+            self.now_ms = max(self.now_ms, self.clock())
             for record in self._oracle.apply(
-                self.log.records[offset], 0, offset, _EPOCH_MS + offset
+                self.log.records[offset], 0, offset, self.now_ms
             ):
                 self._take(record)
             self._covered = offset + 1
@@ -423,7 +425,7 @@ class MemoryDatabase:
         if seq == self.model.latest().seq:
             return
         changes, self._unresolved = self._unresolved, []
-        resolved = MemoryResolved(seq, _EPOCH_MS + self._executed, {0: self._covered})
+        resolved = MemoryResolved(seq, self.now_ms, {0: self._covered})
         self.model.apply(changes, resolved)
         events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
         self.changes.put(Batch(seq, tuple(events)))
