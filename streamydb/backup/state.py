@@ -178,14 +178,14 @@ def _remembered(
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
     for number in np.unique(spans[homes]).tolist():
         mine = state.ids.take(np.flatnonzero(homes & (spans == number)))
-        kept: Span | IdWindowState = ids
+        span = Span(ids.ids, ids.verdicts)
         if number < 0:
             del mine.cols["deadline"]
         else:
-            kept = ids.spans[number] = Span()
+            span = ids.spans[number] = Span()
         at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
-        yield "ids", mine, kept.ids
-        yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), kept.verdicts
+        yield "ids", mine, span.ids
+        yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), span.verdicts
 
 
 def _runs(kind: str, table: Table, ids: IdWindowState) -> Iterator[tuple[str, Table]]:
@@ -210,7 +210,7 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
 
     ``about``: the fields that the shard does not know.
     """
-    kept = [meta.ids, *meta.ids.spans.values()]
+    kept = [Span(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
     ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
     verdicts = [_load(blobs, run.name) for k in kept for run in k.verdicts]
     oldest = meta.seq - meta.config.id_window

@@ -30,7 +30,8 @@ from streamydb.facade.ports import (
     StreamRow,
     StreamSpan,
 )
-from streamydb.facade.results import ResultIndex, position_of
+from streamydb.limits import ID_WINDOW_DEFAULT
+from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
 from streamydb.oracle import Oracle, OutputRecord
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
@@ -229,10 +230,13 @@ class MemoryLog:
     async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
         """Search all results."""
         self.searches += 1
+        refused = None
         for result in self.results:
             if (position_of(result) == position) if position else (result.id == txn_id):
-                return result
-        return Missing(complete=True, since_ms=None)
+                if position or result.code not in REFUSED_COPIES:
+                    return result
+                refused = refused or result
+        return refused or Missing(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
         """Return the end of the log."""
@@ -252,6 +256,10 @@ class MemoryLog:
         """Append what the end of a Kafka transaction leaves: an offset without a record."""
         self.controls.add(len(self.records))
         self.records.append(b"")
+
+    def time_ms(self) -> int:
+        """Return the time."""
+        return max(self._database.now_ms, self._database.clock())
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen."""
@@ -382,17 +390,24 @@ class MemoryDatabase:
         executing: whether records are executed as they are appended.
         resolving: whether the read model follows.
         modules: where the code of stored procedures is, unless others were given.
+        clock: the time of day (ms); commit times follow it, and never go back.
+        now_ms: the last commit time.
     """
 
-    def __init__(self, *, constraints: bool = True, modules: Modules | None = None) -> None:
-        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``."""
+    def __init__(
+        self, *, constraints: bool = True, modules: Modules | None = None,
+        id_window: int = ID_WINDOW_DEFAULT,
+    ) -> None:
+        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``, ids
+        are remembered for ``id_window`` seqs.
+        """
         self.executing = self.resolving = True
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
         found = self.modules if modules is None else modules
-        self._oracle = Oracle("memory", modules=found, constraints=constraints)
+        self._oracle = Oracle("memory", id_window, modules=found, constraints=constraints)
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self.now_ms = 0
         self._executed = self._covered = 0

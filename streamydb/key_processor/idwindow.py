@@ -108,9 +108,9 @@ def _probe(
             continue
         at: Any = np.int64(id0[i] & np.uint64(capacity - 1)) + 1
         while table[at].seq != 0:
-            if table[at].id0 == id0[i] and table[at].id1 == id1[i]:
-                if table[at].seq <= upto and table[at].seq > out[i]:
-                    out[i] = table[at].seq
+            same = table[at].id0 == id0[i] and table[at].id1 == id1[i]
+            if same and out[i] < table[at].seq <= upto:
+                out[i] = table[at].seq
             at = at + 1 if at < capacity else 1
 
 
@@ -263,8 +263,8 @@ class IdWindow:
         spans = self.state.spans
         runs = spans[number].ids if number in spans else []
         if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
-            expected = max((sum(run.rows for run in span.ids) for span in spans.values()), default=0)
-            self._tables.create(f"d{number}", _capacity(expected))
+            sizes = [sum(run.rows for run in span.ids) for span in spans.values()]
+            self._tables.create(f"d{number}", _capacity(max(sizes, default=0)))
         return self._table(f"d{number}", runs, 0, runs[-1].last if runs else 0, upto)
 
     def _table(

@@ -161,7 +161,7 @@ def _forget_repeats() -> Any:
     """Dedupe: no transaction is taken for a repetition."""
     original = repeats.Repeats.find
 
-    def find(self: Any, own: Any, before: int, resolved: int) -> Any:
+    def find(self: Any, own: Any, before: int, resolved: Any) -> Any:
         original(self, own, before, resolved)
         return repeats.FoundRepeats()
 
@@ -343,7 +343,7 @@ def _forget_in_time() -> Any:
     """Deadlines: ids are forgotten at the window, although their deadlines have not passed."""
 
     def remembers(self: Any, used: tuple[int, int], seq: int, _ts: int) -> bool:
-        return used[0] > max(seq - self.state.window, 0)
+        return bool(used[0] > max(seq - self.state.window, 0))
 
     def repeated(self: Any, original: int, seq: int, ts: int) -> Any:
         return self.use(original) if self.remembers((original, 0), seq, ts) else None

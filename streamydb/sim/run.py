@@ -85,9 +85,7 @@ def run_seed(
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
-    rates = dice.choice(_DEADLINES) if deadlines is None else (deadlines, 0.2)
-    if rates[0]:
-        workload.deadlines = Deadlines(dice, log.highest, *rates)
+    workload.deadlines = _deadlines(dice, log, deadlines)
     span_ms = dice.choice(_SPANS_MS)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
@@ -108,6 +106,12 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:
+    """Clients with deadlines, if there are any."""
+    rates = dice.choice(_DEADLINES) if rate is None else (rate, 0.2)
+    return Deadlines(dice, log.highest, *rates) if rates[0] else None
 
 
 def _drive(

@@ -73,10 +73,11 @@ class Deadlines:
     def add(self, found: dict[str, Any]) -> None:
         """Give a transaction a deadline: mostly soon, sometimes before, far, or too far ahead."""
         if self.random.random() < self.rate:
-            ahead = self.random.choice(_AHEAD_MS)
+            most = self.random.choice(_AHEAD_MS)
+            deadline_ms = self.now() + self.random.randint(most // 2, most)
             place = self.random.randrange(len(found) + 1)
             parts = list(found.items())
-            parts.insert(place, ("deadline_ms", self.now() + self.random.randint(ahead // 2, ahead)))
+            parts.insert(place, ("deadline_ms", deadline_ms))
             found.clear()
             found.update(parts)
 

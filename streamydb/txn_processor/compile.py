@@ -290,8 +290,7 @@ def _blank_out(
 
 
 def _identities(texts: Ragged, home: Table) -> Ragged:
-    """The bytes by which payloads are compared (see `records.deadline`): as they are if there are no
-    deadlines.
+    """The bytes by which payloads are compared: without deadlines as they are (`records.deadline`).
     """
     starts, ends = home.cols.pop("digits"), home.cols.pop("digits_end")
     if not home.cols["deadline"].any():

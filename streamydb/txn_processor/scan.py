@@ -1,8 +1,8 @@
 """Compile plain records straight from their bytes: the fast half of `compile`.
 
 A kernel reads records that keep to a narrow form: ASCII text without escapes, integers of at most
-18 digits, `id`, `deadline_ms`, `reads` and `updates` (put of an integer or a text, delete, add, max, min,
-next_id), at most 16 reads and 16 updates, every name once. It takes nothing that
+18 digits, `id`, `deadline_ms`, `reads` and `updates` (put of an integer or a text, delete, add,
+max, min, next_id), at most 16 reads and 16 updates, every name once. It takes nothing that
 `records.decode` would not take, and gives what `compile` would make of it; everything else, good
 or bad, it leaves to `compile`. A test holds the two against each other.
 """
