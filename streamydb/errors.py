@@ -24,6 +24,8 @@ RESERVED_KEY: Final = "reserved-key"
 CALL_NOT_ALONE: Final = "call-not-alone"
 ID_REUSED: Final = "id-reused"
 RESERVED_ID: Final = "reserved-id"
+DEADLINE_PASSED: Final = "deadline-passed"
+DEADLINE_TOO_FAR: Final = "deadline-too-far"
 
 CHECK_FAILED: Final = "check-failed"
 BOUND_VIOLATED: Final = "bound-violated"
@@ -63,8 +65,14 @@ REJECTED_CODES: Final[dict[str, str]] = {
     RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
     CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
+    DEADLINE_PASSED: "The record was appended after its deadline; this copy was not executed.",
+    DEADLINE_TOO_FAR: "The deadline is too far ahead of the commit time (see the limits).",
 }
-"""Codes of results with status ``rejected``: the record never was a transaction."""
+"""Codes of results with status ``rejected``: nothing was executed, and the id was not used."""
+
+UNTIMELY: Final = frozenset({DEADLINE_PASSED, DEADLINE_TOO_FAR})
+"""Codes of copies that came at the wrong time: another copy of the record may have been executed.
+"""
 
 ABORTED_CODES: Final[dict[str, str]] = {
     CHECK_FAILED: "An assert or a check does not hold; `failed` lists those that do not.",

@@ -7,7 +7,6 @@ is written to be read: one record after the other, in the total order, on a dict
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -17,7 +16,7 @@ from msgspec import UNSET, Raw
 from streamydb import errors, limits
 from streamydb.constraints import Refused, amended
 from streamydb.constraints.judge import Judge
-from streamydb.oracle_steps import holds, updated
+from streamydb.oracle_steps import holds, payload_hash_of, untimely, updated
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
@@ -90,9 +89,10 @@ class Replay(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """Seen ids: the seq, a hash of the payload, and the encoded result."""
+    """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
 
     seq: int
+    deadline: int
     payload_hash: bytes
     result: bytes
 
@@ -115,7 +115,8 @@ class Oracle:
         *,
         constraints: bool = False,
     ) -> None:
-        """Start with an empty database; an id is remembered for ``id_window`` seqs.
+        """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
+        transaction's deadline.
 
         ``modules``: where the code of stored procedures is. ``constraints``: whether the database
         was created with constraints.
@@ -150,9 +151,9 @@ class Oracle:
             return []
         seq = self.next_seq
         self.next_seq += 1
-        self._forget(seq)
+        self._forget(seq, ts_ms)
         place = _Place(self.database, seq, ts_ms, Source(partition, offset))
-        payload_hash = hashlib.sha256(raw or b"").digest()
+        payload_hash = payload_hash_of(raw or b"", record)
         if isinstance(record, DeadLetter):
             return self._fail(record, raw, payload_hash, place)
         if isinstance(record, Transaction) and not self._may_be(record):
@@ -162,11 +163,15 @@ class Oracle:
         if record.call is not UNSET and record.call.batch is not UNSET:
             return self._follow(record, record.call, place)
         seen = self._seen.get(record.id)
-        if seen is not None:
+        if seen is not None and self._is_remembered(seen, place):
             return _repeat(record.id, seen, payload_hash, place)
+        code = untimely(record, ts_ms)
+        if code is not None:
+            result = place.result(record.id, "rejected", code=code)
+            return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
+        self._see(record.id, _Verdict(seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
 
     def _given(
@@ -206,24 +211,36 @@ class Oracle:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
         name, error = fault.id, fault.error
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
+        found = None if name is None else decode(raw)
+        deadline = found.deadline if isinstance(found, Transaction) else 0
         if name is not None:
-            self._seen[name] = _Verdict(place.seq, payload_hash, result)
+            self._see(name, _Verdict(place.seq, deadline, payload_hash, result))
         shown = None if fault.payload is None else raw
         outputs = _with_letter(result, name, errors.INTERNAL, shown, place, error)
-        record = None if name is None else decode(raw)
-        if isinstance(record, Transaction) and record.call is not UNSET:
-            turn = turn_of(record.call, self._look)
+        if isinstance(found, Transaction) and found.call is not UNSET:
+            turn = turn_of(found.call, self._look)
             if turn is not None:
-                self._seen.pop(record.id, None)
+                self._seen.pop(found.id, None)
                 if turn.code is None:
-                    outputs += self._write(record.id, {turn.key: turn.done}, place)
+                    outputs += self._write(found.id, {turn.key: turn.done}, place)
         return outputs
 
-    def _forget(self, seq: int) -> None:
-        """Drop ids whose seq is not above seq - id_window; they lie in the order of their seqs."""
+    def _see(self, name: str, verdict: _Verdict) -> None:
+        """Remember the use of an id, after those of smaller seqs."""
+        self._seen.pop(name, None)
+        self._seen[name] = verdict
+
+    def _is_remembered(self, seen: _Verdict, place: _Place) -> bool:
+        """Whether a use is within the window, or its deadline has not passed."""
+        in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
+        return in_time or seen.seq > place.seq - self.id_window
+
+    def _forget(self, seq: int, ts_ms: int) -> None:
+        """Drop the oldest ids as far as they are not remembered any more."""
+        place = _Place(self.database, seq, ts_ms, Source(0, 0))
         while self._seen:
             oldest = next(iter(self._seen))
-            if self._seen[oldest].seq > seq - self.id_window:
+            if self._is_remembered(self._seen[oldest], place):
                 return
             del self._seen[oldest]
 

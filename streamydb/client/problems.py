@@ -220,6 +220,15 @@ class QueriesOffError(RequestError):
     slug, status = "queries-off", 501
 
 
+class DeadlinePassedError(RequestError):
+    """The transaction was not executed, and will not be: it came to the log after its deadline.
+
+    Begin again with a new one. If that happens at once, this machine's clock is slow.
+    """
+
+    slug, status = "deadline-passed", 409
+
+
 class IdReusedError(RequestError):
     """The id was used shortly before by a transaction with other bytes."""
 
@@ -431,6 +440,8 @@ def refusal(code: str, detail: str | None = None, txn_id: str | None = None) -> 
     kind: type[RequestError] = InvalidTransactionError
     if code == errors.ID_REUSED:
         kind = IdReusedError
+    elif code == errors.DEADLINE_PASSED:
+        kind = DeadlinePassedError
     elif code in _CODES_INVALID_JSON:
         kind = InvalidJsonError
     elif code in _CODES_TOO_LARGE:

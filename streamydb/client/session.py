@@ -13,6 +13,7 @@ from typing import Final
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import Consistency, Freshness, Pause
+from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.procedures.modules import Modules
 
 __all__ = ["Options", "Retry", "Session", "new_id"]
@@ -20,6 +21,12 @@ __all__ = ["Options", "Retry", "Session", "new_id"]
 
 _SHORTEST_S: Final = 0.1
 """Time that is left and not divided any more."""
+
+_LAST_S: Final = 5
+"""How much longer than its timeout a call may last."""
+
+_AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
+"""Farthest deadline that is set: the log refuses one that is twice as far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class Options:
         conflicts_max: how often a function under `run` is called.
         backoff_s: mean of the first pause, doubled with each.
         backoff_max_s: mean of the longest pauses, which last twice as long at the most.
+        clock_skew_s: how far the brokers' clocks may be ahead of this machine's.
         reconnect_s: how long `watch` tries to connect again.
         page_entries: entries that a scan asks for at once.
         read_keys: keys that a read asks for at once.
@@ -46,6 +54,7 @@ class Options:
     conflicts_max: int = 30
     backoff_s: float = 0.02
     backoff_max_s: float = 0.5
+    clock_skew_s: float = 30
     reconnect_s: float = 120
     page_entries: int = 500
     read_keys: int = 1_000
@@ -70,20 +79,32 @@ class Session:
         clock: seconds of a clock that only goes forward.
         random: numbers in [0, 1).
         new_id: ids of transactions.
+        wall_ms: the time of day, in ms since 1970.
         seq: the highest seq that this client has seen.
+        behind_ms: how far the time of day is behind the last commit time that it has seen.
     """
 
     options: Options = field(default_factory=Options)
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
     new_id: Callable[[], str] = new_id
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
+    behind_ms: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, seq: int) -> None:
-        """Remember that something as of a seq was seen."""
+    def saw(self, seq: int, ts_ms: int = 0) -> None:
+        """Remember that something as of a seq was seen, and its commit time, if that is known."""
         with self._lock:
             self.seq = max(self.seq, seq)
+            if ts_ms:
+                self.behind_ms = max(0, ts_ms - self.wall_ms())
+
+    def deadline_ms(self, timeout_s: float | None = None) -> int:
+        """Return the deadline of a transaction that is tried for so long from now on."""
+        wait_s = self.options.timeout_s if timeout_s is None else timeout_s
+        ahead_ms = int(1_000 * min(wait_s + _LAST_S + self.options.clock_skew_s, _AHEAD_S))
+        return self.wall_ms() + self.behind_ms + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
         """Return which state a read shall show.

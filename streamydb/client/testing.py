@@ -204,6 +204,7 @@ class MemoryHost:
     Args:
         settings: the facade's limits.
         tokens: who may do what.
+        database: another one than with the default settings.
 
     Attributes:
         database: its stages can be stopped; to let one go on, use `resume`.
@@ -212,10 +213,11 @@ class MemoryHost:
     """
 
     def __init__(
-        self, settings: FacadeSettings | None = None, tokens: Tokens | None = None
+        self, settings: FacadeSettings | None = None, tokens: Tokens | None = None,
+        database: MemoryDatabase | None = None,
     ) -> None:
         """Build the facade; it begins to serve with `with`."""
-        self.database = MemoryDatabase()
+        self.database = MemoryDatabase() if database is None else database
         self.faults = Faults()
         self.portal = Portal()
         self._settings = FacadeSettings() if settings is None else settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -64,6 +65,7 @@ class KafkaLog:
         self._tail: Tail[_Seen] | None = None
         self._partitions: set[int] = set()
         self._checked: dict[int, int] = {}
+        self._behind_ms = 0
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -127,6 +129,10 @@ class KafkaLog:
     async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
         """Wait for a result; see `TransactionLog`."""
         return await self._index.wait(position)
+
+    def time_ms(self) -> int:
+        """Return the log's time; see `TransactionLog`."""
+        return time.time_ns() // 1_000_000 + self._behind_ms
 
     def recent(self, txn_id: str, position: Position | None) -> Result | None:
         """Return a result that was seen lately; see `TransactionLog`."""
@@ -204,6 +210,8 @@ class KafkaLog:
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
         """
+        if seen:
+            self._behind_ms = max(0, seen[-1][0].ts_ms - time.time_ns() // 1_000_000)
         for result, value in seen:
             if self._index.add(result, value):
                 yield

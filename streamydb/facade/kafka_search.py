@@ -16,7 +16,7 @@ from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.kafka_tail import at_end, connect, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Missing, Position
-from streamydb.facade.results import position_of
+from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
@@ -105,7 +105,10 @@ class _Search:
             if found is not None:
                 return found
             places = starts
-        return self._refused or Missing(self._has_time(), self._oldest_ms)
+        complete = self._has_time()
+        if self._refused is not None and (complete or self._refused.code == ID_REUSED):
+            return self._refused
+        return Missing(complete, self._oldest_ms)
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -137,7 +140,7 @@ class _Search:
                 self._oldest_ms = message.timestamp()[1]
             return None
         result = _wanted(message, self._position)
-        if result is not None and self._position is None and result.code == ID_REUSED:
+        if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None
         return result

@@ -206,6 +206,9 @@ class TransactionLog(Protocol):
             LogUnavailableError: Kafka does not answer.
         """
 
+    def time_ms(self) -> int:
+        """Return the time of the log now, as far as it is known: commit times are not before it."""
+
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.jit import kernel
+from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
 from streamydb.sorter.planner import Plan
@@ -105,51 +106,59 @@ class Granter:
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and remember the ids of the others."""
         cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
-        cols["payload"] = home.cols["payload"]
-        seqs, window = cols["seq"], self.ids.state.window
+        cols["payload"], cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        seqs = cols["seq"]
         valid = cols["kind"] != p.REJECTED
+        cols["refused"] = untimely(cols["deadline"], cols["ts"])
         id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
         before = int(released.cols["seq"][0]) - 1
         last = self.ids.last_use(id0, id1, before)
         found = _Duplicates(
             np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64), []
         )
-        hit = np.flatnonzero(valid & (last > np.maximum(seqs - window, 0)))
+        hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
             found.verdict = [b""] * len(seqs)
             self._resolve(suspects, cols, last, home.texts["id"], found)
+        fresh = valid & (found.kind == NOT_A_DUPLICATE)
+        found.kind[fresh] = cols["refused"][fresh]
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
-        names = ("id0", "id1", "payload", "seq", "ts", "part", "off")
+        names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
         remembered = Table({name: cols[name][used] for name in names})
-        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]))
+        until = int(released.cols["ts"][-1])
+        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]), until)
         return found
 
     def _resolve(
         self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
     ) -> None:
         """Decide in seq order which suspects are duplicates, and of what."""
-        in_plan: dict[tuple[int, int], tuple[int, int]] = {}
-        window = self.ids.state.window
+        in_plan: dict[tuple[int, int], dict[str, int]] = {}
         for i in suspects.tolist():
             key = (int(cols["id0"][i]), int(cols["id1"][i]))
-            seq, payload = int(cols["seq"][i]), int(cols["payload"][i])
-            original, known = in_plan.get(key, (int(last[i]), -1))
-            if original <= max(seq - window, 0):
-                in_plan[key] = (seq, payload)
+            own = {name: int(cols[name][i]) for name in ("seq", "ts", "payload", "deadline")}
+            seq, ts = own["seq"], own["ts"]
+            use = in_plan.get(key)
+            inside = use is not None
+            if use is None:
+                use = self.ids.repeated(int(last[i]), seq, ts)
+            elif not self.ids.remembers((use["seq"], use["deadline"]), seq, ts):
+                use = None
+            if use is None:
+                if cols["refused"][i] == NOT_A_DUPLICATE:
+                    in_plan[key] = own
                 continue
-            inside = key in in_plan
-            use = {"payload": known} if inside else self.ids.use(original)
-            found.of[i] = original
-            if use["payload"] != payload:
+            found.of[i] = use["seq"]
+            if use["payload"] != own["payload"]:
                 found.kind[i] = REUSED
             elif inside:
                 found.kind[i] = PLAN_DUPLICATE
             else:
                 found.kind[i] = WINDOW_DUPLICATE
-                verdict = self.ids.verdict(original)
+                verdict = self.ids.verdict(use["seq"])
                 found.verdict[i] = verdict or plain_result(
-                    ids[i], original, use["ts"], use["part"], use["off"]
+                    ids[i], use["seq"], use["ts"], use["part"], use["off"]
                 )
 
 

@@ -8,7 +8,6 @@ them whole.
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -98,37 +97,60 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`)."""
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`).
+
+    A process keeps its mappings from batch to batch: a new one would fault every page in again.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Keep the tables in ``folder``."""
         self._folder = folder / "ids"
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation; None when there is none."""
-        path = self._path(generation)
-        return np.memmap(path, ENTRY, "r+") if path.exists() else None
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table; None when there is none."""
+        path = self._path(name)
+        try:
+            inode = path.stat().st_ino
+        except FileNotFoundError:
+            _MAPPED.pop(path, None)
+            return None
+        known = _MAPPED.get(path)
+        if known is None or known[0] != inode:
+            known = _MAPPED[path] = (inode, np.asarray(np.memmap(path, ENTRY, "r+")))
+        return known[1]
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
-        path = self._path(generation)
+        path = self._path(name)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.truncate((capacity + 1) * ENTRY.itemsize)
         fresh.replace(path)
-        return np.memmap(path, ENTRY, "r+")
+        table = np.asarray(np.memmap(path, ENTRY, "r+"))
+        _MAPPED[path] = (path.stat().st_ino, table)
+        return table
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
-        for path in self._folder.glob("*.table"):
-            found = re.fullmatch(r"(\d+)\.table", path.name)
-            if found and int(found[1]) < generation:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+    def names(self) -> list[str]:
+        """The tables that there are; mappings of others are given up."""
+        there = set(self._folder.glob("*.table"))
+        for path in [p for p in _MAPPED if p.parent == self._folder and p not in there]:
+            del _MAPPED[path]
+        return [path.stem for path in there]
 
-    def _path(self, generation: int) -> Path:
-        return self._folder / f"{generation}.table"
+    def drop(self, name: str) -> None:
+        """Remove a table, if it is there."""
+        path = self._path(name)
+        _MAPPED.pop(path, None)
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.table"
+
+
+_MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
+"""Mapped tables of this process by path, with the inode."""
 
 
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:

@@ -70,18 +70,21 @@ class MemoryIdTables:
 
     def __init__(self) -> None:
         """Begin without tables."""
-        self.tables: dict[int, npt.NDArray[Any]] = {}
+        self.tables: dict[str, npt.NDArray[Any]] = {}
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation."""
-        return self.tables.get(generation)
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table."""
+        return self.tables.get(name)
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table."""
-        self.tables[generation] = np.zeros(capacity + 1, ENTRY)
-        return self.tables[generation]
+        self.tables[name] = np.zeros(capacity + 1, ENTRY)
+        return self.tables[name]
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
-        for old in [g for g in self.tables if g < generation]:
-            del self.tables[old]
+    def names(self) -> list[str]:
+        """The tables that there are."""
+        return list(self.tables)
+
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        self.tables.pop(name, None)

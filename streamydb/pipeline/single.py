@@ -258,8 +258,9 @@ class SingleShard:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.children["home"][1]
         own = Table({name: released.cols[name][at_home] for name in _COLUMNS})
-        own.cols["payload"] = home.cols["payload"]
-        found = self._repeats.find(own, self._meta.seq, self._meta.resolved)
+        own.cols["payload"], own.cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        resolved = (self._meta.resolved, self._meta.resolved_ts)
+        found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
         columns = (own.cols[name].tolist() for name in ("seq", "ts", "part", "off", "kind"))
         rows = zip(

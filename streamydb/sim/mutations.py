@@ -11,11 +11,12 @@ import numpy as np
 from msgspec import UNSET
 
 from streamydb import errors, records
-from streamydb.key_processor import idwindow, locks, repeats, values
+from streamydb.key_processor import grants, idwindow, locks, repeats, values
 from streamydb.pipeline import life, role, shard, single, tail
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
+from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
@@ -160,7 +161,7 @@ def _forget_repeats() -> Any:
     """Dedupe: no transaction is taken for a repetition."""
     original = repeats.Repeats.find
 
-    def find(self: Any, own: Any, before: int, resolved: int) -> Any:
+    def find(self: Any, own: Any, before: int, resolved: Any) -> Any:
         original(self, own, before, resolved)
         return repeats.FoundRepeats()
 
@@ -343,10 +344,57 @@ def _together(*patches: Any) -> Iterator[None]:
         yield
 
 
+def _forget_in_time() -> Any:
+    """Deadlines: ids are forgotten at the window, although their deadlines have not passed."""
+
+    def remembers(self: Any, used: tuple[int, int], seq: int, _ts: int) -> bool:
+        return bool(used[0] > max(seq - self.state.window, 0))
+
+    def repeated(self: Any, original: int, seq: int, ts: int) -> Any:
+        return self.use(original) if self.remembers((original, 0), seq, ts) else None
+
+    return _together(
+        mock.patch.object(idwindow.IdWindow, "remembers", remembers),
+        mock.patch.object(idwindow.IdWindow, "repeated", repeated),
+    )
+
+
+def _drop_in_time() -> Any:
+    """Deadlines: the blobs of a span go when it begins, not when it has ended."""
+
+    def passed(self: Any, ts: int) -> list[int]:
+        return [number for number in self.state.spans if number * self.state.span_ms <= ts]
+
+    return mock.patch.object(idwindow.IdWindow, "_passed", passed)
+
+
+def _execute_too_late() -> Any:
+    """Deadlines: a record that comes after its deadline is executed."""
+
+    def untimely(deadlines: Any, _times: Any) -> Any:
+        return np.zeros(len(deadlines), np.uint8)
+
+    return _together(
+        mock.patch.object(grants, "untimely", untimely),
+        mock.patch.object(repeats, "untimely", untimely),
+    )
+
+
+def _compare_deadlines() -> Any:
+    """Deadlines: a transaction that is sent again with a new one counts as another."""
+
+    def identities(texts: Any, home: Any) -> Any:
+        original(texts, home)
+        return texts
+
+    original = compiling._identities  # noqa: SLF001 - breaking what is private is the point
+    return mock.patch.object(compiling, "_identities", identities)
+
+
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -354,10 +402,11 @@ class Mutation(NamedTuple):
     pair: bool = False
     workflows: float | None = None
     constraints: float | None = None
+    deadlines: float | None = None
 
 
 _BOTH = ("planner", "single")
-_MANY, _HALF = 0.2, 0.5
+_MANY, _HALF, _MOST = 0.2, 0.5, 0.9
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -372,6 +421,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
     "dedupe-window": Mutation(_forget_the_window, _BOTH),
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
+    "deadlines-window": Mutation(_forget_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-blobs": Mutation(_drop_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-late": Mutation(_execute_too_late, _BOTH, deadlines=_HALF),
+    "deadlines-identity": Mutation(_compare_deadlines, _BOTH, deadlines=_HALF),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
     "workflows-copies": Mutation(_copies_count, _BOTH, workflows=_MANY),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from unittest import mock
 
 from streamydb.garbage import no_collection
+from streamydb.key_processor import idwindow
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
@@ -15,7 +17,7 @@ from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
 from streamydb.sim.rollback import Rollbacks
-from streamydb.sim.workload import Workload
+from streamydb.sim.workload import Deadlines, Workload
 
 __all__ = ["Divergence", "Outcome", "run_seed", "settle"]
 
@@ -33,11 +35,17 @@ index of a unique constraint. Many shards or partitions, and these with lock que
 times what others do, and find nothing that three do not: they are drawn, but seldom.
 """
 
+_DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
+"""Which share of the transactions has a deadline, and which share of the records comes again."""
+
+_SPANS_MS = (16, 100, 20_000)
+"""How much commit time a table of ids with deadlines covers: production's, and shorter ones."""
+
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None,
-    rollbacks: float | None = None,
+    rollbacks: float | None = None, deadlines: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -46,6 +54,7 @@ def run_seed(
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
+    ``deadlines``: which share of the transactions has one; by default as the seed has it.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -74,6 +83,9 @@ def run_seed(
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
+    dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
+    workload.deadlines = _deadlines(dice, log, deadlines)
+    span_ms = dice.choice(_SPANS_MS)
     kind = Pair if pair else Cluster
     cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
@@ -84,7 +96,7 @@ def run_seed(
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection():
+        with no_collection(), mock.patch.object(idwindow, "SPAN_MS", span_ms):
             back = Rollbacks(seed, members, rollbacks)
             _drive(cluster, log, workload, rng, records, back)
             judge(members[0], log, outcome, members[1:])
@@ -92,6 +104,12 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:
+    """Clients with deadlines, if there are any."""
+    rates = dice.choice(_DEADLINES) if rate is None else (rate, 0.2)
+    return Deadlines(dice, log.highest, *rates) if rates[0] else None
 
 
 def _drive(

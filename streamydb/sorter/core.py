@@ -291,6 +291,8 @@ class KeyedEventTimeSorter:
             if data is None:
                 raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
             table = Table.unflatten(unpack(data)[1])
+            home = table.children["home"][1]
+            home.cols.setdefault("deadline", np.zeros(len(home), np.int64))  # held by 0.1.0
         rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
         rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)

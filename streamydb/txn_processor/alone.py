@@ -19,7 +19,7 @@ from streamydb.procedures.view import Place
 from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
+from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REFUSALS
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
@@ -57,8 +57,8 @@ def execute_gathered(
     position = (payload.seq, payload.ts, payload.part, payload.off)
     if payload.kind == p.REJECTED:
         return _rejected(payload, position, home)
-    if payload.duplicate == REUSED:
-        result = encode(payload.id, position, "rejected", errors.ID_REUSED)
+    if payload.duplicate in REFUSALS:
+        result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
         return _finished(payload, result, core.Verdict(), home, None)
     if payload.duplicate != NOT_A_DUPLICATE:
         original = gathered.grants[id_lock(payload.id)].value

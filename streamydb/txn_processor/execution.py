@@ -37,14 +37,22 @@ from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_b
 __all__ = [
     "NOT_A_DUPLICATE",
     "PLAN_DUPLICATE",
+    "REFUSALS",
     "REUSED",
+    "TOO_FAR",
+    "TOO_LATE",
     "WINDOW_DUPLICATE",
     "Outcome",
     "decompile",
     "execute_grants",
 ]
 
-NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
+NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5
+
+REFUSALS = {
+    REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
+}
+"""What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 _DIGITS_MAX = 19
@@ -220,10 +228,11 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
     """
     cols = run.txns.cols
     for i in np.flatnonzero(route == _NOTHING).tolist():
-        if cols["duplicate"][i] == WINDOW_DUPLICATE:
+        kind = int(cols["duplicate"][i])
+        if kind == WINDOW_DUPLICATE:
             run.special[i] = as_duplicate(run.txns, i, run.txns.texts["verdict"][i])
-        elif cols["duplicate"][i] == REUSED:
-            run.special[i] = result_bytes(run.txns, i, "rejected", errors.ID_REUSED)
+        elif kind in REFUSALS:
+            run.special[i] = result_bytes(run.txns, i, "rejected", REFUSALS[kind])
         elif cols["kind"][i] == p.REJECTED:
             code = p.REJECT_CODES[cols["code"][i]]
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)

@@ -98,7 +98,10 @@ ABORT_CODES: Final = (
     errors.CONSTRAINT_VIOLATED,
     errors.CONSTRAINT_REFUSED,
 )
-_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF)
+_LATE_CODES: Final = (
+    errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF, errors.DEADLINE_PASSED,
+    errors.DEADLINE_TOO_FAR,
+)
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,
