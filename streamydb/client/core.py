@@ -149,7 +149,8 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
     most = session.options.page_entries
     limit = most if wanted.left is None else min(most, wanted.left)
     make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
-    page = yield from _tried(session.retry(timeout_s), make)
+    retry = session.retry(timeout_s)
+    page = yield from _tried(retry, make, retry.wait_s)
     session.saw(page.seq)
     wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
     wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
@@ -289,7 +290,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     if freshness.at == 0:  # before the first transaction
         return Reading(0, dict.fromkeys(keys))
     try:
-        reading = yield from _tried(retry, partial(Read, tuple(keys), freshness))
+        reading = yield from _tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
     except (AnswerTooLargeError, TooLargeError):
         if len(keys) < 2:
             raise

@@ -37,7 +37,8 @@ class Options:
         consistency: which state reads show.
         timeout_s: how long a call tries what fails for reasons that may pass, however often; it may
             last 5 s longer when nothing answers.
-        attempt_s: how long one request waits for a verdict before it is asked for again.
+        attempt_s: how long a facade may take to answer a read, or to give a verdict, before it is
+            asked again; 5 s later the connection counts as dead. Queries may take all the time.
         conflicts_max: how often a function under `run` is called.
         backoff_s: mean of the first pause, doubled with each.
         backoff_max_s: mean of the longest pauses, which last twice as long at the most.
@@ -157,7 +158,7 @@ class Retry:
         return max(0.0, self._until - self._session.clock())
 
     def wait_s(self) -> float:
-        """Return how long the next attempt may wait for a verdict.
+        """Return how long the next attempt may take.
 
         A part of what is left, so that one that goes to a machine which is gone is not the last.
         """
