@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
-from streamydb.pipeline import life, role, shard, single
+from streamydb.pipeline import life, role, shard, single, tail
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
@@ -330,6 +330,11 @@ def _mix_silent_and_loud() -> Any:
     return mock.patch.object(role.Role, "may_release", release)
 
 
+def _believe_the_log() -> Any:
+    """Recovery: a start goes on wherever the log is, whatever the log was."""
+    return mock.patch.object(tail.LogEnd, "require", return_value=None)
+
+
 @contextmanager
 def _together(*patches: Any) -> Iterator[None]:
     with ExitStack() as stack:
@@ -380,6 +385,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
+    "log-tail": Mutation(_believe_the_log, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),

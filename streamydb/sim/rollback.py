@@ -16,27 +16,30 @@ from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import SingleShard
 from streamydb.pipeline.tail import LogEnd, mark_of
 from streamydb.sim.cluster import Checkpoint, Cluster
+from streamydb.sim.judge import Divergence
 from streamydb.sim.log import SimulatedLog
 from streamydb.total_order import LogRecord
 
 __all__ = ["Rollbacks", "ends_of", "finds_lost_tail", "lose_tail", "require_log"]
 
 _COPIES_MAX = 3
+_RATES = (0.0, 0.0, 0.05, 0.2)
 
 
 class Rollbacks:
     """Takes copies of checkpoints now and then, and puts one back.
 
     Args:
-        dice: chance of their own, so that a seed without them does the same.
+        seed: of a chance of its own, so that a seed without rollbacks does the same.
         clusters: whose checkpoints; all over one log.
-        rate: how likely it is that one is put back at a moment.
+        rate: how likely it is that one is put back at a moment; None: as the seed has it.
     """
 
-    def __init__(self, dice: random.Random, clusters: Sequence[Cluster], rate: float) -> None:
+    def __init__(self, seed: int, clusters: Sequence[Cluster], rate: float | None) -> None:
         """No copy yet."""
-        self._dice = dice
-        self._rate = rate
+        self._dice = random.Random(f"rollbacks {seed}")  # noqa: S311 - repeatable
+        drawn = self._dice.choice(_RATES)
+        self._rate = drawn if rate is None else rate
         self._copies: list[tuple[Cluster, list[Checkpoint]]] = [(each, []) for each in clusters]
         self.done = 0
 
@@ -55,6 +58,17 @@ class Rollbacks:
             require_log(cluster)
             if dice.random() < 0.3:
                 cluster.forget_feedback([*copies, cluster.checkpoint()])
+
+
+    def finish(self) -> None:
+        """At last the log loses its end.
+
+        Raises:
+            Divergence: a start does not notice it.
+        """
+        cluster = self._copies[0][0]
+        if self._rate and not finds_lost_tail(cluster, self._dice):
+            raise Divergence("a start does not notice that the end of the log was lost")
 
 
 def ends_of(log: SimulatedLog, read: dict[int, int]) -> dict[int, LogEnd]:

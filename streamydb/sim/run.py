@@ -24,7 +24,6 @@ _SHARDS = (*[1] * 12, *[2] * 10, *[3] * 4, 4, 4, 5, 8)
 _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
-_ROLLBACKS = (0.0, 0.0, 0.05, 0.2)
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
 """How many keys, how likely constraints are, and which share of the records enters a workflow.
@@ -86,11 +85,10 @@ def run_seed(
     )
     try:
         with no_collection():
-            chance = random.Random(f"rollbacks {seed}")  # noqa: S311 - as above
-            rate = chance.choice(_ROLLBACKS) if rollbacks is None else rollbacks
-            back = Rollbacks(chance, members, rate)
+            back = Rollbacks(seed, members, rollbacks)
             _drive(cluster, log, workload, rng, records, back)
             judge(members[0], log, outcome, members[1:])
+            back.finish()
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome

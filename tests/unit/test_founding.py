@@ -66,7 +66,7 @@ def test_where_the_log_leaves_no_doubt_nothing_has_to_be_said() -> None:
 def test_what_contradicts_a_fact_is_refused(name: str, value: int) -> None:
     known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000, constraints=True)
     with pytest.raises(ConfigurationError, match=f"founded with {name}=.*leave --{name[:2]}"):
-        settled(Settings(**{"database": "bank", name: value}), known, log_with(3))
+        settled(Settings.model_validate({"database": "bank", name: value}), known, log_with(3))
 
 
 def test_another_grouping_is_no_other_database() -> None:
