@@ -17,10 +17,10 @@ import msgspec
 from streamydb.errors import ConfigurationError, RecordError
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.shard import ShardConfig
-from streamydb.reading import TopicMissingError, TopicReader
+from streamydb.reading import ReadingError, TopicMissingError, TopicReader
 from streamydb.settings import Settings
 from streamydb.standby.messages import decode_message
-from streamydb.topics.admin import TopicDescription
+from streamydb.topics.admin import TopicDescription, TopicsError
 from streamydb.topics.founding import FACTS, Founding, facts_of, recall, record
 from streamydb.topics.names import TopicNames
 
@@ -139,6 +139,8 @@ def _told(connection: Mapping[str, str], database: str, known_log: str) -> Itera
                         yield of_terms(known_log, message.terms)
     except TopicMissingError:
         return
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
 
 
 def _refuse(settings: Settings, known: Founding) -> None:

@@ -12,7 +12,8 @@ from streamydb.errors import ConfigurationError
 from streamydb.pipeline.mending import REBUILD, mend, offsets_of
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd, mark_of
-from streamydb.reading import Span, TopicMissingError, TopicReader
+from streamydb.reading import ReadingError, Span, TopicMissingError, TopicReader
+from streamydb.topics.admin import TopicsError
 from streamydb.topics.names import TopicNames
 
 __all__ = ["log_ends", "resume"]
@@ -40,8 +41,17 @@ def resume(
 
     Raises:
         ConfigurationError: it cannot go on; the message names what helps.
-        ReadingError: Kafka does not answer.
+        TopicsError: Kafka does not answer.
     """
+    try:
+        return _resume(connection, database, checkpoint, start)
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
+
+
+def _resume(
+    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
+) -> dict[int, LogEnd]:
     names = TopicNames(database.database)
     operators = 2 if database.grouping == "single" else 1
     found = mend(checkpoint, database.shards, operators)

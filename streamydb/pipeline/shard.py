@@ -48,6 +48,7 @@ __all__ = [
     "Shard",
     "ShardConfig",
     "mismatch",
+    "refuse_to_wait",
     "taken_over",
     "unreadable",
 ]
@@ -212,7 +213,9 @@ class Shard:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
-        self._count_waiting(len(self._meta.tokens) > told_before)
+        plan, came = self._meta.open, len(self._meta.tokens) > told_before
+        self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
+        refuse_to_wait(self._meta.waits, self._meta.applied())
         self._sorter.add(pieces)
         self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
@@ -252,18 +255,6 @@ class Shard:
         meta.tokens[name] = header["chunks"]
         if header["kind"] == "feedback" and header["shard"] == self._shard:
             feedback.append((header["proc"], header["chunk"], block))
-
-    def _count_waiting(self, came: bool) -> None:  # noqa: FBT001 - a condition, not an option
-        """Refuse to wait for ever: what a plan has written is there when its batch has ended."""
-        meta = self._meta
-        meta.waits = 0 if came or meta.open is None else meta.waits + 1
-        if meta.open is not None and meta.waits > _WAITS_MAX:
-            raise InvariantViolation(
-                f"the feedback of plan {meta.open.number} (up to seq {meta.open.seq}) has not come "
-                f"in {_WAITS_MAX} micro-batches: it was lost, say with a broker's power. The log "
-                "has everything; run `streamydb rebuild` (docs/operations.md, 'A damaged "
-                "checkpoint')"
-            )
 
     def _is_complete(self, plan: OpenPlan) -> bool:
         """Whether every chunk for every shard from every partition of the plan has come."""
@@ -370,6 +361,25 @@ def _layout(plan: Plan, shape: PlanShape) -> str:
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()
+
+
+def refuse_to_wait(waits: int, seq: int) -> None:
+    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
+
+    Args:
+        waits: micro-batches in a row in which none came though some is missing.
+        seq: the last one whose feedback is there.
+
+    Raises:
+        InvariantViolation: it will not come any more.
+
+    """
+    if waits > _WAITS_MAX:
+        raise InvariantViolation(
+            f"the feedback of what comes after seq {seq} has not come in {_WAITS_MAX} "
+            "micro-batches: it was lost, say with a broker's power. The log has everything; run "
+            "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
+        )
 
 
 def _load(data: bytes) -> Meta:

@@ -45,7 +45,7 @@ from streamydb.pipeline.blocks import open_block, open_records, resolved_block, 
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
-from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
+from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch, refuse_to_wait
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
 from streamydb.pipeline.tail import LogEnd
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
@@ -144,6 +144,8 @@ class SingleShard:
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
+        meta.waits = 0 if parts or not meta.unresolved else meta.waits + 1
+        refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(pieces)
         self._sorter.note_last(last)
         if meta.role.hear(told["role"]):

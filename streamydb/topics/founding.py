@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import KafkaError, Producer
 
 from streamydb.errors import ConfigurationError
-from streamydb.reading import TopicMissingError, TopicReader
+from streamydb.reading import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.formats import FORMAT, later_format
 from streamydb.topics.admin import TopicsError
 from streamydb.topics.names import TopicNames
@@ -95,7 +95,7 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
         log: Kafka's id of its log.
 
     Raises:
-        ReadingError: Kafka does not answer.
+        TopicsError: Kafka does not answer.
         ConfigurationError: a newer release has recorded it.
     """
     try:
@@ -105,6 +105,8 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
             batches = list(reader.until({0: span.high}))
     except TopicMissingError:
         return Founding(log=log)
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
     return merged(log, (record.value() or b"" for batch in batches for record in batch))
 
 
@@ -112,8 +114,7 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
     """Add facts that nobody has recorded; returns what holds now, whoever was first.
 
     Raises:
-        TopicsError: the topic took no record.
-        ReadingError: Kafka does not answer.
+        TopicsError: the topic took no record, or Kafka does not answer.
     """
     known = recall(connection, database, facts.log)
     if not set(facts.known()) - set(known.known()):

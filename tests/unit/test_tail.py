@@ -82,18 +82,21 @@ def test_a_backup_keeps_it_too() -> None:
     assert found == PartitionState(70, 6, [], 60, mark_of(None))
 
 
-def test_feedback_that_never_comes_stops_the_shard() -> None:
-    config = ShardConfig("bank", "i", 1, 1, 100)
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_feedback_that_never_comes_stops_the_shard(grouping: str) -> None:
+    config = ShardConfig("bank", "i", 1, 1, 100, grouping)
+    kind = SingleShard if grouping == "single" else Shard
     blobs, life = MemoryBlobs(), Life("a")
 
     def step(offset: int) -> None:
+        value, single = b'{"id": "%d"}' % offset, grouping == "single"
         routed = parse_transactions(
-            np.zeros(1, np.int32), np.array([offset]), np.array([1]), [b'{"id": "%d"}' % offset], 1
+            np.zeros(1, np.int32), np.array([offset]), np.array([1]), [value], 1, whole=single
         )
-        shard = Shard(config, 0, blobs, MemoryValues(), MemoryIdTables(), life)
+        shard = kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), life)
         list(shard.step([each.block for each in routed]))
 
     for offset in range(51):
         step(offset)
-    with pytest.raises(InvariantViolation, match=r"plan 1 .* `streamydb rebuild`"):
+    with pytest.raises(InvariantViolation, match=r"after seq 0 has not .* `streamydb rebuild`"):
         step(51)
