@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamydb.errors import ConfigurationError
 from streamydb.reading import ReadingError, TopicMissingError, TopicReader
@@ -133,6 +133,7 @@ def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
     ends_s = time.monotonic() + _WRITE_S
     while not told and time.monotonic() < ends_s:
         producer.poll(0.05)
-    if told != [None]:
-        said = told[0].str() if told and told[0] is not None else "no answer"
-        raise TopicsError(f"{topic} took no record: {said}")
+    failed = told[0] if told else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
+    if failed is not None:
+        what = f"{topic} took no record: {failed.str()}"
+        raise TopicsError(what) from KafkaException(failed)

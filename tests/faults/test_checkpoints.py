@@ -141,13 +141,20 @@ def test_feedback_is_kept_or_one_command_rebuilds(
         said = fails(db)
         assert "feedback" in said
         assert "`streamydb rebuild`" in said
-        told = json.loads(
-            streamydb(db, "rebuild", "--json", "--bootstrap", db.broker.bootstrap)
-        )
+        bootstrap, backup = ["--bootstrap", db.broker.bootstrap], str(tmp_path / "backup")
         try:
+            told = json.loads(streamydb(db, "rebuild", "--json", *bootstrap))
             assert Path(told["old_checkpoint"]).name == "checkpoint.before-1"
             report = db.assert_serial()
             assert report.results.duplicates >= 100
+            streamydb(db, "backup", backup, *bootstrap)
+            with pytest.raises(AssertionError, match="stop it first"):
+                streamydb(db, "rebuild", "--from-backup", backup, *bootstrap)
+            streamydb(db, "down")
+            db.load(transfers(50, seed=9))
+            streamydb(db, "rebuild", "--from-backup", backup, *bootstrap)
+            assert db.assert_serial().transactions >= report.transactions + 50
+            assert (db.place.checkpoint / "start").exists()
         finally:
             streamydb(db, "down")
 
