@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import signal
 import tempfile
 import threading
@@ -150,7 +151,12 @@ def _coordinator(
             name=config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
             ready=view.ready if view.role == "following" else None,
             lag_ms=view.lag_ms if view.role == "following" else None,
+            behind=view.behind if view.role == "following" else None,
         )
+        leads = view.role == "leading"
+        metrics.ready.set(view.ready or leads)
+        metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
+        metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
         metrics.leads.set(view.role == "leading")
         metrics.epoch.set(view.epoch)
         metrics.diverged.set(view.alarm is not None)

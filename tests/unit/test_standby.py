@@ -242,6 +242,11 @@ def level(room: Room, *names: str) -> None:
     room.pass_ms(1_500)
 
 
+def shown(room: Room) -> tuple[int | None, bool]:
+    """How far behind b is, and whether it is ready."""
+    return room.members["b"].behind, room.members["b"].is_ready(room.now)
+
+
 @pytest.mark.fault(
     42, "one that has executed nothing, of a log with a thousand transactions and of an empty one",
     "not ready from its first moment on; ready when its own batches say so",
@@ -255,13 +260,13 @@ def test_one_that_has_executed_nothing_is_not_ready() -> None:
     for _ in range(200):
         assert not b.is_ready(room.now)
         room.pass_ms(50)
-    assert b.behind is None
+    assert shown(room) == (None, False)
     room.do("b", b.progress(0, 0, room.now, known=False))
-    assert (b.behind, b.is_ready(room.now)) == (None, False)
+    assert shown(room) == (None, False)
     room.reach("b", 400)
-    assert (b.behind, b.is_ready(room.now)) == (600, False)
+    assert shown(room) == (600, False)
     room.reach("b", 1_000)
-    assert (b.behind, b.is_ready(room.now)) == (0, True)
+    assert shown(room) == (0, True)
     empty = Room(a=False, b=True)
     empty.begin("a", "b")
     empty.reach("a", 0)
