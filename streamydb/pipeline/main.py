@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import start_http_server
@@ -109,7 +111,7 @@ def run(config: PipelineConfig) -> int:
         except StreamyError as error:
             status.update(state="failed", error=str(error))
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a JVM that dies has errors of every kind
             return _after_jvm(parts, error)
 
 
@@ -270,25 +272,31 @@ def _coordinator(parts: _Parts, found: _Found) -> Coordinator:
         found.log_id, database.incarnation, config.name, standby=config.standby,
         terms=database.terms,
     )
-
-    def show(view: View) -> None:
-        parts.status.update(
-            name=config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
-            ready=view.ready if view.role == "following" else None,
-            lag_ms=view.lag_ms if view.role == "following" else None,
-        )
-        parts.metrics.leads.set(view.role == "leading")
-        parts.metrics.epoch.set(view.epoch)
-        parts.metrics.diverged.set(view.alarm is not None)
-
     shared = SharedTopics(config.settings.client_config(), database.database)
-    coordinator = Coordinator(shared, database, member, show)
+    coordinator = Coordinator(shared, database, member, partial(_show, parts))
     try:
         coordinator.begin()
     except StreamyError:
         coordinator.stop()
         raise
     return coordinator
+
+
+def _show(parts: _Parts, view: View) -> None:
+    """Tell people and programs which part this pipeline has."""
+    parts.status.update(
+        name=parts.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
+        ready=view.ready if view.role == "following" else None,
+        lag_ms=view.lag_ms if view.role == "following" else None,
+        behind=view.behind if view.role == "following" else None,
+    )
+    leads = view.role == "leading"
+    parts.metrics.ready.set(view.ready or leads)
+    parts.metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
+    parts.metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
+    parts.metrics.leads.set(leads)
+    parts.metrics.epoch.set(view.epoch)
+    parts.metrics.diverged.set(view.alarm is not None)
 
 
 def _wait(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:

@@ -83,6 +83,16 @@ class Metrics:
         self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
         self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
         self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
+        self.ready = Gauge(
+            "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
+        )
+        self.behind = Gauge(
+            "streamydb_behind_records", "Seqs that it lacks of what is resolved; NaN: unknown",
+            registry=self.registry,
+        )
+        self.behind_s = Gauge(
+            "streamydb_behind_seconds", "How long it has lacked them", registry=self.registry
+        )
         self.diverged = Gauge(
             "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
         )
@@ -143,7 +153,9 @@ class ProgressListener(StreamingQueryListener):
         )
         ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
         self._note_position(
-            Position(status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0))
+            Position(
+                status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0), status.seq or 0
+            )
         )
         self._metrics.seq.set(status.seq or 0)
         self._metrics.resolved.set(status.resolved or 0)
