@@ -40,7 +40,7 @@ def test_how_it_ended_is_told_in_words(code: str, told: str) -> None:
 def test_one_that_lives_has_not_ended() -> None:
     jvm = Known("import time; time.sleep(60)")
     assert jvm.ended() is None
-    jvm.kill()
+    jvm.known.kill()
     assert jvm.ended(30) is not None
     assert Jvm().ended() is None  # none was started here
 
