@@ -22,6 +22,7 @@ log = logging.getLogger("streamydb")
 _AGAIN_S: Final = 0.2
 _AGAIN_S_MAX: Final = 2.0
 _SAY_S: Final = 5.0
+_NEVER: Final = float("-inf")
 _Answer = TypeVar("_Answer")
 
 
@@ -53,22 +54,31 @@ class Patience:
             StopRequestedError: the service is to stop.
             Exception: what `action` raises and no waiting mends.
         """
-        wait_s, said_s = _AGAIN_S, float("-inf")
-        while not self._stopped(0):
-            try:
-                answer = action()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
-                self._note(str(error))
-                if time.monotonic() - said_s >= _SAY_S:
-                    said_s = time.monotonic()
-                    log.warning("waiting for Kafka: %s", error)
+        wait_s, said_s = _AGAIN_S, _NEVER
+        try:
+            while not self._stopped(0):
+                try:
+                    answer = action()
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    said_s = self._say(error, said_s)
+                else:
+                    if said_s != _NEVER:
+                        log.info("Kafka answers")
+                    return answer
                 self._stopped(wait_s)
                 wait_s = min(2 * wait_s, _AGAIN_S_MAX)
-            else:
-                if said_s > float("-inf"):
-                    log.info("Kafka answers")
-                    self._note(None)
-                return answer
+        finally:
+            if said_s != _NEVER:
+                self._note(None)
         raise StopRequestedError("told to stop while it started")
+
+    def _say(self, error: Exception, said_s: float) -> float:
+        """Tell why it waits; when the log was last told."""
+        self._note(str(error))
+        now_s = time.monotonic()
+        if now_s - said_s < _SAY_S:
+            return said_s
+        log.warning("waiting for Kafka: %s", error)
+        return now_s

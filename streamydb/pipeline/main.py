@@ -37,6 +37,7 @@ from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
+from streamydb.reading import ReadingError
 from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
@@ -104,10 +105,13 @@ def run(config: PipelineConfig) -> int:
             with _lease(config.checkpoint):
                 return _run(parts)
         except StopRequestedError:
-            status.update(state="stopped", waiting=None)
+            status.update(state="stopped")
             return 0
         except JvmEndedError as error:
             return _after_jvm(parts, error)
+        except ReadingError as error:
+            status.update(state="failed", error=str(error))
+            raise ConfigurationError(str(error)) from error
         except StreamyError as error:
             status.update(state="failed", error=str(error))
             raise
@@ -178,7 +182,6 @@ def _run(parts: _Parts) -> int:
         FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
     ):
         code = _wait(running, parts, coordinator)
-        ending.leaves(code)
     coordinator.stop()
     spark.stop()
     if code == 0:
@@ -300,12 +303,22 @@ def _show(parts: _Parts, view: View) -> None:
 
 
 def _wait(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:
-    """Wait for the end of the query, and for its running batch; the process's exit code.
+    """Wait for the end of the query, whatever ends it; the process's exit code.
 
     Raises:
         JvmEndedError: Spark's JVM has ended.
 
     """
+    code = 1
+    try:
+        code = _ended(running, parts, coordinator)
+    finally:
+        parts.ending.leaves(code)
+    return code
+
+
+def _ended(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:
+    """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
     while coordinator.failure is None and not ending.requested.is_set():
         ended = parts.jvm.ended()

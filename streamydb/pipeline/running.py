@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -78,7 +78,7 @@ class RunningQuery:
         """Stop at once: a running batch is interrupted, and done again by the next start."""
         try:
             self.query.stop()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # it took longer than `stopTimeout`
             log.warning("Spark does not stop: %s", str(error).splitlines()[0])
 
     def is_complete(self) -> bool:
