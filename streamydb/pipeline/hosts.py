@@ -221,11 +221,14 @@ class ShardProcessor(StatefulProcessor):
         kind = SingleShard if config.grouping == "single" else Shard
         shard = kind(config, number, blobs, values, tables, self._life)
         routes = tokens(config.shards)
-        for emitted in shard.step(bytes(row.block) for row in rows):
-            yield Row(
-                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                block=emitted.block, ignored=emitted.ignored,
-            )
+        try:
+            for emitted in shard.step(bytes(row.block) for row in rows):
+                yield Row(
+                    token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
+                    block=emitted.block, ignored=emitted.ignored,
+                )
+        finally:
+            tables.close()
 
     def close(self) -> None:
         """Nothing to close: LMDB stays open for the next batch of this worker."""

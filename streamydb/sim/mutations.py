@@ -12,7 +12,9 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
+from streamydb.key_processor.store import LmdbValues
 from streamydb.pipeline import life, role, shard, single
+from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
@@ -122,13 +124,36 @@ def _forget_the_window() -> Any:
 def _believe_the_cache() -> Any:
     """Recovery: the local file is believed wherever it stands."""
 
-    def apply(self: Any, position: Any, _puts: Any = None) -> None:
-        self._store.at = position
-
-    def catch_up(self: Any) -> None:
-        apply(self, (self.state.applied, self.state.digest))
+    def catch_up(self: Any, _attempt: int) -> None:
+        self._store.apply(self._store.position(), (self.state.applied, self.state.digest), [], [])
 
     return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
+
+
+def _write_the_cache_blindly() -> Any:
+    """Recovery: whoever writes the local file does not look where it stands."""
+
+    def patched(store: Any) -> Any:
+        original = store.apply
+
+        def apply(self: Any, _expected: Any, *rest: Any) -> Any:
+            return original(self, self.position(), *rest)
+
+        return mock.patch.object(store, "apply", apply)
+
+    return _together(patched(LmdbValues), patched(MemoryValues))
+
+
+def _read_the_cache_blindly() -> Any:
+    """Recovery: the local file's position is read apart from what is read."""
+
+    def loaded(self: Any, keys: Any) -> Any:
+        if self._store.position() != self._at:
+            self._catch_up(0)
+        self._store.position()
+        return self._store.load(self._store.position(), keys)
+
+    return mock.patch.object(values.ShardValues, "_loaded", loaded)
 
 
 def _grant_while_held() -> Any:
@@ -381,6 +406,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
     "cache": Mutation(_believe_the_cache, _BOTH),
+    "cache-writes": Mutation(_write_the_cache_blindly, _BOTH),
+    "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
 }
