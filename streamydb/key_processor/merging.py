@@ -12,16 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns import Table
 from streamydb.hashing import hash_ragged
 from streamydb.sorter.core import chunk_bounds
 from streamydb.sorter.planner import intern
 from streamydb.txn_processor import program as p
 
-__all__ = ["PART_BYTES", "latest", "merged", "parts_of", "slices", "sorted_by_hash"]
-
-PART_BYTES = 8 << 20
-"""Bytes of a part; a larger blob has several."""
+__all__ = ["latest", "merged", "parts_of", "slices", "sorted_by_hash"]
 
 _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
@@ -35,13 +33,13 @@ def sizes_of(table: Table) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def slices(table: Table, bytes_max: int | None = None) -> Iterator[Table]:
+def slices(table: Table) -> Iterator[Table]:
     """The table in runs of rows of at most a part, at least one row each; shares the arrays."""
-    sizes, most = sizes_of(table), PART_BYTES if bytes_max is None else bytes_max
-    if int(sizes.sum()) <= most:
+    sizes = sizes_of(table)
+    if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
         yield table
         return
-    for start, end in chunk_bounds(sizes, most, len(sizes)):  # type: ignore[arg-type]
+    for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):  # type: ignore[arg-type]
         yield table.part(start, end)
 
 
@@ -128,13 +126,13 @@ def merged(blobs: Sequence[Iterable[Table]], *, drop_absent: bool) -> Iterator[T
 
 
 def parts_of(pieces: Iterable[Table]) -> Iterator[Table]:
-    """Pieces put together to parts of about `PART_BYTES` at most."""
+    """Pieces put together to parts of about BLOCK_BYTES_MAX at most."""
     gathered: list[Table] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
-            if gathered and size + own > PART_BYTES:
+            if gathered and size + own > limits.BLOCK_BYTES_MAX:
                 yield Table.concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)

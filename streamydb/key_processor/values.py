@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns import Array, Bytes, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.jit import kernel
@@ -150,6 +151,20 @@ class ShardValues:
         cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
         return Table(cols, {"text": Ragged(data, bounds)})
 
+    def sizes(self, keys: Ragged) -> Ints:
+        """How many bytes the values of keys have where they are no integers, else 0; (n,)."""
+        order = _order(keys)
+        names = keys.take(order).tolist()
+        out = np.empty(len(order), np.int64)
+        for start in range(0, len(names), _LOADED_KEYS):
+            part = names[start : start + _LOADED_KEYS]
+            attempt = 0
+            while (found := self._store.sizes(self._at, part)) is None:
+                self._catch_up(attempt)
+                attempt += 1
+            out[order[start : start + len(part)]] = found
+        return np.maximum(out - _HEAD_BYTES, 0)
+
     def everything(self) -> Table:
         """All live keys with their values, in no particular order; see `pieces`."""
         tables = list(self.pieces())
@@ -259,7 +274,7 @@ class ShardValues:
         if not old:
             return
         name, last = self._name(), old[-1]
-        if sum(blob.size for blob in old) <= merging.PART_BYTES:
+        if sum(blob.size for blob in old) <= limits.BLOCK_BYTES_MAX:
             tables = [self._load(blob.name) for blob in old]
             data = pack(merging.latest(tables, drop_absent=start == 0).flatten())
             self._blobs.put(name, data)
@@ -291,7 +306,7 @@ class ShardValues:
 
 def _steps(blob: Blob) -> str:
     """What the steps through a blob are named by."""
-    cut = merging.PART_BYTES
+    cut = limits.BLOCK_BYTES_MAX
     return f"{blob.digest}/{blob.name}/{blob.size}/{blob.parts}/{cut}"
 
 
