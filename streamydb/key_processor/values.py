@@ -152,7 +152,10 @@ class ShardValues:
         return Table(cols, {"text": Ragged(data, bounds)})
 
     def sizes(self, keys: Ragged) -> Ints:
-        """How many bytes the values of keys have where they are no integers, else 0; (n,)."""
+        """How many bytes the values of keys have at least, 0 where they are integers; (n,).
+
+        Nothing is copied, so a text of eight bytes counts as an integer.
+        """
         order = _order(keys)
         names = keys.take(order).tolist()
         out = np.empty(len(order), np.int64)
@@ -163,7 +166,7 @@ class ShardValues:
                 self._catch_up(attempt)
                 attempt += 1
             out[order[start : start + len(part)]] = found
-        return np.maximum(out - _HEAD_BYTES, 0)
+        return np.where(out == _INT_ITEM.itemsize, 0, np.maximum(out - _HEAD_BYTES, 0))
 
     def everything(self) -> Table:
         """All live keys with their values, in no particular order; see `pieces`."""

@@ -17,6 +17,7 @@ from itertools import count, pairwise
 from typing import Final
 from unittest import mock
 
+import msgspec
 import numpy as np
 
 from streamydb.columns import Table
@@ -31,6 +32,7 @@ from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker
 from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
+from streamydb.sim.large import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
@@ -87,16 +89,18 @@ class Cluster:
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
         written: list[Written] | None = None, clock: Iterator[int] | None = None,
+        large: bool = False,
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
-        Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
+        ``large``: values are large beside the limits; see `large`. Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
         """
         self.config = config
         self.single = config.grouping == "single"
         self.log = log
         self.random = rng
         self.crashes = crashes
+        self.large = large
         self.limit_plans(rng.choice(_PLAN_LIMITS))
         self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
         self._other_release = False
@@ -165,6 +169,8 @@ class Cluster:
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+        if self.large and not self.single and self._dice.random() < 0.02:
+            forget_sizes(node.blobs for node in self.nodes)
 
     def start_anew(self) -> None:
         """The driver starts again, with whatever limits, as whatever release."""
@@ -174,6 +180,9 @@ class Cluster:
             records_max=most, feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
             bytes_max=dice.choice((2_000, 1 << 27)),
         )
+        if self.large:
+            bound = dice.choice(VALUES_BYTES)
+            shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape)
         self._other_release = dice.random() < 0.3
 
@@ -205,6 +214,9 @@ class Cluster:
         rng = self.random
         inputs = self._parse(batch)
         granted: list[list[bytes]] = [[] for _ in self.nodes]
+        bytes_granted = None
+        if self.large and not self.single:
+            bytes_granted = GrantedBytes(copies[0][0])
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             node, blobs = self.nodes[number], copies[number][0]
             steps = self._steps(number, blobs, inputs[number])
@@ -212,7 +224,11 @@ class Cluster:
                 for emitted in node.late.take(*steps, node.caches):
                     granted[emitted.proc].append(emitted.block)
                     self._resolving = max(self._resolving, -emitted.seq)
+                    if bytes_granted is not None:
+                        bytes_granted.add(emitted.block)
             self._maybe_crash(calm=calm)
+        if bytes_granted is not None:
+            bytes_granted.judge(self.config.shards)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
             rng.shuffle(blocks)

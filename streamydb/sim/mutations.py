@@ -11,14 +11,14 @@ import numpy as np
 from msgspec import UNSET
 
 from streamydb import errors, records
-from streamydb.key_processor import idwindow, locks, repeats, values
+from streamydb.key_processor import grants, idwindow, locks, repeats, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import life, role, shard, single
+from streamydb.pipeline import life, role, shard, single, stages
 from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import core, execution, outputs
+from streamydb.txn_processor import alone, core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
@@ -154,6 +154,39 @@ def _read_the_cache_blindly() -> Any:
         return self._store.load(self._store.position(), keys)
 
     return mock.patch.object(values.ShardValues, "_loaded", loaded)
+
+
+def _uncut_plans() -> Any:
+    """Large values: plans take whatever their values are."""
+    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
+
+
+def _cut_otherwise() -> Any:
+    """Large values: each shard cuts plans by a bound of its own."""
+    original = grants.Granter.weigh
+
+    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
+        return original(self, released, plan, bound // (1 + self.shard), sizes)
+
+    return mock.patch.object(grants.Granter, "weigh", weigh)
+
+
+def _meet_anything() -> Any:
+    """Large values: a transaction may meet as many bytes as it likes."""
+    alone_too = mock.patch.object(alone, "_met", lambda _: 0)
+    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
+    among = mock.patch.object(execution, "_meets_too_much", lambda _run, _i: False)
+    return _together(alone_too, within, among)
+
+
+def _sizes_untold() -> Any:
+    """Large values: the other shards are not told which values have grown."""
+    original = stages.token_block
+
+    def token(header: Any) -> Any:
+        return original({**header, "sizes": b""})
+
+    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
 
 
 def _grant_while_held() -> Any:
@@ -366,7 +399,7 @@ def _together(*patches: Any) -> Iterator[None]:
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``large``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -374,6 +407,7 @@ class Mutation(NamedTuple):
     pair: bool = False
     workflows: float | None = None
     constraints: float | None = None
+    large: float | None = None
 
 
 _BOTH = ("planner", "single")
@@ -405,6 +439,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
+    "values-uncut": Mutation(_uncut_plans, ("planner",), large=_HALF),
+    "values-cuts": Mutation(_cut_otherwise, ("planner",), large=_HALF),
+    "values-limit": Mutation(_meet_anything, _BOTH, large=_HALF),
+    "values-sizes": Mutation(_sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(_write_the_cache_blindly, _BOTH),
     "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from streamydb.garbage import no_collection
 from streamydb.pipeline.shard import ShardConfig
@@ -11,6 +12,7 @@ from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
+from streamydb.sim.large import LargeValues, small_limits
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
@@ -24,8 +26,10 @@ _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
+_LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
-"""How many keys, how likely constraints are, and which share of the records enters a workflow.
+"""How many keys, how likely constraints are, which share of the records has large values, and
+which enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
 index of a unique constraint. Many shards or partitions, and these with lock queues, cost several
@@ -35,7 +39,7 @@ times what others do, and find nothing that three do not: they are drawn, but se
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None, constraints: float | None = None,
+    workflows: float | None = None, constraints: float | None = None, large: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -43,6 +47,7 @@ def run_seed(
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
+    ``large``: which share of the transactions has large values; by default as the seed has it.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -70,18 +75,22 @@ def run_seed(
     workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+    dice = random.Random(f"large {seed}")  # noqa: S311 - as above
+    workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
     log = SimulatedLog(rng, config.partitions)
     kind = Pair if pair else Cluster
-    cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    crashes, is_large = rng.choice([0.0, 0.02, 0.1]), workload.large.rate > 0
+    cluster = kind(config, log, rng, crashes=crashes, large=is_large)
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
         f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
+        f"keys={len(keys)} large={workload.large.rate} plan_limit={cluster.plan_limit} "
+        f"crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection():
+        with no_collection(), small_limits() if is_large else nullcontext():
             _drive(cluster, log, workload, rng, records)
             judge(members[0], log, outcome, members[1:])
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
