@@ -33,6 +33,7 @@ NOT_A_NUMBER: Final = "not-a-number"
 NOT_A_LIST: Final = "not-a-list"
 OVERFLOW: Final = "overflow"
 RESULT_TOO_LARGE: Final = "result-too-large"
+VALUES_TOO_LARGE: Final = "values-too-large"
 UNKNOWN_PROCEDURE: Final = "unknown-procedure"
 PROCEDURE_ABORTED: Final = "procedure-aborted"
 PROCEDURE_ERROR: Final = "procedure-error"
@@ -82,6 +83,7 @@ ABORTED_CODES: Final[dict[str, str]] = {
     OVERFLOW: "The result of an add or next_id leaves 64 bits, or is not finite.",
     VALUE_TOO_LARGE: "An append, or a write of a procedure, would make the value too large.",
     RESULT_TOO_LARGE: "What was read and returned does not fit in one result record.",
+    VALUES_TOO_LARGE: "The values of all the keys that it touches are too many bytes together.",
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",

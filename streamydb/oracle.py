@@ -47,6 +47,7 @@ from streamydb.records import (
     encode_change,
     encode_dead_letter,
     encode_result,
+    keys,
     module_key,
 )
 from streamydb.records.change import CONNECTOR
@@ -246,6 +247,8 @@ class Oracle:
 
     def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
+        if self._met(txn) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         failed = self._failed_checks(txn)
         if failed:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
@@ -262,6 +265,13 @@ class Oracle:
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
             writes[update.key] = after
         return self._concluded(txn, writes, place)
+
+    def _met(self, txn: Transaction) -> int:
+        """Bytes of the values of all keys that it touches; what writes touches the constraints."""
+        touched = keys(txn)
+        if self.constraints and any(touched.values()):
+            touched[CONSTRAINTS_KEY] = False
+        return sum(len(self._value(key) or b"") for key in touched)
 
     def _concluded(
         self, txn: Transaction, after: dict[str, bytes | None], place: _Place,

@@ -226,11 +226,14 @@ class ShardProcessor(StatefulProcessor):
         shard = kind(config, number, blobs, values, tables, self._life)
         shard.require_log(self._ends)
         routes = tokens(config.shards)
-        for emitted in shard.step(bytes(row.block) for row in rows):
-            yield Row(
-                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                block=emitted.block, ignored=emitted.ignored,
-            )
+        try:
+            for emitted in shard.step(bytes(row.block) for row in rows):
+                yield Row(
+                    token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
+                    block=emitted.block, ignored=emitted.ignored,
+                )
+        finally:
+            tables.close()
 
     def close(self) -> None:
         """Nothing to close: LMDB stays open for the next batch of this worker."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.key_processor.idwindow import ENTRY
+from streamydb.key_processor.values import Position
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 
@@ -41,28 +42,40 @@ class MemoryValues:
     def __init__(self) -> None:
         """Begin empty."""
         self.data: dict[bytes, bytes] = {}
-        self.at = (0, "")
+        self.at: Position = (0, "")
 
-    def position(self) -> tuple[int, str]:
-        """(applied plans, digest)."""
+    def position(self) -> Position:
+        """The position of the data."""
         return self.at
 
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The encoded values of keys."""
-        return [self.data.get(key) for key in keys]
+    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The encoded values of keys; None when not ``at``."""
+        return [self.data.get(key) for key in keys] if self.at == at else None
+
+    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
+        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
+        found = self.load(at, keys)
+        return None if found is None else [-1 if v is None else len(v) for v in found]
 
     def apply(
-        self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
-    ) -> None:
-        """Apply writes and move to ``position``."""
+        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> bool:
+        """Apply writes and move to ``reached``, if this is at ``expected``."""
+        if self.at != expected:
+            return False
         self.data.update(puts)
         for key in deletes:
             self.data.pop(key, None)
-        self.at = position
+        self.at = reached
+        return True
 
-    def clear(self) -> None:
-        """Remove everything."""
-        self.data, self.at = {}, (0, "")
+    def clear(self, expected: Position, reached: Position) -> bool:
+        """Remove everything and move to ``reached``, if this is at ``expected``."""
+        if self.at != expected:
+            return False
+        self.data, self.at = {}, reached
+        return True
 
 
 class MemoryIdTables:

@@ -18,17 +18,22 @@ from itertools import count, pairwise
 from typing import Final
 from unittest import mock
 
+import msgspec
 import numpy as np
 
 from streamydb.columns import Table
+from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.values import ValueStore
 from streamydb.pipeline import shard as shards
 from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.pipeline.shard import Emitted, Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker
+from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
+from streamydb.sim.large import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
@@ -36,6 +41,10 @@ from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["Checkpoint", "Cluster", "Written"]
+
+_CACHES = (*[MemoryCaches] * 5, FolderCaches)
+_LATE = (0.0, 0.02, 0.1, 0.3)
+"""Whether the caches are the real ones, and how often a late worker is in the way."""
 
 
 _PLAN_LIMITS: Final = (10, 60, 100_000)
@@ -60,11 +69,10 @@ class Written:
 class _Node:
     """One shard and executing partition: their durable states, and the shard's local caches."""
 
+    caches: Caches
+    late: LateWorkers
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     gathered: MemoryBlobs = field(default_factory=MemoryBlobs)
-    values: MemoryValues = field(default_factory=MemoryValues)
-    tables: MemoryIdTables = field(default_factory=MemoryIdTables)
-    older: tuple[MemoryValues, MemoryIdTables] | None = None
 
 
 @dataclass(slots=True)
@@ -92,20 +100,27 @@ class Cluster:
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
         written: list[Written] | None = None, clock: Iterator[int] | None = None,
+        large: bool = False,
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
-        Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
+        ``large``: values are large beside the limits; see `large`. Clusters over one log share what
+        is ``written``, and the ``clock`` that numbers batches.
         """
         self.config = config
         self.single = config.grouping == "single"
         self.log = log
         self.random = rng
         self.crashes = crashes
+        self.large = large
         self.limit_plans(rng.choice(_PLAN_LIMITS))
         self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
         self._other_release = False
-        self.nodes = [_Node() for _ in range(config.shards)]
+        dice = random.Random(f"caches {config.incarnation}")  # noqa: S311 - to be repeatable
+        kind, chance = dice.choice(_CACHES), dice.choice(_LATE)
+        self.nodes = [
+            _Node(kind(), LateWorkers(dice, chance)) for _ in range(config.shards)
+        ]
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[Written] = [] if written is None else written
         self.resolved = 0
@@ -166,6 +181,8 @@ class Cluster:
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+        if self.large and not self.single and self._dice.random() < 0.02:
+            forget_sizes(node.blobs for node in self.nodes)
 
     def checkpoint(self) -> Checkpoint:
         """A copy of the checkpoint folder."""
@@ -195,6 +212,9 @@ class Cluster:
             records_max=most, feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
             bytes_max=dice.choice((2_000, 1 << 27)),
         )
+        if self.large:
+            bound = dice.choice(VALUES_BYTES)
+            shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape)
         self._other_release = dice.random() < 0.3
 
@@ -226,15 +246,21 @@ class Cluster:
         rng = self.random
         inputs = self._parse(batch)
         granted: list[list[bytes]] = [[] for _ in self.nodes]
+        bytes_granted = None
+        if self.large and not self.single:
+            bytes_granted = GrantedBytes(copies[0][0])
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             node, blobs = self.nodes[number], copies[number][0]
-            kind = SingleShard if self.single else Shard
-            shard = kind(self.config, number, blobs, node.values, node.tables, self.life)
+            steps = self._steps(number, blobs, inputs[number])
             with self._release():
-                for emitted in shard.step(inputs[number]):
+                for emitted in node.late.take(*steps, node.caches):
                     granted[emitted.proc].append(emitted.block)
                     self._resolving = max(self._resolving, -emitted.seq)
+                    if bytes_granted is not None:
+                        bytes_granted.add(emitted.block)
             self._maybe_crash(calm=calm)
+        if bytes_granted is not None:
+            bytes_granted.judge(self.config.shards)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
             rng.shuffle(blocks)
@@ -242,6 +268,20 @@ class Cluster:
                 self._write(records, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
+
+    def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
+        """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
+        kind, life, config = SingleShard if self.single else Shard, self.life, self.config
+        before = dict(blobs.blobs)
+
+        def step(values: ValueStore, tables: IdTables) -> list[Emitted]:
+            return list(kind(config, number, blobs, values, tables, life).step(blocks))
+
+        def again(values: ValueStore, tables: IdTables) -> list[Emitted]:
+            copied = MemoryBlobs(before)
+            return list(kind(config, number, copied, values, tables, life).step(blocks))
+
+        return step, again
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
@@ -303,11 +343,11 @@ class Cluster:
         for node in self.nodes:
             draw = self.random.random()
             if draw < 0.2:
-                node.values, node.tables = MemoryValues(), MemoryIdTables()
-            elif draw < 0.3 and node.older is not None:
-                node.values, node.tables = copy.deepcopy(node.older)
+                node.caches.lose()
+            elif draw < 0.3:
+                node.caches.revert()
             if self.random.random() < 0.3:
-                node.older = copy.deepcopy((node.values, node.tables))
+                node.caches.keep()
 
 
 def _packed_otherwise(released: Table, earlier: Ints, procs: int) -> Plan:

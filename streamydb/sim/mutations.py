@@ -12,12 +12,14 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import grants, idwindow, locks, repeats, values
-from streamydb.pipeline import life, role, shard, single, tail
+from streamydb.key_processor.store import LmdbValues
+from streamydb.pipeline import life, role, shard, single, stages, tail
+from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
+from streamydb.txn_processor import alone, core, execution, outputs
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
@@ -123,13 +125,69 @@ def _forget_the_window() -> Any:
 def _believe_the_cache() -> Any:
     """Recovery: the local file is believed wherever it stands."""
 
-    def apply(self: Any, position: Any, _puts: Any = None) -> None:
-        self._store.at = position
-
-    def catch_up(self: Any) -> None:
-        apply(self, (self.state.applied, self.state.digest))
+    def catch_up(self: Any, _attempt: int) -> None:
+        self._store.apply(self._store.position(), (self.state.applied, self.state.digest), [], [])
 
     return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
+
+
+def _write_the_cache_blindly() -> Any:
+    """Recovery: whoever writes the local file does not look where it stands."""
+
+    def patched(store: Any) -> Any:
+        original = store.apply
+
+        def apply(self: Any, _expected: Any, *rest: Any) -> Any:
+            return original(self, self.position(), *rest)
+
+        return mock.patch.object(store, "apply", apply)
+
+    return _together(patched(LmdbValues), patched(MemoryValues))
+
+
+def _read_the_cache_blindly() -> Any:
+    """Recovery: the local file's position is read apart from what is read."""
+
+    def loaded(self: Any, keys: Any) -> Any:
+        if self._store.position() != self._at:
+            self._catch_up(0)
+        self._store.position()
+        return self._store.load(self._store.position(), keys)
+
+    return mock.patch.object(values.ShardValues, "_loaded", loaded)
+
+
+def _uncut_plans() -> Any:
+    """Large values: plans take whatever their values are."""
+    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
+
+
+def _cut_otherwise() -> Any:
+    """Large values: each shard cuts plans by a bound of its own."""
+    original = grants.Granter.weigh
+
+    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
+        return original(self, released, plan, bound // (1 + self.shard), sizes)
+
+    return mock.patch.object(grants.Granter, "weigh", weigh)
+
+
+def _meet_anything() -> Any:
+    """Large values: a transaction may meet as many bytes as it likes."""
+    alone_too = mock.patch.object(alone, "_met", lambda _: 0)
+    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
+    among = mock.patch.object(execution, "_meets_too_much", lambda _run, _i: False)
+    return _together(alone_too, within, among)
+
+
+def _sizes_untold() -> Any:
+    """Large values: the other shards are not told which values have grown."""
+    original = stages.token_block
+
+    def token(header: Any) -> Any:
+        return original({**header, "sizes": b""})
+
+    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
 
 
 def _grant_while_held() -> Any:
@@ -394,7 +452,7 @@ def _compare_deadlines() -> Any:
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``, ``deadlines``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -403,6 +461,7 @@ class Mutation(NamedTuple):
     workflows: float | None = None
     constraints: float | None = None
     deadlines: float | None = None
+    large: float | None = None
 
 
 _BOTH = ("planner", "single")
@@ -439,7 +498,13 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
     "log-tail": Mutation(_believe_the_log, _BOTH),
+    "values-uncut": Mutation(_uncut_plans, ("planner",), large=_HALF),
+    "values-cuts": Mutation(_cut_otherwise, ("planner",), large=_HALF),
+    "values-limit": Mutation(_meet_anything, _BOTH, large=_HALF),
+    "values-sizes": Mutation(_sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
+    "cache-writes": Mutation(_write_the_cache_blindly, _BOTH),
+    "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
 }

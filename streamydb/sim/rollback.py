@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 
 from streamydb.errors import InvariantViolation
+from streamydb.pipeline.memory import MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import SingleShard
 from streamydb.pipeline.tail import LogEnd, mark_of
@@ -93,9 +94,8 @@ def require_log(cluster: Cluster) -> None:
     kind = SingleShard if cluster.single else Shard
     for number, node in enumerate(cluster.nodes):
         if node.blobs.get("meta") is not None:
-            blobs, tables = copy.deepcopy(node.blobs), copy.deepcopy(node.tables)
-            values = copy.deepcopy(node.values)
-            shard = kind(cluster.config, number, blobs, values, tables, cluster.life)
+            blobs, stores = copy.deepcopy(node.blobs), (MemoryValues(), MemoryIdTables())
+            shard = kind(cluster.config, number, blobs, *stores, cluster.life)
             shard.require_log(ends)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from unittest import mock
 
 from streamydb.garbage import no_collection
@@ -13,6 +14,7 @@ from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
+from streamydb.sim.large import LargeValues, small_limits
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
@@ -27,8 +29,10 @@ _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
+_LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
-"""How many keys, how likely constraints are, and which share of the records enters a workflow.
+"""How many keys, how likely constraints are, which share of the records has large values, and
+which enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
 index of a unique constraint. Many shards or partitions, and these with lock queues, cost several
@@ -44,7 +48,7 @@ _SPANS_MS = (16, 100, 20_000)
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None, constraints: float | None = None,
+    workflows: float | None = None, constraints: float | None = None, large: float | None = None,
     rollbacks: float | None = None, deadlines: float | None = None,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
@@ -55,6 +59,7 @@ def run_seed(
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
     ``deadlines``: which share of the transactions has one; by default as the seed has it.
+    ``large``: which share of the transactions has large values; by default as the seed has it.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -82,21 +87,26 @@ def run_seed(
     workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+    dice = random.Random(f"large {seed}")  # noqa: S311 - as above
+    workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
     log = SimulatedLog(rng, config.partitions)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     span_ms = dice.choice(_SPANS_MS)
     kind = Pair if pair else Cluster
-    cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    crashes, is_large = rng.choice([0.0, 0.02, 0.1]), workload.large.rate > 0
+    cluster = kind(config, log, rng, crashes=crashes, large=is_large)
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
         f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
+        f"keys={len(keys)} large={workload.large.rate} plan_limit={cluster.plan_limit} "
+        f"crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection(), mock.patch.object(idwindow, "SPAN_MS", span_ms):
+        limits = small_limits() if is_large else nullcontext()
+        with no_collection(), limits, mock.patch.object(idwindow, "SPAN_MS", span_ms):
             back = Rollbacks(seed, members, rollbacks)
             _drive(cluster, log, workload, rng, records, back)
             judge(members[0], log, outcome, members[1:])

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.flows import FlowCalls
+from streamydb.sim.large import LargeValues
 from streamydb.sim.procedures import Calls
 
 __all__ = ["Deadlines", "Workload"]
@@ -100,7 +101,8 @@ class Workload:
     """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
-    ``declarations``: draws constraints. ``drawn``: records before the next one in the log.
+    ``declarations``: draws constraints. ``large``: draws transactions with large values.
+    ``drawn``: records before the next one in the log.
     """
 
     random: random.Random
@@ -111,6 +113,7 @@ class Workload:
     calls: Calls | None = None
     flows: FlowCalls | None = None
     declarations: Declarations | None = None
+    large: LargeValues | None = None
     drawn: int = 0
     count: int = 0
     last: bytes | None = None
@@ -152,6 +155,8 @@ class Workload:
         self.count += 1
         number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
         found: dict[str, Any] = {"id": f"t{number}"}
+        if self.large is not None and self.large.wanted():
+            return found | self.large.parts()
         if self.flows is not None and self.flows.wanted():
             return found | self.flows.parts()
         if self.calls is not None and self.calls.wanted():

@@ -10,7 +10,7 @@ and nothing is ever held back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -200,10 +200,13 @@ class KeyedEventTimeSorter:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
         return covered
 
-    def release(self, limit: int, bytes_max: int = PLAN_BYTES_MAX) -> Table | None:
+    def release(
+        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Table], int] = len
+    ) -> Table | None:
         """The next records of the total order, with their effective times as ``ts``.
 
-        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one.
+        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
+        how many of the first of some records may be released together; at least one.
         """
         watermark = self.watermark()
         joins, _ = self._joins()
@@ -211,6 +214,7 @@ class KeyedEventTimeSorter:
             ready = _alone(self._fresh)
             if ready is not None and (
                 _fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
+                and fits(ready) == len(ready)
             ):
                 self._fresh = []
                 return ready
@@ -222,12 +226,15 @@ class KeyedEventTimeSorter:
         merged = Table.concat(tables)
         chosen = _first_in_order(merged, watermark, limit)
         chosen = chosen[: _fitting(merged.cols["size"][chosen], bytes_max)]
+        found = merged.take(chosen)
+        if len(chosen) and (most := fits(found)) < len(chosen):
+            chosen, found = chosen[:most], found.take(np.arange(most))
         owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
         taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
             self._advance(chunk, table, count)
         self.state.held = [c for c in self.state.held if c.start < c.count]
-        return merged.take(chosen) if len(chosen) else None
+        return found if len(chosen) else None
 
     def _advance(self, chunk: HeldChunk, table: Table, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Raw
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
@@ -105,7 +105,10 @@ def _executed(
     txn = None
     try:
         txn = _transaction_of(payload)
-        verdict = core.execute(txn, look, size, calls)
+        if _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            verdict = core.too_large(txn, look)
+        else:
+            verdict = core.execute(txn, look, size, calls)
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
@@ -120,6 +123,12 @@ def _executed(
     finished.letter = letter
     finished.workflow = verdict.outputs
     return finished
+
+
+def _met(gathered: Gathered) -> int:
+    """Bytes of the values of all keys."""
+    grants = (gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys)
+    return sum(len(grant.value or b"") for grant in grants)
 
 
 def _transaction_of(payload: Payload) -> r.Transaction:

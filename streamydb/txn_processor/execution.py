@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.constraints import parse
@@ -127,13 +127,15 @@ class _Run:
 
 
 def execute_grants(
-    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES
+    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES, *,
+    over: bool = False,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
         parts: (shard, transactions, slots) from every shard.
         modules: where the code of procedures is.
+        over: there is one transaction, whose keys hold too many bytes; their values were not sent.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -146,6 +148,7 @@ def execute_grants(
     _special_rejections(run, route)
     rules = _Rules(run, constraints_slot(run.keys))
     rules.send(route, 0)
+    weighed = _to_be_weighed(run, route, over=over)
     longest = int(np.diff(run.key_starts).max(initial=0))
     scratch = np.zeros(longest + 1, p.SLOT)
     scratch_at = np.full(longest + 1, -1, np.int64)
@@ -159,7 +162,12 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at, modules, rules.slot)
+            too_much = over or _meets_too_much(run, at)
+            if at in weighed and not (too_much or rules.concern(at)):
+                weighed.remove(at)
+                route[at] = _KERNEL
+                continue
+            _execute_in_python(run, at, modules, rules.slot, too_much=too_much)
             at += 1
             rules.send(route, at)
     _special_aborts(run)
@@ -245,6 +253,11 @@ class _Rules:
     run: _Run
     slot: int | None
     known: bytes | None = None
+    found: npt.NDArray[np.bool_] | None = None
+
+    def concern(self, at: int) -> bool:
+        """Whether constraints concern a transaction."""
+        return self.found is not None and bool(self.found[at])
 
     def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
         """Send transactions from ``start`` on to Python if constraints concern them.
@@ -261,11 +274,46 @@ class _Rules:
         self.known = value
         slots = covered(run.keys, parse(value))
         found = constrained(slots, run.steps, run.step_starts, run.key_slot, run.key_starts)
+        self.found = found
         route[start:][found[start:] & (route[start:] == _KERNEL)] = _PYTHON
 
 
-def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -> None:
-    """Run one transaction on Python objects against the slots; ``rules``: the constraints' one."""
+def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> set[int]:
+    """The kernel's transactions with so many keys that their values may be too many bytes.
+
+    They are routed to Python, and back when their turn comes, if they are not.
+    """
+    counts = np.diff(run.key_starts)
+    many = counts > limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
+    chosen = (route == _KERNEL) & (many | over)
+    route[chosen] = _PYTHON
+    return set(np.flatnonzero(chosen).tolist())
+
+
+def _meets_too_much(run: _Run, i: int) -> bool:
+    """Whether the values of all keys of a transaction, at its instant, are over the limit."""
+    own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
+    most = limits.TRANSACTION_VALUES_BYTES_MAX
+    if len(own) <= most // limits.VALUE_BYTES_MAX:
+        return False
+    slots = run.slots[own]
+    refs = slots["ref"][slots["tag"] == p.OPAQUE]
+    known, offsets = refs[refs < len(run.pool)], run.pool.offsets
+    total = int((offsets[known + 1] - offsets[known]).sum())
+    total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
+    numbers = slots["number"][slots["tag"] == p.INT]
+    if total + (_DIGITS_MAX + 1) * len(numbers) > most:
+        total += sum(len(b"%d" % number) for number in numbers.tolist())
+    return total > most
+
+
+def _execute_in_python(
+    run: _Run, i: int, modules: Modules, rules: int | None, *, too_much: bool
+) -> None:
+    """Run one transaction on Python objects against the slots.
+
+    ``rules``: the slot of the constraints. ``too_much``: its keys hold too many bytes.
+    """
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
@@ -281,7 +329,10 @@ def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -
     txn = None
     try:
         txn = _transaction_of(run, i)
-        verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
+        calls = core.Calls(modules, place, rules in own)
+        verdict = (
+            core.too_large(txn, look) if too_much else core.execute(txn, look, size, calls)
+        )
     except errors.ModuleMissing:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database

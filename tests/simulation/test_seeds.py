@@ -112,7 +112,7 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
         caught = any(
             run_seed(
                 seed, grouping=grouping, pair=found.pair, workflows=found.workflows,
-                constraints=found.constraints, deadlines=found.deadlines,
+                constraints=found.constraints, deadlines=found.deadlines, large=found.large,
             ).problems
             for seed in seeds
         )  # fmt: skip
