@@ -156,12 +156,16 @@ def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
     found = window.last_use(used.cols["id0"], used.cols["id1"], 2)
     late = IdWindow(state, blobs, second)
     assert late.last_use(used.cols["id0"], used.cols["id1"], 2).tolist() == found.tolist() == [1, 2]
-    second.create(0, 1024)
-    assert first.get(0) is not None
-    assert int(first.get(0)[0]["seq"]) == 2, "what the second makes is its own"
+    (name,) = first.names()
+    second.create(name, 1024)
+    kept = first.get(name)
+    assert kept is not None
+    assert int(kept[0]["seq"]) == 2, "what the second makes is its own"
     first.close()
     third = FileIdTables(tmp_path)
     assert third.shared
-    assert int(third.get(0)[0]["seq"]) == 2
+    again = third.get(name)
+    assert again is not None
+    assert int(again[0]["seq"]) == 2
     third.close()
     second.close()
