@@ -99,9 +99,8 @@ def run_seed(
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
-        f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} large={workload.large.rate} plan_limit={cluster.plan_limit} "
+        f"{_shown(config)} keys={len(keys)} large={workload.large.rate} "
+        f"plan_limit={cluster.plan_limit} "
         f"crashes={members[0].crashes} pair={pair}"
     )
     try:
@@ -114,6 +113,14 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _shown(config: ShardConfig) -> str:
+    """A configuration for people."""
+    return (
+        f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
+        f"window={config.id_window} constraints={config.constraints}"
+    )
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:
