@@ -71,10 +71,8 @@ def run_seed(
     if constrained and chance.random() < 0.6:
         partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
-        "sim", f"seed-{seed}", shards, partitions,
-        rng.choice([3, 20, 100, 10_000]), grouping,
-        constraints=constrained,
-        digest_interval=_INTERVALS[seed % len(_INTERVALS)],
+        "sim", f"seed-{seed}", shards, partitions, rng.choice([3, 20, 100, 10_000]), grouping,
+        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
