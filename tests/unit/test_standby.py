@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from streamydb.key_processor.digest import Digest
 from streamydb.pipeline.blocks import open_block
 from streamydb.pipeline.shard import ShardConfig
@@ -334,3 +336,31 @@ def test_a_difference_between_others_is_an_alarm_and_no_more() -> None:
     found = Difference(Digest(10, 0, 10, "a", "b"), "x", Digest(10, 0, 10, "c", "b"), "y")
     assert found.other("me") is None
     assert (found.other("x"), found.other("y")) == ("y", "x")
+
+
+@pytest.mark.fault(42, "batches of a standby that have not read their role yet", "not ready")
+def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
+    wire, shown = Wire(), list[View]()
+    member = Member("log", "me", "me", standby=True)
+    config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
+    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append)
+    found.begin()
+
+    def after(position: Position) -> tuple[int | None, bool]:
+        """What is shown after a batch, and a beat of a leader that has executed nothing."""
+        place: dict[str, Any] = {"log": "log", "pipeline": "you", "epoch": 1, "said_ms": 1}
+        wire.coming = [*wire.said, Beat(**place, resolved=0, read=9, executed=0)]
+        found.note(position)
+        found._turn()
+        return member.behind, shown[-1].ready
+
+    role_at = len(wire.told)
+    assert after(Position(0, 9, role_at)) == (None, False), "the role has not been read"
+    assert after(Position(0, 9, role_at + 1, seq=7)) == (None, False), "it is not empty"
+    assert after(Position(0, 9, role_at + 1)) == (0, True), "it is empty, and so is the leader"
+    wire.coming = [Beat(log="log", pipeline="you", epoch=1, resolved=7, read=9, executed=7)]
+    found._turn()
+    assert after(Position(4, 9, role_at + 1, seq=7)) == (3, True)
+    found._show_ms = 0
+    found._tell()
+    assert shown[-1].behind == 3
