@@ -4,9 +4,7 @@ Clients run functions, transactions and reads in virtual time, while facades are
 slowly, answers are lost after the append, requests are refused, lost, doubled and late, the log
 refuses and the pipeline stalls. A share of the seeds has clients without a facade: straight to log
 and read model. Each writing call has a mark of its own, and leaves it in the
-database as often as it has an effect. In half of the seeds the database remembers ids for three
-transactions only, and the clients' clocks differ from the log's: then deadlines alone keep a copy
-from being executed again, and who asks again may do so long after them. Afterwards:
+database as often as it has an effect. Afterwards:
 
 - a call that returned has left its mark once; one that raised an error that promises that nothing
   was written, never; one of unknown outcome at most once; however late copies came;
@@ -24,31 +22,24 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient
+from streamydb.client.awaiting import AsyncClient
 from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions
-from streamydb.client.problems import (
-    AbortedError,
-    DeadlinePassedError,
-    TransactionUnknownError,
-)
+from streamydb.client.problems import AbortedError, TransactionUnknownError
 from streamydb.client.session import Options, Session
 from streamydb.client.transports import AsyncTransport
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
-from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
 from streamydb.sim.network import Network
 from streamydb.sim.virtual import VirtualLoop, run_virtual
 
 __all__ = ["ClientsOutcome", "run_clients"]
 
-_START_MS: Final = 1_700_000_000_000
 _CALLS: Final = 12
 _LATER_S: Final = 6.0
 """A call may end so much later than its time: 5 s for a connection that is dead, and the way."""
@@ -102,10 +93,7 @@ class _Simulation:
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.rng = random.Random(f"clients {seed}")
         self.outcome = ClientsOutcome(seed)
-        self.dice = random.Random(f"deadlines {seed}")
-        window = self.dice.choice([3, ID_WINDOW_DEFAULT])
-        self.database = MemoryDatabase(constraints=False, id_window=window)
-        self.database.clock = self.now_ms
+        self.database = MemoryDatabase(constraints=False)
         self.database.executing = self.database.resolving = False
         self.network = Network(self.rng, self.database)
         self.marks: list[_Mark] = []
@@ -115,10 +103,6 @@ class _Simulation:
         self._loop = loop
         self._over = False
         self._well_since = 0.0
-
-    def now_ms(self) -> int:
-        """Return the log's time."""
-        return _START_MS + int(1_000 * self._loop.time())
 
     async def run(self) -> ClientsOutcome:
         """Let clients work in a world that is bad and good by turns; judge when it is at rest."""
@@ -220,12 +204,9 @@ class _Worker:
         self._loop = simulation._loop  # noqa: SLF001 - of this file
         self._timeout_s = rng.choice([5.0, 20.0, 40.0])
         self._calls = 0
-        self._dice = simulation.dice
-        ahead_ms = self._dice.choice([-20_000, 0, 0, 45_000])
         session = Session(
             Options(timeout_s=self._timeout_s, conflicts_max=1_000),
             self._loop.time, rng.random, self._new_id,
-            lambda: simulation.now_ms() + ahead_ms,
         )  # fmt: skip
         self._client = AsyncClient(simulation.transport(), session)
 
@@ -257,18 +238,6 @@ class _Worker:
         adding = self._client.atomic().add("total", 1).append(mark.key, mark.mark)
         if await self._judged(mark, adding.commit):
             self._simulation.acknowledged["total"] += 1
-            if self._dice.random() < 0.1:
-                await self._commit_again(mark, adding)
-
-    async def _commit_again(self, mark: _Mark, adding: AsyncAtomic) -> None:
-        """Commit what has been committed, as one does who has lost the answer."""
-        await self._wait_long()
-        try:
-            await adding.commit()
-        except (AbortedError, DeadlinePassedError) as error:
-            self._simulation.complain(f"{mark.mark} returned, then raised {type(error).__name__}")
-        except ClientError:
-            pass
 
     async def _check(self) -> None:
         """Write what only one of several can, by the version that was seen."""
@@ -336,24 +305,15 @@ class _Worker:
         self._simulation.outcome.calls["OutcomeUnknownError"] += 1
         if again is None:
             return False
-        await self._wait_long()
         try:
             await again()
-        except (AbortedError, DeadlinePassedError) as error:
-            mark.most, mark.said = 0, f"{mark.said}, then {type(error).__name__}"
-            self._simulation.outcome.calls[type(error).__name__] += 1
+        except AbortedError:
+            mark.most, mark.said = 0, f"{mark.said}, then that it was aborted"
         except (OutcomeUnknownError, TransactionUnknownError, ClientError):
             return False
         else:
             mark.least, mark.said = 1, f"{mark.said}, then that it was committed"
         return mark.least == 1
-
-    async def _wait_long(self) -> None:
-        """Let time pass, and transactions: mostly past the id window, often past the deadline."""
-        await asyncio.sleep(self._dice.choice([0, 30, 200, 200]))
-        for _ in range(self._dice.choice([0, 5])):
-            with suppress(ClientError):
-                await self._client.put("filler", self._calls)
 
     def _check_time(self, begun: float, said: str, *, bounded: bool) -> None:
         """Nobody gives up early, nor holds on for long after the time."""
