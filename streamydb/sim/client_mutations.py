@@ -89,6 +89,11 @@ def _wait_for_control_records() -> Any:
     return mock.patch.object(coverage.Coverage, "look", lambda _: None)
 
 
+def _set_no_deadline() -> Any:
+    """Retries: transactions have no deadline, so that late copies find their ids forgotten."""
+    return mock.patch.object(session.Session, "deadline_ms", lambda *_: None)
+
+
 CLIENT_MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
     "client-gives-up": _give_up_after_some_attempts,
     "client-new-id": _new_id_each_time,
@@ -96,6 +101,7 @@ CLIENT_MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
     "client-runs-again": _run_again_when_unknown,
     "client-unchecked": _commit_unchecked,
     "client-too-long": _send_after_the_time,
+    "client-deadline": _set_no_deadline,
     "reads-control": _wait_for_control_records,
 }
 """Mutations of the client by name."""

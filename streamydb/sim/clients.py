@@ -2,7 +2,8 @@
 
 Clients run functions, transactions and reads in virtual time, while facades are killed and restart
 slowly, answers are lost after the append, requests are refused, lost, doubled and late, the log
-refuses and the pipeline stalls. A share of the seeds has clients without a facade: straight to log
+refuses and the pipeline stalls, clocks differ, and ids may be remembered no longer than they must
+be. A share of the seeds has clients without a facade: straight to log
 and read model. Each writing call has a mark of its own, and leaves it in the
 database as often as it has an effect. Afterwards:
 
@@ -34,6 +35,7 @@ from streamydb.client.session import Options, Session
 from streamydb.client.transports import AsyncTransport
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
+from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
 from streamydb.sim.network import Network
 from streamydb.sim.virtual import VirtualLoop, run_virtual
@@ -41,6 +43,7 @@ from streamydb.sim.virtual import VirtualLoop, run_virtual
 __all__ = ["ClientsOutcome", "run_clients"]
 
 _CALLS: Final = 12
+_EPOCH_MS: Final = 1_700_000_000_000
 _LATER_S: Final = 6.0
 """A call may end so much later than its time: 5 s for a connection that is dead, and the way."""
 
@@ -93,7 +96,9 @@ class _Simulation:
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.rng = random.Random(f"clients {seed}")
         self.outcome = ClientsOutcome(seed)
-        self.database = MemoryDatabase(constraints=False)
+        window = self.rng.choice([1, 20, ID_WINDOW_DEFAULT])
+        self.database = MemoryDatabase(constraints=False, id_window=window)
+        self.database.clock = self.wall_ms
         self.database.executing = self.database.resolving = False
         self.network = Network(self.rng, self.database)
         self.marks: list[_Mark] = []
@@ -154,9 +159,13 @@ class _Simulation:
                 await network.kill()
                 await asyncio.sleep(rng.choice([0.3, 4, 12, 25]))
                 await network.start()
-            await asyncio.sleep(rng.choice([0.2, 2, 10]))
+            await asyncio.sleep(rng.choice([0.2, 2, 10, 20]))
         network.world.clean()
         log.refusing = log.unknowing = False
+
+    def wall_ms(self) -> int:
+        """Return the time of day."""
+        return _EPOCH_MS + int(1_000 * self._loop.time())
 
     def well_s(self) -> float:
         """Return for how long all has been well."""
@@ -202,11 +211,12 @@ class _Worker:
         self._rng = rng
         self._name = f"c{number}"
         self._loop = simulation._loop  # noqa: SLF001 - of this file
-        self._timeout_s = rng.choice([5.0, 20.0, 40.0])
+        self._timeout_s = rng.choice([3.0, 5.0, 20.0, 40.0])
         self._calls = 0
+        skew_ms = rng.choice([0, 0, 20_000, -20_000])
         session = Session(
             Options(timeout_s=self._timeout_s, conflicts_max=1_000),
-            self._loop.time, rng.random, self._new_id,
+            self._loop.time, rng.random, self._new_id, lambda: simulation.wall_ms() + skew_ms,
         )  # fmt: skip
         self._client = AsyncClient(simulation.transport(), session)
 
@@ -216,7 +226,7 @@ class _Worker:
     async def work(self) -> None:
         """Make some calls, one after the other."""
         for _ in range(_CALLS):
-            await self._rng.choice([self._run, self._add, self._add, self._check, self._read])()
+            await self._rng.choice([self._run, self._run, self._add, self._check, self._read])()
             await asyncio.sleep(self._rng.random())
 
     async def _run(self) -> None:
