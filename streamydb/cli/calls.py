@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import time
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -20,21 +19,10 @@ WINDOW = 20_000
 _CLOCK_SKEW_S = 30
 """How far the brokers' clocks may be ahead of this machine's."""
 
-_CLOCK_SKEW_S = 30
-"""How far the brokers' clocks may be ahead of this machine's."""
-
 
 def with_id(transaction: Mapping[str, Any]) -> dict[str, Any]:
     """The transaction with an id: its own, else a new one."""
     return {"id": uuid.uuid4().hex, **transaction}
-
-
-def deadline_ms(timeout_s: float) -> int:
-    """The deadline of a transaction whose result is awaited for so long from now on."""
-    from streamydb.limits import DEADLINE_AHEAD_MS_MAX
-
-    ahead_ms = int(1_000 * (timeout_s + _CLOCK_SKEW_S))
-    return time.time_ns() // 1_000_000 + min(ahead_ms, DEADLINE_AHEAD_MS_MAX // 2)
 
 
 def deadline_ms(timeout_s: float) -> int:

@@ -10,7 +10,6 @@ may be repeated as late as it will.
 from __future__ import annotations
 
 import time
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +18,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from streamydb.errors import ConfigurationError
-from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.settings import Settings
 from streamydb.spark import operations, payloads
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["submit", "transactions"]
-
-DEADLINE_S: Final = 3_000.0
-"""Deadline of submitted rows: as far as the database takes, but for clocks that differ."""
 
 DEADLINE_S: Final = 3_000.0
 """Deadline of submitted rows: as far as the database takes, but for clocks that differ."""
@@ -91,12 +86,8 @@ def submit(
         name: put before the ids, so that another query over the same source has others.
         key: rows with the same key go to the same partition of the log, in their order.
         rejected_topic: where rows go that are no transactions; by default one fails the query.
-        deadline_s: how long after the beginning of the batch, or of the micro-batch, rows may be
-            appended; those that come later are not executed. None: no deadline, and rows that come
-            again after the id window are executed again.
-        deadline_s: how long after the beginning of the batch, or of the micro-batch, rows may be
-            appended; those that come later are not executed. None: no deadline, and rows that come
-            again after the id window are executed again.
+        deadline_s: how long after the batch, or micro-batch, began its rows may be appended; later
+            ones are not executed. None: rows that come again after the id window are, again.
         database: its name; by default STREAMYDB_DATABASE.
         bootstrap: Kafka's address; by default STREAMYDB_BOOTSTRAP.
         settings: instead of both, with authentication.
@@ -145,23 +136,6 @@ def _deadline(frame: DataFrame, deadline_s: float | None) -> tuple[Column | None
         return f.unix_millis(f.current_timestamp()) + f.lit(ahead_ms), None
     until_ms = time.time_ns() // 1_000_000 + ahead_ms
     return f.lit(until_ms), until_ms
-
-
-def _deadline(frame: DataFrame, deadline_s: float) -> Column:
-    """The deadline of all rows: of a batch, from now on; of a micro-batch, from its own time.
-
-    That time is in the checkpoint, before anything is written, and is the same when the micro-batch
-    is repeated.
-    """
-    ahead_ms = int(1_000 * deadline_s)
-    if not 0 < ahead_ms <= DEADLINE_AHEAD_MS_MAX:
-        raise ConfigurationError(
-            f"deadline_s={deadline_s:g}: the database takes deadlines up to "
-            f"{DEADLINE_AHEAD_MS_MAX // 1_000} s ahead; write longer batches in parts"
-        )
-    if frame.isStreaming:
-        return f.unix_millis(f.current_timestamp()) + f.lit(ahead_ms)
-    return f.lit(time.time_ns() // 1_000_000 + ahead_ms)
 
 
 def _made(
