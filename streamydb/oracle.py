@@ -31,7 +31,6 @@ from streamydb.records import (
     Change,
     ChangeSource,
     ChangeTransaction,
-    DeadLetter,
     Duplicate,
     Failed,
     Marker,
@@ -53,6 +52,7 @@ from streamydb.records import (
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 from streamydb.total_order import LogRecord, Ordered, order, released
+from streamydb.txn_processor.rulings import NO_RULINGS, Fault, Rulings
 
 __all__ = [
     "LogRecord",
@@ -110,7 +110,7 @@ class Oracle:
         self,
         database: str,
         id_window: int = limits.ID_WINDOW_DEFAULT,
-        faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+        rulings: Rulings = NO_RULINGS,
         modules: Modules = NO_MODULES,
         *,
         constraints: bool = False,
@@ -120,10 +120,9 @@ class Oracle:
         ``modules``: where the code of stored procedures is. ``constraints``: whether the database
         was created with constraints.
 
-        ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
-        offset. That verdict is in the log of results, so it stands.
+        ``rulings``: which records a fault of ours has aborted. Nothing else knows, so it stands.
         """
-        self.faults = faults or {}
+        self.rulings = rulings
         self.modules = modules
         self.constraints = constraints
         self.database = database
@@ -144,8 +143,8 @@ class Oracle:
             offset: where the record lies in its partition.
             ts_ms: the record's effective time.
         """
-        fault = self.faults.get((partition, offset))
-        record = decode(raw) if fault is None else fault
+        fault = self.rulings.get((partition, offset))
+        record = decode(raw) if fault is None or fault.named else None
         if isinstance(record, Marker):
             return []
         seq = self.next_seq
@@ -153,8 +152,8 @@ class Oracle:
         self._forget(seq)
         place = _Place(self.database, seq, ts_ms, Source(partition, offset))
         payload_hash = hashlib.sha256(raw or b"").digest()
-        if isinstance(record, DeadLetter):
-            return self._fail(record, raw, payload_hash, place)
+        if fault is not None:
+            return self._fail(fault, record, raw, payload_hash, place)
         if isinstance(record, Transaction) and not self._may_be(record):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
@@ -201,21 +200,21 @@ class Oracle:
         return self.constraints or txn.constrain is UNSET
 
     def _fail(
-        self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place
+        self, fault: Fault, record: Transaction | Rejection | None, raw: bytes | None,
+        payload_hash: bytes, place: _Place,
     ) -> list[OutputRecord]:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
-        name, error = fault.id, fault.error
+        name = record.id if isinstance(record, Transaction) else None
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
         if name is not None:
             self._seen[name] = _Verdict(place.seq, payload_hash, result)
-        shown = None if fault.payload is None else raw
-        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, error)
-        record = None if name is None else decode(raw)
+        shown = raw if fault.shown else None
+        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
             turn = turn_of(record.call, self._look)
             if turn is not None:
                 self._seen.pop(record.id, None)
-                if turn.code is None:
+                if turn.code is None and fault.counted:
                     outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
@@ -409,12 +408,12 @@ def replay(
     database: str,
     initial_partitions: int,
     id_window: int = limits.ID_WINDOW_DEFAULT,
-    faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+    rulings: Rulings = NO_RULINGS,
     modules: Modules = NO_MODULES,
     constraints: bool = False,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, faults, modules, constraints=constraints)
+    oracle = Oracle(database, id_window, rulings, modules, constraints=constraints)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 

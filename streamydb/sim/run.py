@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
+
+import msgspec
 
 from streamydb.garbage import no_collection
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
+from streamydb.sim.faults import Release, failing
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.log import SimulatedLog
@@ -35,7 +39,7 @@ times what others do, and find nothing that three do not: they are drawn, but se
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None, constraints: float | None = None,
+    workflows: float | None = None, constraints: float | None = None, faults: float = 0.0,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -43,6 +47,8 @@ def run_seed(
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
+    ``faults``: on which share of the transactions our own code fails; in the end a mended release
+    rebuilds everything from the log.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -81,12 +87,34 @@ def run_seed(
         f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection():
+        with no_collection(), failing() if faults else nullcontext():
+            for member in members if faults else ():
+                member.release = Release(seed, faults, faults / 2)
+            if pair and faults and rng.random() < 0.5:
+                mended = rng.choice(members)
+                mended.release = Release(seed, 0.0, faults / 2)
             _drive(cluster, log, workload, rng, records)
-            judge(members[0], log, outcome, members[1:])
+            rebuilt = [_rebuilt(members[0], seed)] if faults else []
+            settle([cluster, *rebuilt])
+            judge(members[0], log, outcome, [*members[1:], *rebuilt])
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
+    """A mended release leads, and begins with the beginning of the log."""
+    config = msgspec.structs.replace(cluster.config, incarnation=f"rebuilt-{seed}")
+    chance = random.Random(f"rebuilt {seed}")  # noqa: S311 - as above
+    rebuilt = Cluster(
+        config, cluster.log, chance, crashes=cluster.crashes, written=cluster.written,
+        clock=cluster.clock,
+    )
+    rebuilt.topic, rebuilt.release = cluster.topic, Release(seed, 0.0, 0.0)
+    rebuilt.epoch = cluster.epoch + 1_000
+    rebuilt.topic.fence(rebuilt.epoch)
+    rebuilt.rulings = rebuilt.topic.rulings()
+    return rebuilt
 
 
 def _drive(

@@ -32,6 +32,7 @@ from streamydb.txn_processor import program as p
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
+from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
 
 __all__ = [
@@ -56,7 +57,9 @@ class Outcome:
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
-    where it is not a plain commit. ``workflow``: what goes to streams and to the log.
+    where it is not a plain commit. ``internal``: the faults of ours among them, by position;
+    ``unruled``: those that nobody has ruled on, so nothing of this may be written. ``workflow``:
+    what goes to streams and to the log.
     """
 
     txns: Table
@@ -68,7 +71,8 @@ class Outcome:
     writes: npt.NDArray[Any]
     reads: npt.NDArray[Any]
     special: dict[int, bytes] = field(default_factory=dict)
-    internal: dict[int, str] = field(default_factory=dict)
+    internal: dict[int, Fault] = field(default_factory=dict)
+    unruled: list[Fault] = field(default_factory=list)
     workflow: Outputs = NO_OUTPUTS
 
 
@@ -92,8 +96,10 @@ class _Run:
     counts: npt.NDArray[np.int64]
     extra: list[bytes] = field(default_factory=list)
     special: dict[int, bytes] = field(default_factory=dict)
-    internal: dict[int, str] = field(default_factory=dict)
+    internal: dict[int, Fault] = field(default_factory=dict)
+    unruled: list[Fault] = field(default_factory=list)
     workflow: list[Outputs] = field(default_factory=list)
+    ruled: dict[int, Fault] = field(default_factory=dict)
 
     def text(self, ref: int) -> bytes:
         """A text of the pool, or one that Python made in this run."""
@@ -119,13 +125,15 @@ class _Run:
 
 
 def execute_grants(
-    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES
+    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
         parts: (shard, transactions, slots) from every shard.
         modules: where the code of procedures is.
+        rulings: which transactions are aborted, whatever they would do.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -136,6 +144,11 @@ def execute_grants(
     txns = run.txns
     route = _routes(txns)
     _special_rejections(run, route)
+    run.ruled = rulings.rows(txns.cols["part"], txns.cols["off"])
+    for row, fault in run.ruled.items():
+        if txns.cols["kind"][row] != p.REJECTED:
+            require_unread(fault)
+            route[row] = _PYTHON if route[row] == _KERNEL else route[row]
     rules = _Rules(run, constraints_slot(run.keys))
     rules.send(route, 0)
     longest = int(np.diff(run.key_starts).max(initial=0))
@@ -159,7 +172,7 @@ def execute_grants(
     return Outcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
-        joined(run.workflow),
+        run.unruled, joined(run.workflow),
     )
 
 
@@ -269,14 +282,27 @@ def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -
 
     cols = run.txns.cols
     place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
+    ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
     txn = None
     try:
-        txn = _transaction_of(run, i)
-        verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
-    except errors.ModuleMissing:
+        if ruling is None or (ruling.counted and raw):
+            txn = _transaction_of(run, i)
+        if ruling is None:
+            verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
+        else:
+            verdict, run.internal[i] = core.failed(txn, look), ruling
+    except STOPPING:
         raise
-    except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
+    except Exception as error:
+        if ruling is not None:
+            raise
+        name = reported(error, f"transaction {place.seq}")
+        fault = Fault(
+            int(cols["part"][i]), int(cols["off"][i]), name, counted=txn is not None,
+            shown=bool(raw),
+        )
+        run.internal[i] = fault
+        run.unruled.append(fault)
         verdict = core.failed(txn, look)
     run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
