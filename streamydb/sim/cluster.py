@@ -106,7 +106,7 @@ class Cluster:
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
         self.topic = RulingTopic()
         self.rulings = self.topic.rulings()
-        self.release: Release | None = None
+        self.code: Release | None = None
         self.epoch, self.leads, self.begun = 1, True, 0
         self._suspects = Suspects()
         self.clock = count() if clock is None else clock
@@ -161,13 +161,15 @@ class Cluster:
                     return
             except UnruledFaults as error:
                 self._rule(error.faults)
+                self.start_anew()
             except TooLate:
                 self._upgrade()
+                self.start_anew()
             except ReadBefore:
                 self.begin_anew()
                 return
             except (MemoryError, OSError):
-                continue
+                self.start_anew()
         self._interrupted, self.resolved = None, max(self.resolved, self._resolving)
         for node, (blobs, gathered) in zip(self.nodes, copies, strict=True):
             node.blobs, node.gathered = blobs, gathered
@@ -225,14 +227,15 @@ class Cluster:
         self.config = msgspec.structs.replace(
             self.config, incarnation=f"{self.config.incarnation}'"
         )
+        self.start_anew()
         self.nodes = [_Node() for _ in range(self.config.shards)]
         self.read_log, self.resolved, self._resolving, self._interrupted = {}, 0, 0, None
         self.begun += 1
 
     def _upgrade(self) -> None:
         """Somebody starts the release that can go on."""
-        if self.release is not None:
-            self.release = self.release.mended()
+        if self.code is not None:
+            self.code = self.code.mended()
 
     def _choose(self, *, all_of_it: bool) -> _Batch:
         rng = self.random
@@ -253,7 +256,7 @@ class Cluster:
     def _attempt(
         self, batch: _Batch, copies: list[tuple[MemoryBlobs, MemoryBlobs]], *, calm: bool
     ) -> None:
-        with running(self.release):
+        with running(self.code):
             self._run(batch, copies, calm=calm)
 
     def _run(

@@ -89,10 +89,10 @@ def run_seed(
     try:
         with no_collection(), failing() if faults else nullcontext():
             for member in members if faults else ():
-                member.release = Release(seed, faults, faults / 2)
+                member.code = Release(seed, faults, faults / 2)
             if pair and faults and rng.random() < 0.5:
                 mended = rng.choice(members)
-                mended.release = Release(seed, 0.0, faults / 2)
+                mended.code = Release(seed, 0.0, faults / 2)
             _drive(cluster, log, workload, rng, records)
             rebuilt = [_rebuilt(members[0], seed)] if faults else []
             settle([cluster, *rebuilt])
@@ -110,7 +110,7 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
         config, cluster.log, chance, crashes=cluster.crashes, written=cluster.written,
         clock=cluster.clock,
     )
-    rebuilt.topic, rebuilt.release = cluster.topic, Release(seed, 0.0, 0.0)
+    rebuilt.topic, rebuilt.code = cluster.topic, Release(seed, 0.0, 0.0)
     rebuilt.epoch = cluster.epoch + 1_000
     rebuilt.topic.fence(rebuilt.epoch)
     rebuilt.rulings = rebuilt.topic.rulings()
