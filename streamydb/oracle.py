@@ -144,16 +144,13 @@ class Oracle:
             ts_ms: the record's effective time.
         """
         fault = self.rulings.get((partition, offset))
-        record = decode(raw) if fault is None or fault.named else None
+        if fault is not None:
+            return self._fail(fault, raw, self._next(partition, offset, ts_ms))
+        record = decode(raw)
         if isinstance(record, Marker):
             return []
-        seq = self.next_seq
-        self.next_seq += 1
-        self._forget(seq)
-        place = _Place(self.database, seq, ts_ms, Source(partition, offset))
+        place = self._next(partition, offset, ts_ms)
         payload_hash = hashlib.sha256(raw or b"").digest()
-        if fault is not None:
-            return self._fail(fault, record, raw, payload_hash, place)
         if isinstance(record, Transaction) and not self._may_be(record):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
@@ -165,7 +162,7 @@ class Oracle:
             return _repeat(record.id, seen, payload_hash, place)
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._seen[record.id] = _Verdict(seq, payload_hash, encoded)
+        self._seen[record.id] = _Verdict(place.seq, payload_hash, encoded)
         return self._given(record.id, encoded, writes, place)
 
     def _given(
@@ -199,15 +196,21 @@ class Oracle:
         """Constraints are declared only in databases that were created with them."""
         return self.constraints or txn.constrain is UNSET
 
-    def _fail(
-        self, fault: Fault, record: Transaction | Rejection | None, raw: bytes | None,
-        payload_hash: bytes, place: _Place,
-    ) -> list[OutputRecord]:
+    def _next(self, partition: int, offset: int, ts_ms: int) -> _Place:
+        """The place of the next transaction."""
+        seq = self.next_seq
+        self.next_seq += 1
+        self._forget(seq)
+        return _Place(self.database, seq, ts_ms, Source(partition, offset))
+
+    def _fail(self, fault: Fault, raw: bytes | None, place: _Place) -> list[OutputRecord]:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
+        record = decode(raw) if fault.named else None
         name = record.id if isinstance(record, Transaction) else None
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
         if name is not None:
-            self._seen[name] = _Verdict(place.seq, payload_hash, result)
+            hashed = hashlib.sha256(raw or b"").digest()
+            self._seen[name] = _Verdict(place.seq, hashed, result)
         shown = raw if fault.shown else None
         outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:

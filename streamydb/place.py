@@ -79,6 +79,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Of one that follows: how long ago what it does not have yet was written, in ms."""
     alarm: str | None = None
     """A divergence from another pipeline."""
+    faults: int | None = None
+    """Transactions that a fault of ours has aborted, in the whole log."""
 
 
 class Place:

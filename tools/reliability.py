@@ -66,6 +66,7 @@ CASES: Final[dict[int, str]] = {
     30: "Two databases on the same topics",
     31: "Another plan limit at a restart in the middle of a plan",
     32: "Upgrade and downgrade in the middle of a plan, under load",
+    43: "A fault of ours, and a mended release that rebuilds, restores or stands by",
 }
 """The numbers and short titles of the list of faults."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import begin
 from streamydb.errors import ConfigurationError, StreamyError
@@ -21,7 +22,9 @@ from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
+from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.ruling import Desk, RulingTopic, aborted_before, note_told
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
@@ -107,22 +110,38 @@ def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) ->
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     changes_partitions = topics[names.changes].partitions
-    writer = build_query(spark, config, database, changes_partitions, start)
-    coordinator = _coordinator(config, database, status, metrics)
+    topic = RulingTopic(client, settings.database, known_log)
+    topic.adopt(lambda: aborted_before(client, settings.database))
+    told = note_told(config.checkpoint, client, settings.database)
+    desk = Desk(topic, client, settings.database, told)
+    coordinator = _coordinator(config, database, status, metrics, topic)
     spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
     coordinator.begin()
+
+    def start_query() -> StreamingQuery:
+        rulings = coordinator.give()
+        metrics.faults.set(len(rulings))
+        status.update(faults=len(rulings))
+        writer = build_query(spark, config, database, changes_partitions, start, rulings)
+        return _started(writer, config)
+
+    queries = Queries(start_query, coordinator, desk)
+    coordinator.start(queries.is_alive)
+    status.update(state="running")
+    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop):
+        code = _wait(queries, status, stop, coordinator)
+    coordinator.stop()
+    topic.close()
+    spark.stop()
+    return code
+
+
+def _started(writer: DataStreamWriter, config: PipelineConfig) -> StreamingQuery:
     try:
-        query = writer.start()
+        return writer.start()
     except Py4JJavaError as error:
         what = f"the query cannot start on {config.checkpoint}: {error.java_exception}"
         raise ConfigurationError(explain([what])) from error
-    coordinator.start(lambda: bool(query.isActive))
-    status.update(state="running")
-    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop):
-        code = _wait(query, status, stop, coordinator)
-    coordinator.stop()
-    spark.stop()
-    return code
 
 
 def _initial_partitions(settings: Settings, present: int) -> int:
@@ -136,7 +155,8 @@ def _initial_partitions(settings: Settings, present: int) -> int:
 
 
 def _coordinator(
-    config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics
+    config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics,
+    rulings: RulingTopic,
 ) -> Coordinator:
     """This pipeline's part among the others over the log."""
     client = config.settings.client_config()
@@ -155,14 +175,16 @@ def _coordinator(
         metrics.epoch.set(view.epoch)
         metrics.diverged.set(view.alarm is not None)
 
-    return Coordinator(SharedTopics(client, database.database), database, member, show)
+    return Coordinator(SharedTopics(client, database.database), database, member, show, rulings)
 
 
 def _wait(
-    query: StreamingQuery, status: StatusWriter, stop: threading.Event, coordinator: Coordinator
+    queries: Queries, status: StatusWriter, stop: threading.Event, coordinator: Coordinator
 ) -> int:
-    while query.isActive and coordinator.failure is None and not stop.wait(_POLL_S):
-        pass
+    while coordinator.failure is None and not stop.wait(_POLL_S):
+        if not queries.keep_up():
+            break
+    query = queries.query
     if coordinator.failure is not None:
         log.error("stopping: %s", coordinator.failure)
         query.stop()

@@ -8,6 +8,7 @@ fault is of this release alone, and stops it.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -63,10 +64,11 @@ class RulingTopic:
         self._book = Book(log_id)
         self._reader = TopicReader(connection, self._names.rulings)
         self._reader.assign({0: 0})
+        self._reading = threading.Lock()
 
     def close(self) -> None:
         """Disconnect."""
-        self._reader.close()
+        self._reader.__exit__()
 
     def refresh(self) -> int:
         """Read up to the end there is now; how many rulings there are.
@@ -76,11 +78,12 @@ class RulingTopic:
             RecordError: a newer release has written one.
 
         """
-        end = self._reader.span(0).high
-        for batch in self._reader.until({0: end}):
-            for record in batch:
-                self._book.take(record.value())
-        return len(self._book)
+        with self._reading:
+            end = self._reader.span(0).high
+            for batch in self._reader.until({0: end}):
+                for record in batch:
+                    self._book.take(record.value())
+            return len(self._book)
 
     def rulings(self) -> Rulings:
         """All that was ruled, as it was read last."""

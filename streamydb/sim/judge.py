@@ -62,7 +62,8 @@ def judge(
     outcome.faults = len(rulings)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, rulings=rulings, modules=MODULES, constraints=config.constraints,
+        id_window=config.id_window, rulings=rulings, modules=MODULES,
+        constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]

@@ -12,10 +12,12 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import idwindow, locks, repeats, values
-from streamydb.pipeline import life, role, shard, single
+from streamydb.pipeline import gatherer, life, role, shard, single, stages
 from streamydb.records import transaction
+from streamydb.sim import cluster, faults, pair
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
+from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
@@ -330,6 +332,31 @@ def _mix_silent_and_loud() -> Any:
     return mock.patch.object(role.Role, "may_release", release)
 
 
+def _believe_the_exception() -> Any:
+    """Rulings: a fault of ours aborts its transaction at once, and nobody writes that down."""
+
+    def require(_faults: Any, *, executed: bool = False) -> None:
+        del executed
+
+    places = compiling, stages, gatherer
+    return _together(*(mock.patch.object(each, "require_ruled", require) for each in places))
+
+
+def _rule_without_a_fence() -> Any:
+    """Rulings: whoever led before may still rule."""
+    return mock.patch.object(faults.RulingTopic, "fence", return_value=None)
+
+
+def _rule_on_what_is_known() -> Any:
+    """Rulings: nobody looks whether a result was written before."""
+    return mock.patch.object(cluster.Cluster, "_known", return_value=[])
+
+
+def _follow_without_rulings() -> Any:
+    """Rulings: a pipeline keeps those that it began with."""
+    return mock.patch.object(pair.Pair, "_reload", return_value=None)
+
+
 @contextmanager
 def _together(*patches: Any) -> Iterator[None]:
     with ExitStack() as stack:
@@ -341,7 +368,7 @@ def _together(*patches: Any) -> Iterator[None]:
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``faults``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -349,10 +376,12 @@ class Mutation(NamedTuple):
     pair: bool = False
     workflows: float | None = None
     constraints: float | None = None
+    faults: float = 0.0
 
 
 _BOTH = ("planner", "single")
 _MANY, _HALF = 0.2, 0.5
+_FEW, _SOME = 0.02, 0.1
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -383,6 +412,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "cache": Mutation(_believe_the_cache, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
+    "rulings-exceptions": Mutation(_believe_the_exception, _BOTH, faults=_FEW),
+    "rulings-fence": Mutation(_rule_without_a_fence, ("planner",), pair=True, faults=_SOME),
+    "rulings-known": Mutation(_rule_on_what_is_known, ("planner",), pair=True, faults=_SOME),
+    "rulings-standby": Mutation(_follow_without_rulings, _BOTH, pair=True, faults=_SOME),
 }
 """Mutations by name."""
 

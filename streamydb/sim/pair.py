@@ -96,9 +96,13 @@ class Pair:
         if leads:
             member.epoch = max(each.epoch for each in self.members) + 1
             member.topic.fence(member.epoch)
-        member.rulings = member.topic.rulings()
+        self._reload(member)
         block = role_block(member.config.incarnation, leads=leads, covered=self._covered)
         member.feedback[0].append(block)
+
+    def _reload(self, member: Cluster) -> None:
+        """A pipeline takes in all rulings before it is told what to execute."""
+        member.rulings = member.topic.rulings()
 
     def _settle(self) -> None:
         news = self._news()

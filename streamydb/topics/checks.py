@@ -71,7 +71,7 @@ def check(
     admin = connect(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
-    found = describe_topics(admin, names.all())
+    found = describe_topics(admin, (*names.all(), names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
         Problem(name, "the topic is missing", f"streamydb create --database {database}")
@@ -127,7 +127,7 @@ def _check_settings(
     if settings.get("unclean.leader.election.enable") == "true":
         what = "unclean.leader.election.enable is true: acknowledged records may be lost"
         yield problem(what, "unclean.leader.election.enable", "false")
-    if topic.name in (names.transactions, names.changes):
+    if topic.name in (names.transactions, names.changes, names.rulings):
         for limit in ("retention.ms", "retention.bytes"):
             if settings.get(limit, "-1") != "-1":
                 what = (

@@ -95,7 +95,7 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     admin = connect(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
-    wanted = (*names.all(), names.streams, *names.shared(), *others)
+    wanted = (*names.all(), names.streams, *names.shared(), names.rulings, *others)
     present = [name for name in wanted if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
@@ -186,7 +186,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     log, shards = found[names.transactions], found[names.feedback].partitions
     min_insync = int(log.settings.get("min.insync.replicas", 1))
     spread = found[names.changes].partitions
-    wanted = {*names.shared(), names.streams, names.feedback_of(pipeline)}
+    wanted = {*names.shared(), names.streams, names.rulings, names.feedback_of(pipeline)}
     plans = _plans(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
@@ -241,6 +241,7 @@ def _plans(
         names.control: (1, 7 * _DAY_MS),
         names.digests: (1, -1),
         names.streams: (changes_partitions, -1),
+        names.rulings: (1, -1),
     }
     return [
         _Plan(name, count, replication, common | {"retention.ms": str(retention)})

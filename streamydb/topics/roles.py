@@ -58,13 +58,14 @@ _FOLLOWED: Final = ("Read", "DescribeConfigs")
 
 _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     "transactions": ("Read", "Write", "DescribeConfigs"),
-    "results": ("Write", "DescribeConfigs"),
-    "changes": ("Write", "DescribeConfigs"),
-    "deadletters": ("Write", "DescribeConfigs"),
+    "results": ("Read", "Write", "DescribeConfigs"),
+    "changes": ("Read", "Write", "DescribeConfigs"),
+    "deadletters": ("Read", "Write", "DescribeConfigs"),
     # What pipelines share; the first one makes them.
     "control": ("Create", "Read", "Write", "DescribeConfigs"),
     "digests": ("Create", "Read", "Write", "DescribeConfigs"),
     "streams": ("Create", "Write", "DescribeConfigs"),
+    "rulings": ("Create", "Read", "Write", "DescribeConfigs"),
 }
 
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
@@ -74,7 +75,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests", "streams",
+                    "digests", "streams", "rulings",
                 ),
                 ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
             ),
@@ -119,6 +120,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                 "digests": _READ,
                 "control": _READ,
                 "streams": _FOLLOWED,
+                "rulings": _READ,
             },
             _CONSUMES,
         ),

@@ -381,7 +381,8 @@ def _as_ruled(
     records: Table, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
 ) -> Table:
     """The records, where some were ruled on: unread ones stay so, others keep their bytes."""
-    poisons, order = [], np.arange(len(records))
+    poisons: list[Table] = []
+    order = np.arange(len(records))
     raws = records.children["home"][1].texts["raw"].tolist()
     for row, fault in ruled.items():
         kind = records.cols["kind"][row]

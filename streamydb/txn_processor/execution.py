@@ -32,8 +32,8 @@ from streamydb.txn_processor import program as p
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
-from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
+from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
 __all__ = [
     "NOT_A_DUPLICATE",
@@ -285,12 +285,13 @@ def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -
     ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
     txn = None
     try:
-        if ruling is None or (ruling.counted and raw):
-            txn = _transaction_of(run, i)
         if ruling is None:
+            txn = _transaction_of(run, i)
             verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
         else:
-            verdict, run.internal[i] = core.failed(txn, look), ruling
+            run.internal[i] = ruling
+            txn = _transaction_of(run, i) if ruling.counted and raw else None
+            verdict = core.failed(txn, look)
     except STOPPING:
         raise
     except Exception as error:

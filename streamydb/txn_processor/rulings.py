@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -112,7 +112,7 @@ class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the ot
         self.faults = faults
 
 
-class TooLate(InvariantViolation):  # noqa: N818 - as above
+class TooLate(InvariantViolation):
     """Our own code failed on a transaction whose result is known: there is nothing to rule."""
 
     def __init__(self, fault: Fault) -> None:
@@ -124,7 +124,7 @@ class TooLate(InvariantViolation):  # noqa: N818 - as above
         )
 
 
-class ReadBefore(InvariantViolation):  # noqa: N818 - as above
+class ReadBefore(InvariantViolation):
     """A record was ruled to be unreadable after this pipeline had read it."""
 
     def __init__(self, fault: Fault) -> None:
@@ -185,8 +185,8 @@ def faults_in(messages: Iterable[str]) -> list[Fault]:
         if found:
             groups = _groups(zlib.decompress(base64.b64decode(found[1])))
             return [
-                Fault(partition, offset, *kind)
-                for *kind, partition, distances in groups
+                Fault(partition, offset, error, named, counted, shown)
+                for error, named, counted, shown, partition, distances in groups
                 for offset in np.cumsum(distances).tolist()
             ]
     return []
