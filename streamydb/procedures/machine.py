@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter, is_of_language
 from streamydb.procedures.methods import ATTRIBUTES, METHODS, Namespace
 from streamydb.procedures.sets import OrderedSet
+from streamydb.procedures.texts import pinned_repr
 
 __all__ = ["HELPERS", "Machine"]
 
@@ -210,7 +211,7 @@ class Machine(Meter):
             raise TypeError("a set has no text; take a list")
         if type(self.integer(self.walk(value))) is int:
             self.charge(value.bit_length() // 128)
-        text = repr(self._spread(value))
+        text = pinned_repr(self._spread(value))
         self.text(len(text))
         return text
 
