@@ -1,8 +1,13 @@
 """The serial oracle: what streamy-db means, in plain single-threaded Python.
 
 Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this,
-byte for byte. It shares the decoding of records with the engine and nothing of the execution. It
-is written to be read: one record after the other, in the total order, on a dictionary.
+byte for byte. It is written to be read: one record after the other, in the total order, on a
+dictionary. It shares with the engine what is no execution of ours: the decoding and encoding of
+records, the language of stored procedures (`procedures`: what a call does with its keys, and what a
+follow-up's turn is), how constraints are declared and read (`constraints.core`), and the list of
+rulings. Of sorting, planning, locking, granting, ids, updates, checks, and the enforcement of
+constraints it has its own (`total_order`, `oracle_steps`, `constraints.judge`); a test holds it to
+that.
 """
 
 from __future__ import annotations
