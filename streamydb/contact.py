@@ -23,6 +23,7 @@ __all__ = [
     "ContactedAdmin",
     "ContactedConsumer",
     "RefusedError",
+    "is_transient",
     "listens",
     "metadata",
     "passes",
@@ -46,6 +47,21 @@ _PASSING: Final = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - Confluent's spelling
 }
 """What a request about a partition may be answered while its leader changes or comes back."""
+
+_ABSENT: Final = {
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - Confluent's spelling
+    KafkaError._RESOLVE,  # noqa: SLF001 - Confluent's spelling
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - Confluent's spelling
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001 - Confluent's spelling
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+}
+"""What any request may be answered, by the library itself too, while there is no broker or one
+starts.
+"""
 
 _AGAIN_S: Final = 0.1
 _AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - Confluent's spelling
@@ -214,6 +230,22 @@ def passes(error: BaseException | None) -> bool:
     `KafkaError.retriable()` does not tell: it is set for requests of transactions only.
     """
     return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether a service should ask again later: Kafka is away, or not ready yet.
+
+    What made an error counts (`__cause__`), so that an error of ours is judged by Kafka's answer.
+    """
+    while error is not None:
+        if isinstance(error, RefusedError):
+            return False
+        if isinstance(error, KafkaException):
+            return passes(error) or error.args[0].code() in _ABSENT
+        if isinstance(error, TimeoutError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tuple[int, int]:

@@ -24,6 +24,8 @@ RESERVED_KEY: Final = "reserved-key"
 CALL_NOT_ALONE: Final = "call-not-alone"
 ID_REUSED: Final = "id-reused"
 RESERVED_ID: Final = "reserved-id"
+DEADLINE_PASSED: Final = "deadline-passed"
+DEADLINE_TOO_FAR: Final = "deadline-too-far"
 
 CHECK_FAILED: Final = "check-failed"
 BOUND_VIOLATED: Final = "bound-violated"
@@ -31,6 +33,7 @@ NOT_A_NUMBER: Final = "not-a-number"
 NOT_A_LIST: Final = "not-a-list"
 OVERFLOW: Final = "overflow"
 RESULT_TOO_LARGE: Final = "result-too-large"
+VALUES_TOO_LARGE: Final = "values-too-large"
 UNKNOWN_PROCEDURE: Final = "unknown-procedure"
 PROCEDURE_ABORTED: Final = "procedure-aborted"
 PROCEDURE_ERROR: Final = "procedure-error"
@@ -63,8 +66,14 @@ REJECTED_CODES: Final[dict[str, str]] = {
     RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
     CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
+    DEADLINE_PASSED: "The record was appended after its deadline; this copy was not executed.",
+    DEADLINE_TOO_FAR: "The deadline is too far ahead of the commit time (see the limits).",
 }
-"""Codes of results with status ``rejected``: the record never was a transaction."""
+"""Codes of results with status ``rejected``: nothing was executed, and the id was not used."""
+
+UNTIMELY: Final = frozenset({DEADLINE_PASSED, DEADLINE_TOO_FAR})
+"""Codes of copies that came at the wrong time: another copy of the record may have been executed.
+"""
 
 ABORTED_CODES: Final[dict[str, str]] = {
     CHECK_FAILED: "An assert or a check does not hold; `failed` lists those that do not.",
@@ -74,6 +83,7 @@ ABORTED_CODES: Final[dict[str, str]] = {
     OVERFLOW: "The result of an add or next_id leaves 64 bits, or is not finite.",
     VALUE_TOO_LARGE: "An append, or a write of a procedure, would make the value too large.",
     RESULT_TOO_LARGE: "What was read and returned does not fit in one result record.",
+    VALUES_TOO_LARGE: "The values of all the keys that it touches are too many bytes together.",
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",

@@ -19,8 +19,12 @@ FAILED_ENTRIES_MAX: Final = 100
 FAILED_VALUE_BYTES_MAX: Final = 1_024
 DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
+DEADLINE_AHEAD_MS_MAX: Final = 3_600_000
 PLAN_RECORDS_MAX: Final = 400_000
 PLAN_BYTES_MAX: Final = 134_217_728
+TRANSACTION_VALUES_BYTES_MAX: Final = 67_108_864
+PLAN_VALUES_BYTES_MAX: Final = 67_108_864
+BLOCK_BYTES_MAX: Final = 8_388_608
 LOCK_QUEUE_MAX: Final = 100_000
 IN_FLIGHT_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024
@@ -65,8 +69,14 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "FAILED_VALUE_BYTES_MAX": "bytes of an actual value in a failed check, else left out",
     "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
     "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
+    "DEADLINE_AHEAD_MS_MAX": "farthest deadline of a transaction after its commit time (ms)",
     "PLAN_RECORDS_MAX": "records released into one plan",
     "PLAN_BYTES_MAX": "bytes of the records released into one plan",
+    "TRANSACTION_VALUES_BYTES_MAX": "bytes of the values, before it, of all keys that one "
+    "transaction touches",
+    "PLAN_VALUES_BYTES_MAX": "bytes of the values that one plan touches, if it has more than one "
+    "transaction",
+    "BLOCK_BYTES_MAX": "bytes of values in one block between stages, or part of a blob, about",
     "LOCK_QUEUE_MAX": "places in a shard's lock queues at which nothing more is released",
     "IN_FLIGHT_MAX": "transactions released and not resolved (grouping=single)",
     "PARTITIONS_MAX": "partitions of the transactions topic",

@@ -12,7 +12,6 @@ that.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -22,7 +21,7 @@ from msgspec import UNSET, Raw
 from streamydb import errors, limits
 from streamydb.constraints import Refused, amended
 from streamydb.constraints.judge import Judge
-from streamydb.oracle_steps import holds, updated
+from streamydb.oracle_steps import holds, payload_hash_of, untimely, updated
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
@@ -52,6 +51,7 @@ from streamydb.records import (
     encode_change,
     encode_dead_letter,
     encode_result,
+    keys,
     module_key,
 )
 from streamydb.records.change import CONNECTOR
@@ -95,9 +95,10 @@ class Replay(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """Seen ids: the seq, a hash of the payload, and the encoded result."""
+    """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
 
     seq: int
+    deadline: int
     payload_hash: bytes
     result: bytes
 
@@ -120,7 +121,8 @@ class Oracle:
         *,
         constraints: bool = False,
     ) -> None:
-        """Start with an empty database; an id is remembered for ``id_window`` seqs.
+        """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
+        transaction's deadline.
 
         ``modules``: where the code of stored procedures is. ``constraints``: whether the database
         was created with constraints.
@@ -155,7 +157,7 @@ class Oracle:
         if isinstance(record, Marker):
             return []
         place = self._next(partition, offset, ts_ms)
-        payload_hash = hashlib.sha256(raw or b"").digest()
+        payload_hash = payload_hash_of(raw or b"", record)
         if isinstance(record, Transaction) and not self._may_be(record):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
@@ -163,11 +165,15 @@ class Oracle:
         if record.call is not UNSET and record.call.batch is not UNSET:
             return self._follow(record, record.call, place)
         seen = self._seen.get(record.id)
-        if seen is not None:
+        if seen is not None and self._is_remembered(seen, place):
             return _repeat(record.id, seen, payload_hash, place)
+        code = untimely(record, ts_ms)
+        if code is not None:
+            result = place.result(record.id, "rejected", code=code)
+            return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._seen[record.id] = _Verdict(place.seq, payload_hash, encoded)
+        self._see(record.id, _Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
 
     def _given(
@@ -205,7 +211,7 @@ class Oracle:
         """The place of the next transaction."""
         seq = self.next_seq
         self.next_seq += 1
-        self._forget(seq)
+        self._forget(seq, ts_ms)
         return _Place(self.database, seq, ts_ms, Source(partition, offset))
 
     def _fail(self, fault: Fault, raw: bytes | None, place: _Place) -> list[OutputRecord]:
@@ -213,9 +219,9 @@ class Oracle:
         record = decode(raw) if fault.named else None
         name = record.id if isinstance(record, Transaction) else None
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
-        if name is not None:
-            hashed = hashlib.sha256(raw or b"").digest()
-            self._seen[name] = _Verdict(place.seq, hashed, result)
+        if isinstance(record, Transaction):
+            hashed = payload_hash_of(raw or b"", record)
+            self._see(record.id, _Verdict(place.seq, record.deadline, hashed, result))
         shown = raw if fault.shown else None
         outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
@@ -226,16 +232,29 @@ class Oracle:
                     outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
-    def _forget(self, seq: int) -> None:
-        """Drop ids whose seq is not above seq - id_window; they lie in the order of their seqs."""
+    def _see(self, name: str, verdict: _Verdict) -> None:
+        """Remember the use of an id, after those of smaller seqs."""
+        self._seen.pop(name, None)
+        self._seen[name] = verdict
+
+    def _is_remembered(self, seen: _Verdict, place: _Place) -> bool:
+        """Whether a use is within the window, or its deadline has not passed."""
+        in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
+        return in_time or seen.seq > place.seq - self.id_window
+
+    def _forget(self, seq: int, ts_ms: int) -> None:
+        """Drop the oldest ids as far as they are not remembered any more."""
+        place = _Place(self.database, seq, ts_ms, Source(0, 0))
         while self._seen:
             oldest = next(iter(self._seen))
-            if self._seen[oldest].seq > seq - self.id_window:
+            if self._is_remembered(self._seen[oldest], place):
                 return
             del self._seen[oldest]
 
     def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
+        if self._met(txn) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         failed = self._failed_checks(txn)
         if failed:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
@@ -252,6 +271,13 @@ class Oracle:
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
             writes[update.key] = after
         return self._concluded(txn, writes, place)
+
+    def _met(self, txn: Transaction) -> int:
+        """Bytes of the values of all keys that it touches; what writes touches the constraints."""
+        touched = keys(txn)
+        if self.constraints and any(touched.values()):
+            touched[CONSTRAINTS_KEY] = False
+        return sum(len(self._value(key) or b"") for key in touched)
 
     def _concluded(
         self, txn: Transaction, after: dict[str, bytes | None], place: _Place,

@@ -1,7 +1,8 @@
-"""Checks and updates of the serial oracle: one value before, one value after."""
+"""Checks, updates and deadlines of the serial oracle: one value before, one value after."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
@@ -13,18 +14,24 @@ from streamydb.records import (
     Add,
     Append,
     Check,
+    DeadLetter,
     Delete,
+    Marker,
     Max,
     Min,
     Put,
+    Rejection,
+    Transaction,
     Update,
     canonical,
     canonical_number,
+    decode,
     decode_value,
+    identity,
     is_number,
 )
 
-__all__ = ["holds", "updated"]
+__all__ = ["holds", "payload_hash_of", "untimely", "updated"]
 
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
@@ -110,3 +117,22 @@ def _appended(update: Append, before: bytes | None) -> bytes:
     if len(after) > limits.VALUE_BYTES_MAX:
         raise UpdateFailed(errors.VALUE_TOO_LARGE)
     return after
+
+
+def payload_hash_of(raw: bytes, record: Transaction | Marker | Rejection | DeadLetter) -> bytes:
+    """By what payloads with one id are compared: the bytes, whatever the deadline."""
+    if isinstance(record, DeadLetter):
+        record = decode(raw)
+    dated = isinstance(record, Transaction) and record.deadline > 0
+    return hashlib.sha256(identity(raw) if dated else raw).digest()
+
+
+def untimely(txn: Transaction, ts_ms: int) -> str | None:
+    """The reason code of a transaction that comes after its deadline, or too long before it."""
+    if not txn.deadline:
+        return None
+    if ts_ms > txn.deadline:
+        return errors.DEADLINE_PASSED
+    if txn.deadline - ts_ms > limits.DEADLINE_AHEAD_MS_MAX:
+        return errors.DEADLINE_TOO_FAR
+    return None

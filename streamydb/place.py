@@ -52,7 +52,9 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """What the pipeline says of itself (the fields that it has not written yet are None)."""
 
     state: str = "stopped"
-    """starting, running, stopped or failed."""
+    """starting, running, stopping, stopped or failed."""
+    waiting: str | None = None
+    """Of one that starts: why it waits for Kafka."""
     pid: int | None = None
     database: str | None = None
     started_ms: int | None = None
@@ -77,6 +79,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Of one that follows: it could take over at once."""
     lag_ms: int | None = None
     """Of one that follows: how long ago what it does not have yet was written, in ms."""
+    behind: int | None = None
+    """Of one that follows: how many seqs it lacks of what is resolved; None: it does not know."""
     alarm: str | None = None
     """A divergence from another pipeline."""
     faults: int | None = None
@@ -172,7 +176,7 @@ class Place:
             status = PipelineStatus()
             if not name and self.pipeline() is not None:
                 status.state = "starting"
-        if status.state in {"starting", "running"} and not self._alive(status, name):
+        if status.state in {"starting", "running", "stopping"} and not self._alive(status, name):
             status.state = "failed"
             status.error = status.error or "the process ended without saying why"
         return status

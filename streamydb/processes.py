@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import psutil
 
@@ -31,6 +31,8 @@ CREATED_TOLERANCE_S = 0.05
 
 GROUP_WAIT_S_MAX = 10.0
 """How long the rest of a process group may take to go after SIGKILL, in seconds."""
+
+_LOOK_S = 0.2
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
@@ -105,11 +107,13 @@ def read(folder: Path, name: str) -> ProcessRecord | None:
         return None
 
 
-def stop(folder: Path, name: str, grace_s: float = 60.0) -> bool:
+def stop(
+    folder: Path, name: str, grace_s: float = 60.0, note: Callable[[], None] = lambda: None
+) -> bool:
     """Stop the process of this name and what is left of its group; False if none was running.
 
     SIGTERM goes to the process itself, so that it can end its children in its own order; after
-    `grace_s` seconds SIGKILL goes to the whole group.
+    `grace_s` seconds SIGKILL goes to the whole group. `note` is called while it is waited for.
     """
     record = read(folder, name)
     process = _process(record) if record is not None else None
@@ -118,7 +122,7 @@ def stop(folder: Path, name: str, grace_s: float = 60.0) -> bool:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(record.pid, signal.SIGTERM)
-    gone = _wait_gone(process, grace_s)
+    gone = _wait_gone(process, grace_s, note)
     _kill_group(record.pid)
     if not gone and not _wait_gone(process, GROUP_WAIT_S_MAX):
         raise ProcessError(
@@ -207,15 +211,21 @@ def _process(record: ProcessRecord) -> psutil.Process | None:
     return process if same and alive else None
 
 
-def _wait_gone(process: psutil.Process, timeout_s: float) -> bool:
+def _wait_gone(
+    process: psutil.Process, timeout_s: float, note: Callable[[], None] = lambda: None
+) -> bool:
     """Wait until the process has ended (a child of ours is reaped)."""
     import psutil
 
-    try:
-        process.wait(timeout=timeout_s)
-    except psutil.TimeoutExpired:
-        return False
-    return True
+    deadline_s = time.monotonic() + timeout_s
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            process.wait(timeout=min(left_s, _LOOK_S))
+        except psutil.TimeoutExpired:
+            note()
+        else:
+            return True
+    return False
 
 
 def _kill_group(group: int) -> None:

@@ -169,7 +169,7 @@ class TopicReader:
                 raise ReadingError(
                     f"topic {self.topic} at {self._bootstrap}: nothing could be read for "
                     f"{STALL_S_MAX:.0f} s before its end; is the broker up? (`streamydb doctor`)"
-                )
+                ) from TimeoutError()
             if records:
                 yield records
 

@@ -138,6 +138,12 @@ class Settings(BaseSettings):
         description="Most transactions read in one micro-batch; "
         "default: 200,000 with one shard, 400,000 with more.",
     )
+    finish_batch_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="How long a pipeline that is told to stop may take to finish its batch.",
+    )
     procedures: Path | None = Field(
         default=None,
         description="Folder with the modules of stored procedures; default: in the home.",

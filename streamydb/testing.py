@@ -153,15 +153,19 @@ class Database:
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
         """Start the pipeline and wait until its query runs."""
+        self.launch_pipeline(extra)
+        wait_for(lambda: self._ended() or self.status().state == "running", "the start")
+        if self._ended():
+            raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
+
+    def launch_pipeline(self, extra: Iterable[str] = ()) -> None:
+        """Start the pipeline and wait for nothing."""
         self.place.status_file.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(extra), stdout=log, stderr=log, start_new_session=True,
                 cwd=self.release, env=self._environ(),
             )
-        wait_for(lambda: self._ended() or self.status().state == "running", "the start")
-        if self._ended():
-            raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
 
     def _environ(self) -> dict[str, str] | None:
         """Of the pipeline's processes; None: as this one's."""
@@ -197,10 +201,20 @@ class Database:
 
     def stop_pipeline(self) -> int:
         """Ask the pipeline to stop; its exit code."""
+        self.signal_pipeline(signal.SIGTERM)
+        return self.wait_pipeline()
+
+    def signal_pipeline(self, number: int) -> None:
+        """Send a signal to the pipeline's process, and to none below it."""
         if self._process is None:
             raise TestingError("no pipeline runs")
-        os.kill(self._process.pid, signal.SIGTERM)
-        return self._process.wait(120)
+        os.kill(self._process.pid, number)
+
+    def wait_pipeline(self, timeout_s: float = 120.0) -> int:
+        """Wait until the pipeline has ended; its exit code."""
+        if self._process is None:
+            raise TestingError("no pipeline runs")
+        return self._process.wait(timeout_s)
 
     def kill_workers(self, *, daemons: bool = False) -> int:
         """SIGKILL the Python workers that run the stages; how many processes.

@@ -66,7 +66,20 @@ CASES: Final[dict[int, str]] = {
     30: "Two databases on the same topics",
     31: "Another plan limit at a restart in the middle of a plan",
     32: "Upgrade and downgrade in the middle of a plan, under load",
-    43: "A fault of ours, and a mended release that rebuilds, restores or stands by",
+    33: "A copy of the checkpoint is put back, hours old, or taken while it ran",
+    34: "The checkpoint's newest files are lost in a power cut",
+    35: "The pipeline is stopped for longer than feedback was kept",
+    36: "The end of the log is lost, and it grows past where the checkpoint was",
+    37: "A transaction or a plan that touches gigabytes of values",
+    38: "Something is sent again after the id window has passed",
+    39: "The log ends with control records of Kafka's transactions",
+    40: "A log whose partitions grew is rebuilt without its founding settings",
+    41: "A late Python worker reads or writes the local cache",
+    42: "A cold or lagging standby is asked, or tries, to take over",
+    43: "A mended release replays what a fault of ours aborted",
+    44: "SIGTERM while starting, catching up, twice, in a long batch",
+    45: "The broker is lost while a pipeline, facade or read model starts",
+    46: "A facade restarts, slowly, within a client's timeout",
 }
 """The numbers and short titles of the list of faults."""
 

@@ -15,7 +15,15 @@ import msgspec
 from streamydb.backup.errors import BackupError
 from streamydb.backup.manifest import MANIFEST, Manifest, decode_about, decode_manifest, encode_json
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
-from streamydb.backup.state import FORMAT, About, State, empty_ids, no_values, parts_of
+from streamydb.backup.state import (
+    FORMAT,
+    About,
+    State,
+    dated,
+    empty_ids,
+    no_values,
+    parts_of,
+)
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns import Table
 from streamydb.pipeline.blocks import empty_verdicts
@@ -58,7 +66,10 @@ class StateFolder:
         """Write a state; what says that it is there comes last."""
         shutil.rmtree(self.folder, ignore_errors=True)
         names = []
-        tables = {"values": state.values, "ids": state.ids, "verdicts": state.verdicts}
+        ids = state.ids
+        if state.about.format == 1:  # as 0.1.0 writes and reads it
+            ids = Table({name: col for name, col in ids.cols.items() if name != "deadline"})
+        tables = {"values": state.values, "ids": ids, "verdicts": state.verdicts}
         for kind, table in tables.items():
             for number, part in enumerate(parts_of(table)):
                 names.append(f"{kind}-{number:05d}.part")
@@ -89,7 +100,8 @@ class StateFolder:
         parts: dict[str, list[Table]] = {"values": [], "ids": [], "verdicts": []}
         for name in about.files:
             header, arrays = unwrap(_read(self.folder / name), str(self.folder / name))
-            parts[header["kind"]].append(Table.unflatten(arrays))
+            table = Table.unflatten(arrays)
+            parts[header["kind"]].append(dated(table) if header["kind"] == "ids" else table)
         empty = {"values": no_values(), "ids": empty_ids(), "verdicts": empty_verdicts()}
         whole = {kind: Table.concat(found or [empty[kind]]) for kind, found in parts.items()}
         return State(about, whole["values"], whole["ids"], whole["verdicts"])

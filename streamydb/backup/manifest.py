@@ -69,11 +69,11 @@ def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
     """What a JSON file with a field ``format`` says; its format is looked at first.
 
     Raises:
-        BackupError: it is damaged, or of another format.
+        BackupError: it is damaged, or of a format after ``version``.
     """
     try:
         found = msgspec.json.decode(data)
-        if isinstance(found, dict) and found.get("format", version) != version:
+        if isinstance(found, dict) and found.get("format", version) not in range(1, version + 1):
             raise BackupError(
                 f"{name} has format {found['format']}, this release reads {version}: use the "
                 "release that wrote it, or a newer one"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamydb.backup.errors import BackupError
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns import Array, Ragged, Table
+from streamydb.pipeline.tail import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.sorter.core import PartitionState
 from streamydb.txn_processor.rulings import Rulings
@@ -113,7 +114,8 @@ def advance(before: PartitionState, piece: Piece) -> PartitionState:
     for row, marker in markers:
         if not named or marker.partitions > named[-1][0]:
             named.append((marker.partitions, int(times[row])))
-    return PartitionState(int(times[-1]), piece.end, named)
+    stamp, mark = int(piece.append_ms[-1]), mark_of(piece.values[-1])
+    return PartitionState(int(times[-1]), piece.end, named, stamp, mark)
 
 
 def _markers(piece: Piece) -> list[tuple[int, Marker]]:

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
 from streamydb.columns import Ragged, Table, pack, unpack
 from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.key_processor.blobs import Blob, BlobStore
 from streamydb.key_processor.digest import item_lanes
-from streamydb.key_processor.idwindow import IdWindowState, Run
+from streamydb.key_processor.idwindow import IdWindowState, Run, Span
 from streamydb.key_processor.values import ValuesState, empty_writes
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.pipeline.shard import Meta, ShardConfig
@@ -29,6 +30,7 @@ __all__ = [
     "FORMAT",
     "About",
     "State",
+    "dated",
     "digest_of",
     "empty_ids",
     "no_values",
@@ -37,8 +39,11 @@ __all__ = [
     "state_of",
 ]
 
-FORMAT: Final = 1
-"""Version of a state's folder; raised when an older program would misread it."""
+FORMAT: Final = 2
+"""Version of a state's folder; raised when an older program would misread it.
+
+2: some ids have deadlines. A state without any is written as 1, and read by 0.1.0.
+"""
 
 _RUN_ROWS: Final = 65_536
 _PART_BYTES: Final = 32 << 20
@@ -111,9 +116,9 @@ class State:
 
 
 def empty_ids() -> Table:
-    """No ids: columns id0, id1, payload, seq, ts, part, off."""
+    """No ids: columns id0, id1, payload, seq, ts, part, off, deadline."""
     unsigned = dict.fromkeys(("id0", "id1", "payload"), np.uint64)
-    signed = dict.fromkeys(("seq", "ts", "part", "off"), np.int64)
+    signed = dict.fromkeys(("seq", "ts", "part", "off", "deadline"), np.int64)
     return Table({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
 
 
@@ -152,12 +157,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
         yield "values/0", data
         values = ValuesState(1, chained, [Blob("values/0", len(data), 1, 1, chained)], 1)
     homes = state.ids.cols["id0"] % shards == np.uint64(shard)
-    mine = state.ids.take(np.flatnonzero(homes))
-    at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
-    for kind, table, runs in (
-        ("ids", mine, ids.ids),
-        ("verdicts", state.verdicts.take(np.flatnonzero(at_home)), ids.verdicts),
-    ):
+    for kind, table, runs in _remembered(state, homes, ids):
         for name, part in _runs(kind, table, ids):
             seqs = part.cols["seq"]
             runs.append(Run(name, len(part), int(seqs[0]), int(seqs[-1])))
@@ -168,6 +168,24 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
 
 
 _NO_KEYS: Final = np.empty(0, np.uint64)
+
+
+def _remembered(
+    state: State, homes: npt.NDArray[np.bool_], ids: IdWindowState
+) -> Iterator[tuple[str, Table, list[Run]]]:
+    """The ids of a shard and their verdicts, as they are kept: by the spans of their deadlines."""
+    deadlines = state.ids.cols["deadline"]
+    spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
+    for number in np.unique(spans[homes]).tolist():
+        mine = state.ids.take(np.flatnonzero(homes & (spans == number)))
+        span = Span(ids.ids, ids.verdicts)
+        if number < 0:
+            del mine.cols["deadline"]
+        else:
+            span = ids.spans[number] = Span()
+        at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
+        yield "ids", mine, span.ids
+        yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), span.verdicts
 
 
 def _runs(kind: str, table: Table, ids: IdWindowState) -> Iterator[tuple[str, Table]]:
@@ -192,19 +210,32 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
 
     ``about``: the fields that the shard does not know.
     """
-    ids = _concat([_load(blobs, run.name) for run in meta.ids.ids], empty_ids())
-    verdicts = _concat([_load(blobs, run.name) for run in meta.ids.verdicts], empty_verdicts())
+    kept = [Span(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
+    ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
+    verdicts = [_load(blobs, run.name) for k in kept for run in k.verdicts]
     oldest = meta.seq - meta.config.id_window
+    wanted = (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
+    ids = _in_order(ids.take(np.flatnonzero(wanted)))
+    results = _concat(verdicts, empty_verdicts())
+    known = np.isin(results.cols["seq"], ids.cols["seq"])
+    results = _in_order(results.take(np.flatnonzero(known)))
     found = About(
-        format=FORMAT, partitions=meta.config.partitions, id_window=meta.config.id_window,
+        format=FORMAT if ids.cols["deadline"].any() else 1,
+        partitions=meta.config.partitions, id_window=meta.config.id_window,
         constraints=meta.config.constraints, seq=meta.seq, ts_ms=meta.ts,
         keys=len(values), digest=digest_of(values), **about,
     )
-    return State(found, values, _after(ids, oldest), _after(verdicts, oldest))
+    return State(found, values, ids, results)
 
 
-def _after(table: Table, seq: int) -> Table:
-    return table.take(np.flatnonzero(table.cols["seq"] > seq))
+def _in_order(table: Table) -> Table:
+    return table.take(np.argsort(table.cols["seq"], kind="stable"))
+
+
+def dated(ids: Table) -> Table:
+    """Ids with their deadlines: 0 where there are none."""
+    ids.cols.setdefault("deadline", np.zeros(len(ids), np.int64))
+    return ids
 
 
 def _load(blobs: BlobStore, name: str) -> Table:

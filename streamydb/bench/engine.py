@@ -29,7 +29,7 @@ __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
 
 _PIPELINE: Final = "pipeline"
 _START_S_MAX: Final = 240.0
-_STOP_S_MAX: Final = 40.0
+_STOP_S_MAX: Final = 70.0
 _BATCH: Final = re.compile(rb"batch (\d+): (\d+) records in (\d+) ms")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.check.compare import Comparison, Output, Place
@@ -26,7 +26,7 @@ from streamydb.pipeline.ruling import rulings
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
-from streamydb.topics import TopicNames, log_id
+from streamydb.topics import Founding, TopicNames, TopicsError, log_id, recall
 from streamydb.txn_processor.rulings import Rulings
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ class Options:
     Attributes:
         connection: connection settings for confluent-kafka.
         database: the database's name.
-        initial_partitions: partitions of the log at the database's creation; None = as many as now.
-        id_window: for how many seqs an id is remembered.
+        initial_partitions: partitions of the log at the database's creation; None = as is recorded
+            beside the log, else as many as now.
+        id_window: for how many seqs an id is remembered; None = as is recorded, else the default.
         timeout_s: how long to wait for outputs that are missing at the end.
         modules: where the code of stored procedures is.
-        constraints: whether the database was created with constraints.
+        constraints: whether the database was created with constraints; None = as is recorded.
         trimmed: where the records are that the log does not have any more.
         progress: called from time to time.
     """
@@ -61,10 +62,10 @@ class Options:
     connection: Mapping[str, str]
     database: str
     initial_partitions: int | None = None
-    id_window: int = ID_WINDOW_DEFAULT
+    id_window: int | None = None
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
-    constraints: bool = False
+    constraints: bool | None = None
     trimmed: LogSource | None = None
     progress: Callable[[Step], None] = field(default=lambda _step: None)
 
@@ -78,12 +79,32 @@ def check(options: Options) -> Report:
         ReadingError: a topic is missing or the broker does not answer.
     """
     started_s = time.monotonic()
+    options = _founded(options)
     log = Log(options.connection, options.database, options.initial_partitions, options.trimmed)
     while True:
         try:
             return _check(options, log, started_s)
         except _AnotherFaultError:
             options.progress(Step("a fault was reported meanwhile: once more", 0, log.records))
+
+
+def _founded(options: Options) -> Options:
+    """The options, with what the database was founded with where they say nothing."""
+    given = (options.initial_partitions, options.id_window, options.constraints)
+    if None not in given:
+        return options
+    try:
+        log = log_id(options.connection, options.database)
+    except TopicsError:  # whoever reads the log says what is wrong
+        log = ""
+    known = recall(options.connection, options.database, log) if log else Founding(log=log)
+    partitions, window, constraints = given
+    return replace(
+        options,
+        initial_partitions=known.partitions if partitions is None else partitions,
+        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
+        constraints=bool(known.constraints) if constraints is None else constraints,
+    )
 
 
 class _AnotherFaultError(Exception):
@@ -119,8 +140,8 @@ def _check(options: Options, log: Log, started_s: float) -> Report:
 
 def _oracle(options: Options, ruled: Rulings) -> Oracle:
     return Oracle(
-        options.database, options.id_window, ruled, options.modules,
-        constraints=options.constraints,
+        options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules,
+        constraints=bool(options.constraints),
     )
 
 

@@ -20,6 +20,7 @@ from streamydb.cli.doctor import doctor
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
+from streamydb.cli.rebuild import rebuild
 from streamydb.cli.restore import resize, restore
 from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.serving import read_model, serve
@@ -53,7 +54,7 @@ def _main(
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
     procedures, constraints, watch, doctor, check, snapshot,
-    backup, restore, resize, trim, limits, version, acls,
+    backup, restore, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(_command)

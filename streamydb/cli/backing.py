@@ -28,6 +28,7 @@ def subject_of(target: Target) -> Subject:
     from streamydb import topics
     from streamydb.backup.taking import Subject
     from streamydb.pipeline.config import read_record
+    from streamydb.topics.founding import FACTS, facts_of
 
     settings, record = target.settings, target.place.record()
     names = topics.TopicNames(target.database)
@@ -37,19 +38,18 @@ def subject_of(target: Target) -> Subject:
             f"there is no database {target.database} at {target.bootstrap} (no topic "
             f"{names.transactions}): name it with --database and --bootstrap"
         )
+    log_id = topics.log_id(target.connection, target.database)
+    facts = topics.recall(target.connection, target.database, log_id)
     known = read_record(target.place.checkpoint)
+    if known is not None:
+        facts = facts.completed(topics.Founding(log=log_id, **facts_of(known)))
     created = record.partitions if record is not None else log.partitions
+    given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
+    facts = facts.completed(topics.Founding(log=log_id, partitions=created, **given))
     return Subject(
-        connection=target.connection,
-        database=target.database,
-        log=topics.log_id(target.connection, target.database),
-        shards=settings.shards,
-        grouping=settings.grouping,
-        partitions=created if known is None else known.partitions,
-        id_window=settings.id_window if known is None else known.id_window,
-        digest_interval=settings.digest_interval if known is None else known.digest_interval,
-        constraints=settings.constraints if known is None else known.constraints,
-        procedures=target.procedures,
+        connection=target.connection, database=target.database, log=log_id,
+        shards=settings.shards, grouping=settings.grouping, procedures=target.procedures,
+        **{name: value for name, value in facts.known().items() if name != "grouping"},
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -36,16 +34,14 @@ def broker(
     reaches the address may do everything.
     """
     from streamydb.broker import BrokerError, EmbeddedBroker
+    from streamydb.stopping import stop_event
 
     settings = read_settings(home=home)
     shown = advertise or f"127.0.0.1:{port}"
     given = _listening(host, port, shown) | _read(properties)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     kafka = EmbeddedBroker(settings.home, port=port, properties=given, heap_mb=heap_mb)
     try:
-        with kafka:
+        with stop_event() as ended, kafka:
             say(f"Kafka broker: {shown}, data in {settings.home / 'broker'}")
             while kafka.alive and not ended.wait(_LOOK_S):
                 pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,21 @@ if TYPE_CHECKING:
 WINDOW = 20_000
 """How many transactions may be under way at once."""
 
+_CLOCK_SKEW_S = 30
+"""How far the brokers' clocks may be ahead of this machine's."""
+
 
 def with_id(transaction: Mapping[str, Any]) -> dict[str, Any]:
     """The transaction with an id: its own, else a new one."""
     return {"id": uuid.uuid4().hex, **transaction}
+
+
+def deadline_ms(timeout_s: float) -> int:
+    """The deadline of a transaction whose result is awaited for so long from now on."""
+    from streamydb.limits import DEADLINE_AHEAD_MS_MAX
+
+    ahead_ms = int(1_000 * (timeout_s + _CLOCK_SKEW_S))
+    return time.time_ns() // 1_000_000 + min(ahead_ms, DEADLINE_AHEAD_MS_MAX // 2)
 
 
 def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Result:
@@ -28,7 +40,8 @@ def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Re
         StreamyError: it was refused, not appended, or its result did not come in time.
         Failure: nobody listens at Kafka's address.
     """
-    return next(iter(call_many(target, [with_id(transaction)], timeout_s)))
+    dated = {"deadline_ms": deadline_ms(timeout_s), **with_id(transaction)}
+    return next(iter(call_many(target, [dated], timeout_s)))
 
 
 def call_many(

@@ -82,6 +82,7 @@ def run_check(
 
     target.must_listen()
     record = target.place.record()
+    given = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
     trimmed = _of_this_log(backup, target) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
@@ -90,10 +91,10 @@ def run_check(
                 connection=target.connection,
                 database=target.database,
                 initial_partitions=created_partitions or (record.partitions if record else None),
-                id_window=target.settings.id_window,
+                id_window=given.get("id_window"),
                 timeout_s=timeout_s,
                 modules=FolderModules(modules),
-                constraints=target.settings.constraints,
+                constraints=given.get("constraints"),
                 trimmed=trimmed,
                 progress=lambda step: _note(phase, step),
             )

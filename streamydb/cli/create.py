@@ -46,6 +46,14 @@ Constraints = Annotated[
     ),
 ]
 
+Sync = Annotated[
+    bool | None,
+    typer.Option(
+        "--sync/--no-sync",
+        help="Have brokers write to the disk before they acknowledge (default: as it is).",
+    ),
+]
+
 
 def create(
     database: Database = None,
@@ -62,6 +70,7 @@ def create(
             "--from-snapshot", help="Put the values of this Parquet snapshot into the new database."
         ),
     ] = None,
+    sync: Sync = None,
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
@@ -75,7 +84,7 @@ def create(
         min_insync=min_insync,
         constraints=constraints,
     )
-    names = create_database(target)
+    names = create_database(target, sync)
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
@@ -107,8 +116,10 @@ def load_snapshot(target: Target, folder: str) -> Restored:
     return restored
 
 
-def create_database(target: Target) -> TopicNames:
+def create_database(target: Target, sync: bool | None = None) -> TopicNames:
     """Create the topics and keep how the database was created.
+
+    ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
 
     Raises:
         Failure: the database exists with other shards, another grouping, or constraints otherwise.
@@ -128,7 +139,10 @@ def create_database(target: Target) -> TopicNames:
         min_insync=settings.min_insync,
         changes_partitions=settings.changes_partitions,
     )
+    if sync is not None:
+        topics.set_sync(target.connection, target.database, on=sync)
     if record is None:
+        _found(target)
         _keep(target)
     return names
 
@@ -162,6 +176,19 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
     if "partitions" in target.settings.model_fields_set:
         return target.settings.partitions
     return found.partitions
+
+
+def _found(target: Target) -> None:
+    """Record beside the log what was asked for, where nobody has yet."""
+    from streamydb import topics
+    from streamydb.topics.founding import FACTS
+
+    given = set(FACTS) & target.settings.model_fields_set - {"partitions"}
+    if given:
+        facts = {name: getattr(target.settings, name) for name in given}
+        log = topics.log_id(target.connection, target.database)
+        founding = topics.Founding(log=log, **facts)
+        topics.record(target.connection, target.database, founding)
 
 
 def _keep(target: Target) -> None:

@@ -25,7 +25,8 @@ READY_S_MAX = 60.0
 """How long the facade may take to be ready, in seconds."""
 
 POLL_S = 0.1
-GRACE_S = 15.0
+GRACE_S = 30.0
+"""How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 
 
 def start_front(target: Target, port: int | None, phases: Phases) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamydb.cli.common import Bootstrap, Database, Home, Json, fail, print_json, say
 from streamydb.cli.target import find_target
 
+if TYPE_CHECKING:
+    from streamydb.standby.handing import Handed
+
 
 def handover(
     to: Annotated[
-        str, typer.Option("--to", help="Name of the standby; by default any that is ready.")
+        str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",
     database: Database = None,
     home: Home = None,
@@ -22,7 +25,10 @@ def handover(
     ] = 30.0,
     json: Json = False,
 ) -> None:
-    """Have a standby take over from the active pipeline, which goes on as a standby."""
+    """Have a standby take over from the active pipeline, which goes on as a standby.
+
+    One that is not ready is refused. Prints for how long clients got no verdict.
+    """
     from streamydb.standby.handing import HandoverError, hand_over
 
     target = find_target(database, home, bootstrap)
@@ -35,5 +41,14 @@ def handover(
         return
     say(
         f"Pipeline {done.leader} leads {target.database} since epoch {done.epoch}; all outputs up "
-        f"to seq {done.resolved} were written before. It took {done.seconds:.2f} s."
+        f"to seq {done.resolved} were written before. It took {done.seconds:.2f} s. {_pause(done)}"
     )
+
+
+def _pause(done: Handed) -> str:
+    """What clients saw of it."""
+    if done.pause_s is not None:
+        return f"Clients waited for verdicts for {done.pause_s:.2f} s at the longest."
+    if done.pause_unknown is not None:
+        return f"How long clients waited is not known: {done.pause_unknown}."
+    return "No verdict was written meanwhile, so nobody waited for one."

@@ -98,7 +98,7 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
         if time.monotonic() > deadline:
             log = processes.log_path(place.folder, PIPELINE)
             fail(
-                f"the pipeline is not ready after {timeout_s:.0f} s (state {status.state}); it "
+                f"the pipeline is not ready after {timeout_s:.0f} s ({_progress(status)}); it "
                 f"goes on in the background: look at `streamydb status`, give it more time with "
                 f"--timeout, or stop it with `streamydb down`.\n{log_tail(log)}"
             )
@@ -119,6 +119,8 @@ def _progress(status: PipelineStatus) -> str:
     """What a starting pipeline is doing."""
     if status.pid is None:
         return "starting Python"
+    if status.waiting is not None:
+        return f"{status.state}, waiting for Kafka: {status.waiting}"
     return status.state if status.batch is None else f"{status.state}, batch {status.batch}"
 
 

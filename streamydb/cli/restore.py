@@ -207,21 +207,30 @@ def _make_topics(target: Target, manifest: Manifest) -> None:
     from streamydb.backup.restoring import set_times
 
     settings, names = target.settings, topics.TopicNames(target.database)
-    if names.transactions in topics.describe(target.connection, target.database):
+    found = topics.describe(target.connection, target.database).get(names.transactions)
+    if found is not None:
         log_time = {"message.timestamp.type": "LogAppendTime"}
         set_times(target.connection, names.transactions, log_time)
     topics.create(
-        target.connection, target.database, partitions=max(1, len(manifest.ends)),
+        target.connection, target.database,
+        partitions=manifest.partitions if found is None else found.partitions,
         shards=settings.shards, replication=settings.replication, min_insync=settings.min_insync,
         changes_partitions=settings.changes_partitions,
     )
+    topics.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
 
 
 def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
     """Write down how the database was made, and put its modules where its pipeline finds them."""
     import shutil
 
+    from streamydb import topics
     from streamydb.place import DatabaseRecord
+    from streamydb.topics.founding import facts_of
+
+    log = topics.log_id(target.connection, target.database)
+    founding = topics.Founding(log=log, **facts_of(manifest))
+    topics.record(target.connection, target.database, founding)
 
     target.procedures.mkdir(parents=True, exist_ok=True)
     for path in backup.procedures.glob("*.py"):

@@ -135,6 +135,9 @@ def _state(said: PipelineStatus) -> str:
     if said.state == "running" and said.role is not None:
         text += f", {said.role} (epoch {said.epoch})"
     if said.state == "running" and said.role == "following":
-        behind = f"{(said.lag_ms or 0) / 1000:.0f} s behind"
+        seqs = "an unknown number of" if said.behind is None else f"{said.behind:,}"
+        behind = f"{seqs} seqs and {(said.lag_ms or 0) / 1000:.0f} s behind"
         text += f", {'ready' if said.ready else 'not ready'}, {behind}, resolved {said.resolved}"
+    if said.waiting is not None:
+        text += f", waiting for Kafka: {said.waiting}"
     return f"{text}: {said.error}" if said.error else text

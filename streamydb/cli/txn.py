@@ -127,7 +127,7 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
         def appended() -> None:
             progress.update(bar, total=(progress.tasks[0].total or 0) + 1)
 
-        for result in call_many(target, _lines(file), timeout_s, appended):
+        for result in call_many(target, _lines(file, timeout_s), timeout_s, appended):
             counts[result.status] += 1
             progress.advance(bar)
             if json or result.status != "committed":
@@ -136,11 +136,12 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     return counts["aborted"] == counts["rejected"] == 0
 
 
-def _lines(file: Path) -> Iterator[bytes]:
-    """The transactions of a file, a JSON object a line; one without an id gets one."""
+def _lines(file: Path, timeout_s: float) -> Iterator[bytes]:
+    """The transactions of a file, a JSON object a line; without an id or a deadline it gets one."""
     import msgspec
 
-    from streamydb.cli.calls import with_id
+    from streamydb.cli.calls import deadline_ms, with_id
+    from streamydb.records import with_deadline
 
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
@@ -157,7 +158,9 @@ def _lines(file: Path) -> Iterator[bytes]:
                 raise Failure(f"{file}, line {number}: not JSON ({error})", EXIT_USAGE) from None
             if not isinstance(found, dict):
                 raise Failure(f"{file}, line {number}: not a JSON object", EXIT_USAGE)
-            yield text if "id" in found else msgspec.json.encode(with_id(found))
+            named = text if "id" in found else msgspec.json.encode(with_id(found))
+            dated = "deadline_ms" in found
+            yield named if dated else with_deadline(named, deadline_ms(timeout_s))
 
 
 def _show(result: Result, *, json: bool) -> None:

@@ -14,6 +14,7 @@ from streamydb.cli.create import (
     Constraints,
     Partitions,
     Shards,
+    Sync,
     create_database,
     refuse_changes,
 )
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
+
+ENDING_S_MAX = 35.0
+"""How long a pipeline takes to end when the time for its batch is over: the sum of the bounds of
+`streamydb.pipeline.ending`, and some.
+"""
 
 Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
@@ -53,6 +59,7 @@ def up(
         int | None,
         typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
     ] = None,
+    sync: Sync = None,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
     ] = True,
@@ -75,13 +82,17 @@ def up(
     refuse_changes(target)
     phases = Phases()
     if _runs(target):
+        if sync is not None:
+            from streamydb.topics import set_sync
+
+            set_sync(target.connection, target.database, on=sync)
         if http:
             start_front(target, http_port, phases)
         _tell_running(target, json)
         return
     _fetch_jars(target, phases)
     start_broker(target, port, phases)
-    _start_pipeline(target, master, timeout, phases)
+    _start_pipeline(target, master, timeout, phases, sync)
     first = _first_transaction(target, phases)
     if http:
         start_front(target, http_port, phases)
@@ -98,8 +109,11 @@ def down(
         bool, typer.Option("--all", help="Stop every database of this home, and the broker.")
     ] = False,
     grace: Annotated[
-        float, typer.Option("--grace", help="Seconds to end by itself before it is killed.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            "--grace", help="Seconds to end by itself before it is killed (default: 65)."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Stop what `up` started: facade, pipeline, and the broker if nothing else uses it."""
@@ -109,12 +123,14 @@ def down(
 
     target = find_target(database, home)
     phases = Phases()
+    grace_s = target.settings.finish_batch_s + ENDING_S_MAX if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]
     for name in names:
         stop_front(target.settings.home, name, phases)
-    stopped = [name for name in names if _stop_pipeline(target.settings.home, name, grace, phases)]
+    base = target.settings.home
+    stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
     others = [] if everything else _others_running(target)
-    broker = False if others else _stop_broker(target.settings.home, grace, phases)
+    broker = False if others else _stop_broker(target.settings.home, grace_s, phases)
     if json:
         print_json({"stopped": stopped, "broker_stopped": broker, "still_running": others})
     elif others:
@@ -190,12 +206,14 @@ def start_broker(target: Target, port: int | None, phases: Phases) -> None:
         phase.outcome = start_detached(settings.home, port=port).bootstrap
 
 
-def _start_pipeline(target: Target, master: str, timeout_s: float, phases: Phases) -> None:
+def _start_pipeline(
+    target: Target, master: str, timeout_s: float, phases: Phases, sync: bool | None
+) -> None:
     """Create the topics and start the pipeline unless it is on its way already; wait for it."""
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target).all())
+        phase.outcome = ", ".join(create_database(target, sync).all())
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
             start_pipeline(target, master)
@@ -269,7 +287,11 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
         return False
     with phases.phase(f"Stopping the pipeline of {name}") as phase:
         phase.note("it finishes its batch")
-        return processes.stop(place.folder, PIPELINE, grace_s)
+        stopped = processes.stop(
+            place.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
+        )
+        phase.outcome = place.status().error or ""
+        return stopped
 
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:

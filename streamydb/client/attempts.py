@@ -129,8 +129,9 @@ class Attempt:
                 else {"op": "put", "key": key, "value": decode_value(data)}
                 for key, data in self._writes.items()
             ],
+            deadline_ms=self._session.deadline_ms(),
         )
-        yield from execute(self._session, txn)
+        yield from execute(self._session, txn, fresh=True)
 
     def end(self) -> None:
         """Allow nothing more: the function has ended."""

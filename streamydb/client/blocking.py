@@ -178,13 +178,18 @@ class Client:
         """Remove a key, if it is there; raises as `transaction`."""
         return self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(self, txn_id: str | None = None) -> Atomic:
+    def atomic(
+        self, txn_id: str | None = None, *, deadline_ms: int | None = None
+    ) -> Atomic:
         """Begin a transaction that is put together call by call, then committed.
 
         Args:
             txn_id: its id, to send it again later or from elsewhere; by default a new one.
+            deadline_ms: the last commit time at which it may be executed; by default, what the
+                timeout of its first `commit` needs.
         """
-        return Atomic(self, self.session.new_id() if txn_id is None else txn_id)
+        named = self.session.new_id() if txn_id is None else txn_id
+        return Atomic(self, named, deadline_ms)
 
     def transaction(
         self,
@@ -198,12 +203,16 @@ class Client:
         constrain: Mapping[str, Any] | None = None,
         locks: Iterable[str] = (),
         txn_id: str | None = None,
+        deadline_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> Committed:
         """Execute a transaction given as in docs/semantics.md.
 
+        Its deadline is what the timeout needs, unless it is given.
+
         Raises:
             AbortedError: it was executed and wrote nothing; `failed` says why.
+            DeadlinePassedError: it was not executed: it came to the log too late.
             OutcomeUnknownError: no verdict came in time.
             ClientError: it is not in the log.
         """
@@ -211,8 +220,9 @@ class Client:
         txn = prepare(
             named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
             deploy=deploy, constrain=constrain, locks=locks,
+            deadline_ms=self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms,
         )
-        return self.send(txn, timeout_s=timeout_s)
+        return self._send(txn, timeout_s, fresh=txn_id is None)
 
     def call(
         self,
@@ -264,8 +274,14 @@ class Client:
 
     def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""
+        return self._send(txn, timeout_s)
+
+    def _send(
+        self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False
+    ) -> Committed:
+        """Send a transaction; ``fresh``: nobody has sent it before."""
         try:
-            return self._run(core.execute(self.session, txn, timeout_s))
+            return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
         except OutcomeUnknownError as error:
             raise self._answerable(error, txn) from error.__cause__
 
@@ -366,13 +382,17 @@ class Atomic(Builder):
     client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
     """
 
-    def __init__(self, client: Client, txn_id: str) -> None:
+    def __init__(
+        self, client: Client, txn_id: str, deadline_ms: int | None = None
+    ) -> None:
         """Begin empty."""
-        super().__init__(txn_id)
+        super().__init__(txn_id, deadline_ms)
         self._client = client
 
     def commit(self, *, timeout_s: float | None = None) -> Committed:
         """Execute it; raises as `Client.transaction`."""
+        if self.deadline_ms is None:
+            self.deadline_ms = self._client.session.deadline_ms(timeout_s)
         return self._client.send(self.prepare(), timeout_s=timeout_s)
 
 

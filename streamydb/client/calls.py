@@ -203,8 +203,10 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
         checks=[*wanted.checks, *(pins if wanted.pinned else [])],
         reads=wanted.after,
         call={**fields, **{name: keys for name, keys in parts.items() if keys}},
+        deadline_ms=session.deadline_ms(wanted.timeout_s),
     )
-    return (yield from execute(session, txn, wanted.timeout_s))
+    fresh = wanted.txn_id is None
+    return (yield from execute(session, txn, wanted.timeout_s, fresh=fresh))
 
 
 def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:

@@ -3,15 +3,21 @@
 A read is tried again after whatever may pass. A transaction is sent again with the same bytes and
 id, which is safe at any time; as soon as one of the attempts may have reached the log, nothing but
 a verdict ends the matter, or `OutcomeUnknownError`.
+
+A copy that comes to the log after the deadline is not executed, but one before it may have been,
+too long ago for the database to remember. So that refusal is the verdict of the transaction only if
+there was no other copy; else the verdict of the id is looked for among the results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
-from streamydb.client.errors import ClientError, OutcomeUnknownError
+from msgspec import UNSET
+
+from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import (
     AnswerTooLargeError,
     InvalidKeyError,
@@ -37,6 +43,7 @@ from streamydb.client.requests import (
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
 from streamydb.constraints.locks import relocked
+from streamydb.errors import UNTIMELY
 from streamydb.limits import KEY_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.sql.table import Table
@@ -44,6 +51,8 @@ from streamydb.sql.table import Table
 __all__ = ["Range", "ask", "check_key", "current_seq", "execute", "query", "read", "scan_page"]
 
 _R = TypeVar("_R")
+_SETTLE_S: Final = 10.0
+"""How long the verdict of a transaction is looked for whose deadline has passed, at least."""
 
 
 def read(
@@ -140,7 +149,8 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
     most = session.options.page_entries
     limit = most if wanted.left is None else min(most, wanted.left)
     make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
-    page = yield from _tried(session.retry(timeout_s), make)
+    retry = session.retry(timeout_s)
+    page = yield from _tried(retry, make, retry.wait_s)
     session.saw(page.seq)
     wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
     wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
@@ -148,20 +158,28 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
     return page.entries
 
 
-def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
+def execute(
+    session: Session, txn: Prepared, timeout_s: float | None = None, *, fresh: bool = False
+) -> Flow[Committed]:
     """Send a transaction until there is a verdict, or no time left.
+
+    ``fresh``: nobody has sent it before.
 
     One that lacks the locks of a unique constraint is sent again with them; what is sent then
     follows from the verdict, its id too.
 
+    When the time has passed, nothing is sent any more: an attempt at the very end only looks for
+    the verdict, if there may be one.
+
     Raises:
         AbortedError: it was executed and wrote nothing.
+        DeadlinePassedError: it was not executed, and will not be.
         OutcomeUnknownError: it may be in the log.
         ClientError: it is not in the log.
     """
     retry = session.retry(timeout_s)
-    request: Send | Ask = Send(*txn, retry.left_s())
-    uncertain, attempts = False, 1
+    request: Send | Ask = Send(*txn, retry.wait_s())
+    uncertain, alone, attempts = False, fresh, 1
     while True:
         fault: ClientError | None = None
         position: str | None = None
@@ -169,25 +187,53 @@ def execute(session: Session, txn: Prepared, timeout_s: float | None = None) -> 
             outcome = yield from perform(request)
         except ClientError as error:
             fault = error
+            if _is_untimely(error):
+                session.saw(0, error.members.get("ts_ms", 0))
+            if _is_untimely(error) and not alone:
+                return (yield from _settled(session, txn, retry, error))
             uncertain = uncertain or error.uncertain
         else:
             if isinstance(outcome, Result):
                 again = relocked(*txn, outcome)
                 if again is None or attempts >= LOCK_ATTEMPTS_MAX:
+                    if outcome.code in UNTIMELY and not alone:
+                        return (yield from _settled(session, txn, retry, None))
                     return _conclude(session, outcome)
                 txn, uncertain, attempts = Prepared(*again), False, attempts + 1
-                request = Send(*txn, retry.left_s())
+                request = Send(*txn, retry.wait_s())
                 continue
             uncertain = True
             position = outcome.position
+        alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
-        if pause is None:
+        if pause is not None:
+            yield from perform(pause)
+        late = not retry.left_s()
+        if pause is None or (late and not uncertain):
             if not uncertain and fault is not None:
                 raise fault
             raise OutcomeUnknownError(*txn) from fault
-        yield from perform(pause)
-        left_s = retry.left_s()
-        request = Send(*txn, left_s) if position is None else Ask(txn.id, position, left_s)
+        asks = late or position is not None
+        wait_s = retry.wait_s()
+        request = Ask(txn.id, position, wait_s) if asks else Send(*txn, wait_s)
+
+
+def _settled(
+    session: Session, txn: Prepared, retry: Retry, fault: ClientError | None
+) -> Flow[Committed]:
+    """What became of a transaction one of whose copies came after the deadline.
+
+    No copy is executed any more, and those that came before have their verdicts in the results.
+    Only a search that has seen all results says that there is none.
+    """
+    wait = session.retry(max(retry.left_s(), _SETTLE_S))
+    try:
+        found = yield from _tried(wait, partial(Ask, txn.id, None))
+    except ClientError as error:
+        raise OutcomeUnknownError(*txn) from (fault or error)
+    if isinstance(found, Result):
+        return _conclude(session, found)
+    raise OutcomeUnknownError(*txn) from fault
 
 
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
@@ -201,7 +247,10 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     retry = session.retry(timeout_s)
     position: str | None = None
     while True:
-        outcome = yield from _tried(retry, partial(Ask, txn.id, position))
+        outcome = yield from _tried(retry, partial(Ask, txn.id, position), retry.wait_s)
+        if isinstance(outcome, Result) and outcome.code in UNTIMELY and position is not None:
+            position = None  # the verdict of this copy; there may be another one
+            continue
         if isinstance(outcome, Result):
             return _conclude(session, outcome)
         position = outcome.position
@@ -241,7 +290,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     if freshness.at == 0:  # before the first transaction
         return Reading(0, dict.fromkeys(keys))
     try:
-        reading = yield from _tried(retry, partial(Read, tuple(keys), freshness))
+        reading = yield from _tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
     except (AnswerTooLargeError, TooLargeError):
         if len(keys) < 2:
             raise
@@ -253,16 +302,20 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     return Reading(left.seq, {**left.entries, **right.entries})
 
 
-def _tried(retry: Retry, make: Callable[[float], Request[_R]]) -> Flow[_R]:
+def _tried(
+    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
+) -> Flow[_R]:
     """Perform a request that changes nothing, again after whatever may pass.
 
     Args:
         retry: the time there is.
-        make: returns the request with the time that is left.
+        make: returns the request with the time that it may take.
+        time_s: says how long that is; None: all that is left.
     """
+    time_s = time_s or retry.left_s
     while True:
         try:
-            return (yield from perform(make(retry.left_s())))
+            return (yield from perform(make(time_s())))
         except ClientError as error:
             pause = retry.again(error) if error.retriable else None
             if pause is None:
@@ -275,9 +328,15 @@ def _may_pass(fault: ClientError) -> bool:
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
+def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
+    """Whether a copy was refused that came after the deadline, or too long before it."""
+    return isinstance(fault, RequestError) and fault.code in UNTIMELY
+
+
 def _conclude(session: Session, result: Result) -> Committed:
     """Return or raise what a verdict means."""
-    session.saw(result.seq)
+    again = result.duplicate
+    session.saw(result.seq, result.ts_ms if again is UNSET else again.ts_ms)
     if result.status == "committed":
         return committed(result)
     if result.status == "aborted":

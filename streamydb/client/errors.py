@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from streamydb.errors import StreamyError
 
@@ -37,8 +37,12 @@ class ClientError(StreamyError):
     """
 
     retriable: bool = False
-    uncertain: ClassVar[bool] = False
+    uncertain: bool = False
     retry_after_s: float = 0
+
+
+_HURRIED: Final = frozenset({408, 425, 429})
+"""Refusals that pass: too slow, too early, too many."""
 
 
 class ClosedError(ClientError):
@@ -64,17 +68,19 @@ class ConnectionLostError(ClientError):
 class UnexpectedAnswerError(ClientError):
     """The answer is not one that a facade gives, as of a proxy in between.
 
+    One that says no (4xx) did not pass the request on, or would say the same again, unless it was
+    in a hurry.
+
     Attributes:
         status: its HTTP status.
     """
-
-    uncertain = True
 
     def __init__(self, detail: str, status: int) -> None:
         """Keep the status beside the message."""
         super().__init__(detail)
         self.status = status
-        self.retriable = status >= 500
+        self.retriable = status >= 500 or status in _HURRIED
+        self.uncertain = self.retriable or status < 300
 
 
 class UnsafeScanError(ClientError):

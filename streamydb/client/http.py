@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -270,5 +271,13 @@ def _prefer(timeout_s: float) -> dict[str, str]:
 
 
 def _retry_after(answer: HttpAnswer) -> float:
+    """The seconds that an answer asks for; a time of day counts from the answer's own."""
     given = answer.headers.get("retry-after", "")
-    return float(given) if given.isascii() and given.isdigit() else 0.0
+    if given.isascii() and given.isdigit():
+        return float(given)
+    try:
+        until = parsedate_to_datetime(given)
+        now = parsedate_to_datetime(answer.headers.get("date", ""))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

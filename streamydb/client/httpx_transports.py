@@ -40,6 +40,9 @@ _NOT_SENT: Final = (
     httpx.UnsupportedProtocol,
 )  # fmt: skip
 
+_BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""TLS that the other side left in the middle, as a facade does that ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
@@ -224,7 +227,7 @@ def _fault(error: httpx.RequestError) -> ClientError:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    if cause is None:
+    if cause is None or isinstance(cause, _BROKEN_OFF):
         return NotConnectedError(f"No connection to the facade: {error or type(error).__name__}")
     return NotConnectedError(_insecure(cause), retriable=False)
 

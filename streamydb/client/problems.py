@@ -18,6 +18,10 @@ _CODES_TOO_LARGE: Final = {
 _CODES_INVALID_JSON: Final = {errors.INVALID_JSON, errors.NUMBER_RANGE, errors.TOO_DEEP}
 
 
+_PASSING: Final = frozenset({429, 502, 503, 504})
+"""Statuses of unknown problems after which the same request may succeed."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
     """A check that did not hold, or the update that could not be made.
@@ -214,6 +218,15 @@ class QueriesOffError(RequestError):
     """There is no DuckDB where the query should run, or queries are turned off there."""
 
     slug, status = "queries-off", 501
+
+
+class DeadlinePassedError(RequestError):
+    """The transaction was not executed, and will not be: it came to the log after its deadline.
+
+    Begin again with a new one. If that happens at once, this machine's clock is slow.
+    """
+
+    slug, status = "deadline-passed", 409
 
 
 class IdReusedError(RequestError):
@@ -418,7 +431,7 @@ def problem(
     error = (kind or RequestError)(detail, retry_after_s=retry_after_s, members=members)
     if kind is None:
         error.slug, error.status = slug, status
-        error.retriable = status in {429, 503}
+        error.retriable, error.uncertain = status in _PASSING, status >= 500
     return error
 
 
@@ -427,6 +440,8 @@ def refusal(code: str, detail: str | None = None, txn_id: str | None = None) -> 
     kind: type[RequestError] = InvalidTransactionError
     if code == errors.ID_REUSED:
         kind = IdReusedError
+    elif code == errors.DEADLINE_PASSED:
+        kind = DeadlinePassedError
     elif code in _CODES_INVALID_JSON:
         kind = InvalidJsonError
     elif code in _CODES_TOO_LARGE:

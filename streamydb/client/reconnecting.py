@@ -34,6 +34,6 @@ class Reconnecting:
         self._retry = self._retry or Retry(self._session, self._session.options.reconnect_s)
         if not error.retriable or not self._retry.left_s():
             raise error
-        pause = self._retry.again(None)
+        pause = self._retry.again(error)
         if pause is not None:
             yield from perform(pause)

@@ -8,13 +8,25 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import Consistency, Freshness, Pause
+from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.procedures.modules import Modules
 
 __all__ = ["Options", "Retry", "Session", "new_id"]
+
+
+_SHORTEST_S: Final = 0.1
+"""Time that is left and not divided any more."""
+
+_LAST_S: Final = 5
+"""How much longer than its timeout a call may last."""
+
+_AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
+"""Farthest deadline that is set: the log refuses one that is twice as far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +35,14 @@ class Options:
 
     Attributes:
         consistency: which state reads show.
-        timeout_s: how long a call tries; it may last 5 s longer when nothing answers.
-        attempts_max: how often a request is sent that fails for reasons that may pass.
+        timeout_s: how long a call tries what fails for reasons that may pass, however often; it may
+            last 5 s longer when nothing answers.
+        attempt_s: how long a facade may take to answer a read, or to give a verdict, before it is
+            asked again; 5 s later the connection counts as dead. Queries may take all the time.
         conflicts_max: how often a function under `run` is called.
         backoff_s: mean of the first pause, doubled with each.
-        backoff_max_s: mean of the longest pause.
+        backoff_max_s: mean of the longest pauses, which last twice as long at the most.
+        clock_skew_s: how far the brokers' clocks may be ahead of this machine's.
         reconnect_s: how long `watch` tries to connect again.
         page_entries: entries that a scan asks for at once.
         read_keys: keys that a read asks for at once.
@@ -36,10 +51,11 @@ class Options:
 
     consistency: Consistency = "strong"
     timeout_s: float = 30
-    attempts_max: int = 8
+    attempt_s: float = 10
     conflicts_max: int = 30
     backoff_s: float = 0.02
-    backoff_max_s: float = 1
+    backoff_max_s: float = 0.5
+    clock_skew_s: float = 30
     reconnect_s: float = 120
     page_entries: int = 500
     read_keys: int = 1_000
@@ -64,20 +80,32 @@ class Session:
         clock: seconds of a clock that only goes forward.
         random: numbers in [0, 1).
         new_id: ids of transactions.
+        wall_ms: the time of day, in ms since 1970.
         seq: the highest seq that this client has seen.
+        behind_ms: how far the time of day is behind the last commit time that it has seen.
     """
 
     options: Options = field(default_factory=Options)
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
     new_id: Callable[[], str] = new_id
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
+    behind_ms: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, seq: int) -> None:
-        """Remember that something as of a seq was seen."""
+    def saw(self, seq: int, ts_ms: int = 0) -> None:
+        """Remember that something as of a seq was seen, and its commit time, if that is known."""
         with self._lock:
             self.seq = max(self.seq, seq)
+            if ts_ms:
+                self.behind_ms = max(0, ts_ms - self.wall_ms())
+
+    def deadline_ms(self, timeout_s: float | None = None) -> int:
+        """Return the deadline of a transaction that is tried for so long from now on."""
+        wait_s = self.options.timeout_s if timeout_s is None else timeout_s
+        ahead_ms = int(1_000 * min(wait_s + _LAST_S + self.options.clock_skew_s, _AHEAD_S))
+        return self.wall_ms() + self.behind_ms + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
         """Return which state a read shall show.
@@ -110,6 +138,10 @@ class Session:
 class Retry:
     """Decides whether to try again, and after which pause: exponential, with full jitter.
 
+    Only the time decides, never the number of attempts: a facade that restarts takes as long as it
+    takes. Towards the end the pauses grow short, so that all of the time is used, and the last one
+    ends when the time does.
+
     Args:
         session: has the clock, the chance and the bounds.
         timeout_s: when to give up.
@@ -119,11 +151,18 @@ class Retry:
         """Begin now."""
         self._session = session
         self._until = session.clock() + timeout_s
-        self._failures = self._pauses = 0
+        self._pauses = 0
 
     def left_s(self) -> float:
         """Return how much time is left."""
         return max(0.0, self._until - self._session.clock())
+
+    def wait_s(self) -> float:
+        """Return how long the next attempt may take.
+
+        A part of what is left, so that one that goes to a machine which is gone is not the last.
+        """
+        return min(self.left_s(), self._session.options.attempt_s)
 
     def again(self, fault: ClientError | None) -> Pause | None:
         """Return the pause before the next attempt; None to give up.
@@ -131,15 +170,14 @@ class Retry:
         Args:
             fault: why the last one failed; None if it is only too early.
         """
-        if fault is not None:
-            self._failures += 1
-            if self._failures >= self._session.options.attempts_max:
-                return None
         left = self.left_s()
         if not left:
             return None
-        after = 0.0 if fault is None else fault.retry_after_s
-        return Pause(min(left, after + self.pause_s()))
+        asked = 0.0 if fault is None else fault.retry_after_s
+        pause = asked + self.pause_s()
+        if pause >= left:
+            pause = left / 2 if asked < left / 2 and left > _SHORTEST_S else left
+        return Pause(pause)
 
     def pause_s(self) -> float:
         """Return the length of the next pause."""

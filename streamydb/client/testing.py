@@ -15,6 +15,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -52,6 +53,8 @@ class Faults:
         cut: streams that are cut, each after the number of events given.
         sent: how many requests of each kind were performed.
         pauses: the pauses that clients wanted, in seconds.
+        clock: seconds of a clock for which the pauses of the same thread or task are as long as
+            they were meant to be, although nobody waits for them.
     """
 
     def __init__(self) -> None:
@@ -60,16 +63,25 @@ class Faults:
         self.cut: list[int] = []
         self.sent: Counter[str] = Counter()
         self.pauses: list[float] = []
+        self._skipped: ContextVar[float] = ContextVar("skipped", default=0.0)
+
+    def clock(self) -> float:
+        """Return the time."""
+        return time.monotonic() + self._skipped.get()
 
     def pause(self, seconds: float) -> None:
         """Note a pause, and make it short."""
-        self.pauses.append(seconds)
-        time.sleep(min(seconds, _PAUSE_S))
+        time.sleep(self._shortened(seconds))
 
     async def pause_async(self, seconds: float) -> None:
         """Note a pause, and make it short."""
+        await asyncio.sleep(self._shortened(seconds))
+
+    def _shortened(self, seconds: float) -> float:
         self.pauses.append(seconds)
-        await asyncio.sleep(min(seconds, _PAUSE_S))
+        short = min(seconds, _PAUSE_S)
+        self._skipped.set(self._skipped.get() + seconds - short)
+        return short
 
     def before(self, request: Request[Any]) -> None:
         """Refuse a request, if it is to be."""
@@ -192,6 +204,7 @@ class MemoryHost:
     Args:
         settings: the facade's limits.
         tokens: who may do what.
+        database: another one than with the default settings.
 
     Attributes:
         database: its stages can be stopped; to let one go on, use `resume`.
@@ -200,10 +213,11 @@ class MemoryHost:
     """
 
     def __init__(
-        self, settings: FacadeSettings | None = None, tokens: Tokens | None = None
+        self, settings: FacadeSettings | None = None, tokens: Tokens | None = None,
+        database: MemoryDatabase | None = None,
     ) -> None:
         """Build the facade; it begins to serve with `with`."""
-        self.database = MemoryDatabase()
+        self.database = MemoryDatabase() if database is None else database
         self.faults = Faults()
         self.portal = Portal()
         self._settings = FacadeSettings() if settings is None else settings
@@ -259,7 +273,7 @@ class MemoryHost:
             transport = HttpTransport(options_http, _Network(self.portal, self._facade))
         else:
             transport = BlockingTransport(self.portal, self._direct, owner=False)
-        session = session or Session(options or Options())
+        session = session or Session(options or Options(), self.faults.clock)
         return Client(FaultyTransport(transport, self.faults), session, self.faults.pause)
 
     def connect_async(
@@ -277,7 +291,7 @@ class MemoryHost:
             transport = AsyncHttpTransport(options_http, _Network(self.portal, self._facade))
         else:
             transport = self._direct
-        session = session or Session(options or Options())
+        session = session or Session(options or Options(), self.faults.clock)
         faulty = FaultyAsyncTransport(transport, self.faults)
         return AsyncClient(faulty, session, self.faults.pause_async)
 

@@ -65,8 +65,11 @@ def prepare(
     deploy: Fields | None = None,
     constrain: Fields | None = None,
     locks: Iterable[str] = (),
+    deadline_ms: int | None = None,
 ) -> Prepared:
     """Return a transaction's bytes, checked as the log's readers will.
+
+    ``deadline_ms``: the last commit time (ms since 1970) at which it may be executed.
 
     Raises:
         InvalidTransactionError, InvalidJsonError, TooLargeError: it would be rejected.
@@ -81,7 +84,9 @@ def prepare(
         "constrain": dict(constrain or {}),
         "locks": list(locks),
     }
-    fields = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
+    fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
+    if deadline_ms is not None:
+        fields["deadline_ms"] = deadline_ms
     try:
         payload = canonical(fields)
     except ValueRejected as fault:
@@ -95,13 +100,14 @@ def prepare(
 class Builder:
     """A transaction that is put together call by call; all methods return the builder itself.
 
-    Its id is made at once, so that committing it again after an unknown outcome is safe: it is one
-    transaction, however often it is sent.
+    Its id is made at once and its deadline when it is sent first, so that committing it again after
+    an unknown outcome is safe: it is one transaction, however often it is sent.
     """
 
-    def __init__(self, txn_id: str) -> None:
+    def __init__(self, txn_id: str, deadline_ms: int | None = None) -> None:
         """Begin empty."""
         self.id = txn_id
+        self.deadline_ms = deadline_ms
         self._checks: list[Fields] = []
         self._reads: list[str] = []
         self._updates: list[Fields] = []
@@ -170,7 +176,10 @@ class Builder:
 
     def prepare(self) -> Prepared:
         """Return its bytes; raises as the function `prepare`."""
-        return prepare(self.id, checks=self._checks, reads=self._reads, updates=self._updates)
+        return prepare(
+            self.id, checks=self._checks, reads=self._reads, updates=self._updates,
+            deadline_ms=self.deadline_ms,
+        )
 
     def _update(self, op: str, key: str, **operands: Any) -> Self:
         given = {name: value for name, value in operands.items() if value is not UNSET}

@@ -14,6 +14,7 @@ import msgspec
 from streamydb.console.contention import Contention
 from streamydb.console.traffic import Traffic
 from streamydb.errors import StreamyError
+from streamydb.facade.ports import Resolved
 from streamydb.facade.services import Services
 from streamydb.place import PipelineStatus
 
@@ -92,7 +93,7 @@ class Sampler:
                 seq=latest.seq,
                 transactions_per_s=self._rate(second, latest.seq),
                 watermark_age_ms=max(0, round(1000 * now) - latest.ts_ms) if latest.seq else None,
-                log_lag=None if ends is None else _lag(ends, latest.offsets),
+                log_lag=None if ends is None else self._lag(ends, latest),
                 status=known,
             )
         self.figures.append(taken)
@@ -155,7 +156,10 @@ class Sampler:
             return None
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
-
-def _lag(ends: Mapping[int, int], offsets: Mapping[int, int]) -> int:
-    """Records of the log that the read model does not show yet."""
-    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+    def _lag(self, ends: Mapping[int, int], latest: Resolved) -> int:
+        """Records of the log that the read model does not show yet; the next time more exactly."""
+        coverage = self.services.reader.coverage
+        coverage.note(ends)
+        behind = coverage.behind(latest, ends)
+        coverage.look()
+        return sum(ends[number] - at for number, at in behind.items())

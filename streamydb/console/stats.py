@@ -16,6 +16,7 @@ from streamydb.facade.auth import Client
 from streamydb.facade.openapi import answers
 from streamydb.facade.services import AnyRequest, client_of, json_response
 from streamydb.limits import INTEGER_MAX
+from streamydb.place import PipelineStatus
 
 __all__ = ["stats_handler", "stats_of"]
 
@@ -75,7 +76,7 @@ def stats_of(sampler: Sampler, client: Client, now: float, after_ms: int) -> dic
         "ts_ms": latest.ts_ms,
         "oldest": _oldest(sampler),
         "client": {"name": client.name, "scopes": client.scopes},
-        "pipeline": None if status is None else _pipeline(status.state, status.updated_ms, now),
+        "pipeline": None if status is None else _pipeline(status, now),
         "samples": _samples(sampler, int(now), after_ms),
         **_contention(sampler, client, int(now)),
     }
@@ -88,9 +89,16 @@ def _oldest(sampler: Sampler) -> int | None:
         return None
 
 
-def _pipeline(state: str, updated_ms: int | None, now: float) -> dict[str, Any]:
+def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
+    """What the pipeline says of itself; of one that follows, whether it is ready and how far."""
+    updated_ms = status.updated_ms
     age_ms = None if updated_ms is None else max(0, int(1000 * now) - updated_ms)
-    return {"state": state, "status_age_ms": age_ms}
+    shown: dict[str, Any] = {"state": status.state, "status_age_ms": age_ms}
+    if status.role is not None:
+        shown["role"] = status.role
+    if status.role == "following":
+        shown |= {"ready": status.ready, "lag_ms": status.lag_ms, "behind": status.behind}
+    return shown
 
 
 def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:

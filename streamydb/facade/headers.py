@@ -13,6 +13,7 @@ from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
 __all__ = [
     "Preference",
     "checks_of",
+    "deadline_ms",
     "entity_tag",
     "idempotency_key",
     "last_event_id",
@@ -68,6 +69,21 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
         detail = f"Idempotency-Key has 1 to {ID_BYTES_MAX} printable ASCII characters."
         raise ProblemError("invalid-parameter", detail, parameters=["Idempotency-Key"])
     return text
+
+
+def deadline_ms(headers: Mapping[str, str]) -> int | None:
+    """Read the header `Deadline-Ms`: the last commit time at which a write may be executed.
+
+    Raises:
+        ProblemError: invalid-parameter.
+    """
+    given = headers.get("deadline-ms")
+    if given is None:
+        return None
+    if not _NUMBER.fullmatch(given) or not 1 <= int(given) <= INTEGER_MAX:
+        detail = "Deadline-Ms is a time in milliseconds since 1970."
+        raise ProblemError("invalid-parameter", detail, parameters=["Deadline-Ms"])
+    return int(given)
 
 
 def last_event_id(headers: Mapping[str, str]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,9 +14,16 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.errors import RecordError
+from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
+from streamydb.facade.ports import (
+    AppendUnknownError,
+    LogUnavailableError,
+    Missing,
+    NextRecord,
+    Position,
+)
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
@@ -29,6 +37,7 @@ __all__ = ["KafkaLog"]
 
 _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
+_CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 
 _Seen = list[tuple[Result, bytes]]
@@ -50,10 +59,13 @@ class KafkaLog:
         self._index = ResultIndex(facade.results_bytes_max)
         self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
+        self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None
         self._tail: Tail[_Seen] | None = None
         self._partitions: set[int] = set()
+        self._checked: dict[int, int] = {}
+        self._behind_ms = 0
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -61,25 +73,27 @@ class KafkaLog:
         Raises:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
-        starts = await run_in(self._executor, self._starts)
+        starts = self._checked or await run_in(self._executor, self._starts)
         self._admin = connect_admin(self._settings.client_config())
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
 
     def check(self) -> None:
-        """Try whether Kafka answers and has the database; waits for it.
+        """Try whether Kafka answers and has the database; `start` then does not ask again.
 
         Raises:
             LogUnavailableError: as `start`, and without a server around it.
         """
-        self._starts()
+        self._checked = self._starts()
 
     async def stop(self) -> None:
-        """Wait until what was appended is in the log, and end."""
-        for part in (self._tail, self._producer):
+        """Wait until what was appended is in the log, for some seconds, and end."""
+        for part in (self._tail, self._next):
             if part is not None:
-                with suppress(AppendError):
-                    await run_in(self._executor, part.close)
+                await run_in(self._executor, part.close)
+        if self._producer is not None:
+            with suppress(AppendError):
+                await run_in(self._executor, self._producer.close, _CLOSE_S)
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
 
@@ -116,6 +130,10 @@ class KafkaLog:
         """Wait for a result; see `TransactionLog`."""
         return await self._index.wait(position)
 
+    def time_ms(self) -> int:
+        """Return the log's time; see `TransactionLog`."""
+        return time.time_ns() // 1_000_000 + self._behind_ms
+
     def recent(self, txn_id: str, position: Position | None) -> Result | None:
         """Return a result that was seen lately; see `TransactionLog`."""
         return self._index.of(txn_id) if position is None else self._index.at(position)
@@ -129,6 +147,12 @@ class KafkaLog:
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
         return await run_in(self._looks, self._look)
+
+    async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
+        """Look for the records that come next; see `TransactionLog`."""
+        if self.fault() is not None:
+            raise LogUnavailableError("Kafka does not answer")
+        return await run_in(self._executor, self._next.find, places)
 
     def fault(self) -> str | None:
         """Return what is wrong with the connection."""
@@ -186,6 +210,8 @@ class KafkaLog:
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
         """
+        if seen:
+            self._behind_ms = max(0, seen[-1][0].ts_ms - time.time_ns() // 1_000_000)
         for result, value in seen:
             if self._index.add(result, value):
                 yield

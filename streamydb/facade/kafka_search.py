@@ -13,10 +13,10 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import connect, offsets_at, receive, spans
+from streamydb.facade.kafka_tail import at_end, connect, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Missing, Position
-from streamydb.facade.results import position_of
+from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
@@ -46,7 +46,7 @@ def search_result(settings: Settings, txn_id: str, position: Position | None) ->
         LogUnavailableError: Kafka does not answer.
     """
     names = TopicNames(settings.database)
-    consumer = connect(settings)
+    consumer = connect(settings, eof=True)
     try:
         since_ms = _appended_ms(consumer, names.transactions, position)
         if since_ms is None:
@@ -68,6 +68,8 @@ def _appended_ms(consumer: Any, topic: str, position: Position | None) -> int | 
         return None
     consumer.assign([TopicPartition(topic, position.partition, position.offset)])
     message = consumer.poll(_RECORD_S)
+    if message is not None and at_end(message):  # it was trimmed meanwhile
+        return None
     if message is None or message.error() is not None:
         raise LogUnavailableError(f"{topic} cannot be read")
     stamp: int = message.timestamp()[1]
@@ -103,7 +105,10 @@ class _Search:
             if found is not None:
                 return found
             places = starts
-        return self._refused or Missing(self._has_time(), self._oldest_ms)
+        complete = self._has_time()
+        if self._refused is not None and (complete or self._refused.code == ID_REUSED):
+            return self._refused
+        return Missing(complete, self._oldest_ms)
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -117,6 +122,8 @@ class _Search:
         while left and self._has_time():
             for message in receive(self._consumer, _BATCH, _POLL_S):
                 number = message.partition()
+                if at_end(message) and message.offset() >= left.get(number, message.offset() + 1):
+                    del left[number]
                 if message.error() is not None or number not in left:
                     continue
                 result = self._looked_at(message) if message.offset() < left[number] else None
@@ -133,7 +140,7 @@ class _Search:
                 self._oldest_ms = message.timestamp()[1]
             return None
         result = _wanted(message, self._position)
-        if result is not None and self._position is None and result.code == ID_REUSED:
+        if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None
         return result

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from streamydb.facade.kafka_tail import Tail, connect, offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import Tail, at_end, connect, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records.emission import place_of
@@ -77,7 +77,7 @@ class KafkaStreams:
 
         A record is appended after its commit timestamp, unless a clock had jumped ahead.
         """
-        with closing(connect(self._settings)) as consumer:
+        with closing(connect(self._settings, eof=True)) as consumer:
             low, high = spans(consumer, self._topic)[partition]
             if ts_ms <= _SKEW_MS:
                 return low
@@ -88,12 +88,15 @@ class KafkaStreams:
             consumer.assign([probe])
             until = time.monotonic() + self._patience_s
             while time.monotonic() < until:
-                for row in _rows(receive(consumer, 1, _POLL_S)):
+                messages = receive(consumer, 1, _POLL_S)
+                for row in _rows(messages):
                     return at if place_of(row.value)[0] <= seq else low
+                if any(map(at_end, messages)):
+                    return low
             return low
 
     def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
-        with closing(connect(self._settings)) as consumer:
+        with closing(connect(self._settings, eof=True)) as consumer:
             low, _ = spans(consumer, self._topic)[wanted.partition]
             at, after = max(wanted.begin, low), wanted.after
             consumer.assign([TopicPartition(self._topic, wanted.partition, at)])
@@ -101,7 +104,8 @@ class KafkaStreams:
             found: list[StreamRow] = []
             size = 0
             while at < wanted.end and time.monotonic() < until:
-                for row in _rows(receive(consumer, _BATCH, _POLL_S)):
+                messages = receive(consumer, _BATCH, _POLL_S)
+                for row in _rows(messages):
                     if row.offset >= wanted.end:  # what is beyond is for another
                         return found, wanted.end
                     at = row.offset + 1
@@ -115,7 +119,8 @@ class KafkaStreams:
                         return found, row.offset
                     found.append(row)
                     after = place
-            return found, at
+                at = max([at, *(each.offset() for each in messages if at_end(each))])
+            return found, min(at, wanted.end)
 
 
 def _rows(messages: list[Any]) -> list[StreamRow]:

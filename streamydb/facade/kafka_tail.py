@@ -17,22 +17,32 @@ from streamydb.facade.ports import LogUnavailableError
 from streamydb.sequencer.clients import consumer_config
 from streamydb.settings import Settings
 
-__all__ = ["Tail", "connect", "offsets_at", "receive", "run_in", "spans"]
+__all__ = ["Tail", "at_end", "connect", "offsets_at", "receive", "run_in", "spans"]
 
 REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
 
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
+_PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 
 _Rows = TypeVar("_Rows")
 _T = TypeVar("_T")
 
 
-def connect(settings: Settings, on_error: Callable[[KafkaError], None] | None = None) -> Any:
-    """Return a consumer that belongs to no group and logs nothing."""
-    consumer = ContactedConsumer(consumer_config(settings))
+def connect(
+    settings: Settings,
+    on_error: Callable[[KafkaError], None] | None = None,
+    *,
+    eof: bool = False,
+    more: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return a consumer that belongs to no group and logs nothing.
+
+    With `eof` it also gives a message without a record at the end of a partition: see `at_end`.
+    """
+    consumer = ContactedConsumer({**consumer_config(settings, eof=eof), **(more or {})})
     consumer.contact.also = on_error
     return consumer
 
@@ -80,6 +90,15 @@ def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
     """
     first = consumer.poll(timeout_s)
     return [] if first is None else [first, *consumer.consume(count_max - 1, 0)]
+
+
+def at_end(message: Any) -> bool:
+    """Whether a message is no record, but says that a partition ends at its offset.
+
+    Records that Kafka wrote for itself lie before that end; a consumer is never given those.
+    """
+    error = message.error()
+    return error is not None and error.code() == _PARTITION_EOF
 
 
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:

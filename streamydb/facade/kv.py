@@ -59,8 +59,8 @@ _READ_MANY_PROBLEMS: Final = (
 )  # fmt: skip
 _WRITE_PROBLEMS: Final = (
     "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "cross-origin", "aborted",
-    "precondition-failed", "constraint-violated", "too-large", "id-reused", "invalid-transaction",
-    "too-many-requests",
+    "precondition-failed", "constraint-violated", "too-large", "id-reused", "deadline-passed",
+    "invalid-transaction", "too-many-requests",
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 

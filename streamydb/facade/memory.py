@@ -10,6 +10,7 @@ read model stays behind), and the attributes of `MemoryLog`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -23,12 +24,14 @@ from streamydb.facade.ports import (
     ChangeEvent,
     LogUnavailableError,
     Missing,
+    NextRecord,
     PageBounds,
     Position,
     StreamRow,
     StreamSpan,
 )
-from streamydb.facade.results import ResultIndex, position_of
+from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
+from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import Oracle, OutputRecord
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
@@ -43,8 +46,6 @@ __all__ = [
     "MemorySnapshot",
     "MemoryStreams",
 ]
-
-_EPOCH_MS = 1_000
 
 
 class MemoryEntry(NamedTuple):
@@ -173,7 +174,9 @@ class MemoryLog:
         unknowing: appends succeed and nobody is told.
         stalled: if set, appends and looks wait until the event is set.
         forgetful: results are found by searching only.
+        controls: offsets of records that are none of ours, as Kafka's transactions leave them.
         looks: how often the end was asked for.
+        gaps: how often the next record was asked for.
         searches: how often results were searched for.
     """
 
@@ -182,9 +185,10 @@ class MemoryLog:
         self._database = database
         self.refusing = self.unknowing = self.forgetful = False
         self.stalled: asyncio.Event | None = None
-        self.looks = self.searches = 0
+        self.looks = self.searches = self.gaps = 0
         self.running = False
         self.records: list[bytes] = []
+        self.controls: set[int] = set()
         self.headers: list[dict[str, bytes]] = []
         self.results: list[Result] = []
         self.index = ResultIndex(1 << 24)
@@ -226,16 +230,36 @@ class MemoryLog:
     async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
         """Search all results."""
         self.searches += 1
+        refused = None
         for result in self.results:
             if (position_of(result) == position) if position else (result.id == txn_id):
-                return result
-        return Missing(complete=True, since_ms=None)
+                if position or result.code not in REFUSED_COPIES:
+                    return result
+                refused = refused or result
+        return refused or Missing(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
         """Return the end of the log."""
         self.looks += 1
         await self._pass()
         return {0: len(self.records)}
+
+    async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
+        """Return the next record, or the end."""
+        self.gaps += 1
+        await self._pass()
+        end = len(self.records)
+        at = min(set(range(places[0], end)) - self.controls, default=end)
+        return {0: NextRecord(at, found=at < end)}
+
+    def end_transaction(self) -> None:
+        """Append what the end of a Kafka transaction leaves: an offset without a record."""
+        self.controls.add(len(self.records))
+        self.records.append(b"")
+
+    def time_ms(self) -> int:
+        """Return the time."""
+        return max(self._database.now_ms, self._database.clock())
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen."""
@@ -366,18 +390,27 @@ class MemoryDatabase:
         executing: whether records are executed as they are appended.
         resolving: whether the read model follows.
         modules: where the code of stored procedures is, unless others were given.
+        clock: the time of day (ms); commit times follow it, and never go back.
+        now_ms: the last commit time.
     """
 
-    def __init__(self, *, constraints: bool = True, modules: Modules | None = None) -> None:
-        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``."""
+    def __init__(
+        self, *, constraints: bool = True, modules: Modules | None = None,
+        id_window: int = ID_WINDOW_DEFAULT,
+    ) -> None:
+        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``, ids
+        are remembered for ``id_window`` seqs.
+        """
         self.executing = self.resolving = True
         self.model = MemoryModel()
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
         found = self.modules if modules is None else modules
-        self._oracle = Oracle("memory", modules=found, constraints=constraints)
-        self._executed = 0
+        self._oracle = Oracle("memory", id_window, modules=found, constraints=constraints)
+        self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self.now_ms = 0
+        self._executed = self._covered = 0
         self._unresolved: list[tuple[str, Change]] = []
 
     def run(self) -> None:
@@ -391,11 +424,15 @@ class MemoryDatabase:
         """Execute what has been appended; the results are seen."""
         while self._executed < len(self.log.records):
             offset = self._executed
+            self._executed += 1
+            if offset in self.log.controls:
+                continue
+            self.now_ms = max(self.now_ms, self.clock())
             for record in self._oracle.apply(
-                self.log.records[offset], 0, offset, _EPOCH_MS + offset
+                self.log.records[offset], 0, offset, self.now_ms
             ):
                 self._take(record)
-            self._executed += 1
+            self._covered = offset + 1
 
     def resolve(self) -> None:
         """Let the read model and the feed show what has been executed."""
@@ -403,7 +440,7 @@ class MemoryDatabase:
         if seq == self.model.latest().seq:
             return
         changes, self._unresolved = self._unresolved, []
-        resolved = MemoryResolved(seq, _EPOCH_MS + self._executed, {0: self._executed})
+        resolved = MemoryResolved(seq, self.now_ms, {0: self._covered})
         self.model.apply(changes, resolved)
         events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
         self.changes.put(Batch(seq, tuple(events)))

@@ -2,7 +2,8 @@
 
 A request that is sent again must give the same bytes, for the log tells repetitions by their bytes.
 So a body keeps the order of its fields and loses only its whitespace, and a written value has its
-canonical form.
+canonical form. Only a deadline that the facade gives is another each time; the log tells
+repetitions whatever their deadlines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from streamydb import errors
 from streamydb.facade.auth import Client
 from streamydb.facade.body import invalid_json
 from streamydb.facade.problems import ProblemError
-from streamydb.records import CONSTRAINTS_KEY, Check, NextId, Rejection, Transaction, decode
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import (
+    CONSTRAINTS_KEY,
+    Check,
+    NextId,
+    Rejection,
+    Transaction,
+    decode,
+    with_deadline,
+)
 from streamydb.records.marker import Marker
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 
@@ -30,6 +40,7 @@ __all__ = [
     "parse",
     "refuse_code",
     "time_of_id",
+    "timely",
     "transaction_body",
 ]
 
@@ -83,6 +94,24 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
     return txn_id, named + (b"}" if _EMPTY.fullmatch(compact) else b"," + compact[1:])
 
 
+def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) -> bytes:
+    """Return a payload with a deadline: its own, the one that a header gives, or another.
+
+    None is added where it would make the record too large: then its id is remembered for the
+    window only.
+
+    Raises:
+        ProblemError: invalid-parameter, if the header contradicts the payload.
+    """
+    if txn.deadline:
+        if given not in {None, txn.deadline}:
+            detail = "Deadline-Ms differs from the deadline in the body; send one of them."
+            raise ProblemError("invalid-parameter", detail, parameters=["Deadline-Ms"])
+        return payload
+    dated = with_deadline(payload, otherwise if given is None else given)
+    return payload if len(dated) > TRANSACTION_BYTES_MAX and given is None else dated
+
+
 def conditional_write(
     txn_id: str, key: str, value: bytes | None, checks: list[dict[str, Any]]
 ) -> bytes:
@@ -114,6 +143,8 @@ def refuse_code(code: str) -> ProblemError:
     text = errors.REJECTED_CODES[code]
     if code == errors.ID_REUSED:
         return ProblemError("id-reused", text, code=code)
+    if code == errors.DEADLINE_PASSED:
+        return ProblemError("deadline-passed", text, code=code)
     if code in _MALFORMED:
         return invalid_json(text, code)
     return ProblemError("too-large" if code in _TOO_LARGE else "invalid-transaction",

@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "LogUnavailableError",
     "Missing",
+    "NextRecord",
     "PageBounds",
     "Position",
     "ReadModel",
@@ -47,6 +48,13 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
+
+
+class NextRecord(NamedTuple):
+    """Where the next record of a partition lies; if there is none, where the partition ends."""
+
+    offset: int
+    found: bool
 
 
 class Missing(NamedTuple):
@@ -182,11 +190,24 @@ class TransactionLog(Protocol):
         """Look for the same among all results that are kept, within bounds of time."""
 
     async def ends(self) -> Mapping[int, int]:
-        """Return the offset after the last record of each partition.
+        """Return the end of each partition: the offset that the next record gets.
+
+        What lies before it may be a record that is none of ours, such as the end of a Kafka
+        transaction; `next_records` passes those.
 
         Raises:
             LogUnavailableError: Kafka does not answer.
         """
+
+    async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
+        """Return the first record at or after a place, for each partition where that was found out.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+
+    def time_ms(self) -> int:
+        """Return the time of the log now, as far as it is known: commit times are not before it."""
 
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""

@@ -49,6 +49,7 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     error: str | None = None
     parameters: list[str] | None = None
     seq: int | None = None
+    ts_ms: int | None = None
     version: int | None = None
     oldest: int | None = None
     constraint: str | None = None
@@ -84,6 +85,9 @@ _TABLE: Final = (
             "In event streams: the last event. Connect again with Last-Event-ID."),
     Problem("aborted", 409, "The transaction was aborted",
             "A write was executed and aborted for another reason than its condition."),
+    Problem("deadline-passed", 409, "The deadline has passed",
+            "The record came to the log after its deadline, and this copy was not executed; if it "
+            "was sent before, Location tells its verdict."),
     Problem("snapshot-gone", 410, "The snapshot is not kept any more",
             "`at` or a cursor names a seq older than what the read model keeps."),
     Problem("precondition-failed", 412, "The condition does not hold",

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.coverage import Coverage
 from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
@@ -23,6 +24,9 @@ Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
 
 _RETRY_AFTER_S: Final = 1
+
+_STILL_S: Final = 0.1
+"""How long a read model stands still before somebody finds out why."""
 
 _T = TypeVar("_T")
 
@@ -54,12 +58,25 @@ class Ends:
 
 
 class Progress:
-    """Waits until a read model has reached something; one task looks at it for all who wait."""
+    """Waits until a read model has reached something; one task looks at it for all who wait.
 
-    def __init__(self, model: ReadModel, poll_s: float) -> None:
-        """Look at `model` every `poll_s` seconds while somebody waits."""
+    Args:
+        model: what is looked at, every `poll_s` seconds while somebody waits.
+        poll_s: see `model`.
+        stuck: called while somebody waits and the model stands still; begins to find out whether
+            they wait in vain, and returns a task that tells whether some do; None: they do not.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        poll_s: float,
+        stuck: Callable[[], asyncio.Task[bool] | None] = lambda: None,
+    ) -> None:
+        """Wait for nothing yet."""
         self._model = model
         self._poll_s = poll_s
+        self._stuck = stuck
         self._waiting = 0
         self._moved = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
@@ -78,13 +95,26 @@ class Progress:
     async def _poll(self) -> None:
         """Wake those who wait whenever the read model has moved, until nobody waits."""
         seen: tuple[int, dict[int, int]] | None = None
+        polls = 0
         while self._waiting:
             await asyncio.sleep(self._poll_s)
             mark = self._mark()
+            polls += 1
             if mark != seen or mark is None:  # at first too: it may have moved before this began
-                seen = mark
-                self._moved.set()
-                self._moved = asyncio.Event()
+                seen, polls = mark, 0
+                self._wake()
+            elif polls * self._poll_s >= _STILL_S and (finding := self._stuck()) is not None:
+                finding.add_done_callback(self._found)
+                polls = 0
+
+    def _found(self, finding: asyncio.Task[bool]) -> None:
+        """Have those who wait look again, if some may have waited in vain."""
+        if not finding.cancelled() and finding.exception() is None and finding.result():
+            self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _mark(self) -> tuple[int, dict[int, int]] | None:
         """How far the read model is; None if it does not tell, so that those who wait find out."""
@@ -102,7 +132,8 @@ class Reader:
         """Read from `model`."""
         self._model = model
         self._ends = Ends(log)
-        self._progress = Progress(model, settings.poll_s)
+        self.coverage = coverage = Coverage(model, log)
+        self._progress = Progress(model, settings.poll_s, coverage.look)
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
@@ -141,7 +172,11 @@ class Reader:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     ends = await self._ends.look() if strong else {}
-                    await self._progress.until(lambda now: now.seq >= floor and _passed(now, ends))
+                    self.coverage.note(ends)
+                    behind = self.coverage.behind
+                    await self._progress.until(
+                        lambda now: now.seq >= floor and not behind(now, ends)
+                    )
             except TimeoutError:
                 raise _behind() from None
 
@@ -159,11 +194,6 @@ def _retrieve(look: asyncio.Task[Mapping[int, int]]) -> None:
     """Take note of a look's failure, even if all who asked have gone."""
     if not look.cancelled():
         look.exception()
-
-
-def _passed(now: Resolved, ends: Mapping[int, int]) -> bool:
-    """Whether everything before the ends is covered."""
-    return all(now.offsets.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def _check(at: int | None, consistency: Consistency | None, min_version: int | None) -> None:

@@ -6,11 +6,14 @@ import asyncio
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
-from streamydb.errors import ID_REUSED
+from streamydb.errors import ID_REUSED, UNTIMELY
 from streamydb.facade.ports import Position
 from streamydb.records import Result, decode_result
 
-__all__ = ["ResultIndex", "position_of"]
+__all__ = ["REFUSED_COPIES", "ResultIndex", "position_of"]
+
+REFUSED_COPIES = UNTIMELY | {ID_REUSED}
+"""Codes of copies that were not executed, while another record with their id may have been."""
 
 _OVERHEAD_BYTES = 400
 
@@ -32,7 +35,7 @@ def position_of(result: Result) -> Position:
 class ResultIndex:
     """Results by position and by id; used in one event loop.
 
-    An id's result is the first that was seen, unless that was a refusal to use the id again: the
+    An id's result is the first that was seen, unless that was a refusal of a copy: the
     verdict of an id is that of the transaction which was executed under it.
 
     Attributes:
@@ -103,7 +106,8 @@ class ResultIndex:
         first = self._by_id.get(result.id or "")
         if first is None:
             return True
-        return result.code != ID_REUSED and decode_result(self._kept[first].value).code == ID_REUSED
+        known = decode_result(self._kept[first].value).code
+        return result.code not in REFUSED_COPIES and known in REFUSED_COPIES
 
     def _evict(self) -> None:
         """Drop the oldest results while there are too many; the newest stays."""

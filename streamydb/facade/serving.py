@@ -6,6 +6,7 @@ import logging
 import resource
 import signal
 import socket
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.garbage import keep_all
+from streamydb.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +141,7 @@ def serve(
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
-    """Serve a database on Kafka until SIGINT or SIGTERM.
+    """Serve a database on Kafka until SIGINT or SIGTERM; waits until Kafka answers.
 
     Args:
         settings: the database and the connection.
@@ -148,7 +150,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
 
     Raises:
         ConfigurationError: see `serve`.
-        LogUnavailableError: Kafka does not answer or refuses us, or has no such database.
+        LogUnavailableError: Kafka refuses us, or has no such database.
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
@@ -157,8 +159,14 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     checked(facade)
-    log.check()
+    Patience(_wait).ask(log.check)
     serve(facade, model, log, changes, pipeline)
+
+
+def _wait(seconds: float) -> bool:
+    """Wait; a signal ends the process, as nothing is being served yet."""
+    time.sleep(seconds)
+    return False
 
 
 def _take_file_handles(wanted: int) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.limits import DEADLINE_AHEAD_MS_MAX, TRANSACTION_BYTES_MAX
 
 __all__ = ["LOOPBACK_HOSTS", "FacadeSettings"]
 
@@ -88,6 +88,10 @@ class FacadeSettings(BaseSettings):
     query_rows_max: int = Field(default=10_000, ge=1, description="Rows of a query's answer.")
 
     verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
+    deadline_s: float = Field(
+        default=60, gt=0, le=DEADLINE_AHEAD_MS_MAX / 2_000,
+        description="Deadline of a write without one; until then it may be sent again.",
+    )
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
     head_timeout_s: float = Field(

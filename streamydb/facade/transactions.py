@@ -8,13 +8,14 @@ from typing import Final, TypeAlias
 from litestar import Response, get, post
 
 from streamydb.constraints.locks import relocked
+from streamydb.errors import UNTIMELY
 from streamydb.facade import queries as q
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
-from streamydb.facade.headers import Preference, idempotency_key, preference
+from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
-from streamydb.facade.payloads import authorise, parse, refuse_code, transaction_body
+from streamydb.facade.payloads import authorise, parse, refuse_code, timely, transaction_body
 from streamydb.facade.ports import Position
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import (
@@ -33,7 +34,8 @@ __all__ = ["execute", "get_transaction", "post_transaction"]
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
-    "body-timeout", "too-large", "invalid-transaction", "id-reused", "too-many-requests",
+    "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
+    "too-many-requests",
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 _GET_PROBLEMS: Final = (
@@ -89,14 +91,17 @@ async def execute(
         request: who sends it.
         services: the parts of the facade.
         txn_id: its id.
-        payload: its bytes.
+        payload: its bytes; it gets a deadline if it has none.
         wanted: how long the client waits.
         conclude: makes status and headers of a verdict, or raises a problem.
 
     Raises:
         ProblemError: whatever keeps it from being executed.
     """
-    authorise(parse(payload), client_of(request))
+    txn = parse(payload)
+    authorise(txn, client_of(request))
+    otherwise = services.writer.deadline_ms()
+    payload = timely(payload, txn, deadline_ms(headers_of(request)), otherwise)
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
         pending, result = await _decided(services, txn_id, payload, wanted)
     if result is None:
@@ -104,6 +109,9 @@ async def execute(
     if result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
+        if result.code in UNTIMELY:
+            refusal.members["ts_ms"] = result.ts_ms
+            refusal.headers["Location"] = location(pending.txn_id, None)
         raise refusal
     status, headers = conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET
 
+from streamydb.errors import UNTIMELY
 from streamydb.facade.auth import Client
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
@@ -115,6 +116,10 @@ class Writer:
             "transactions", settings.in_flight_max, settings.client_in_flight_max
         )
 
+    def deadline_ms(self) -> int:
+        """Return the deadline of a write that has none, if it is sent now."""
+        return self._log.time_ms() + int(1_000 * self._settings.deadline_s)
+
     async def append(self, txn_id: str, payload: bytes) -> Pending:
         """Append a transaction.
 
@@ -176,16 +181,22 @@ class Writer:
                 if result is None:
                     return Pending(txn_id, known)
         if result is None:
-            with self._searches.enter():
-                found = await self._log.search(txn_id, known)
-            if isinstance(found, Missing):
-                raise _missing(found)
-            result = found
+            result = await self._search(txn_id, known)
+        if position is None and result.code in UNTIMELY:
+            result = await self._search(txn_id, None)  # an earlier copy may have been executed
         if result.id != txn_id:
             raise ProblemError(
                 "transaction-unknown", "The record at this place is of another transaction."
             )
         return result
+
+    async def _search(self, txn_id: str, position: Position | None) -> Result:
+        """Look for a verdict among all that are kept; raises as `ask`."""
+        with self._searches.enter():
+            found = await self._log.search(txn_id, position)
+        if isinstance(found, Missing):
+            raise _missing(found)
+        return found
 
     async def _await_briefly(
         self, txn_id: str, position: Position, preference: Preference

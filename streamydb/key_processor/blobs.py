@@ -33,6 +33,8 @@ class BlobStore(Protocol):
 class Blob(msgspec.Struct, gc=False):
     """One entry of an index of blobs, oldest first: plans ``first`` to ``last``, and what they lead
     to.
+
+    ``parts``: it lies in so many blobs, named by it and a number, sorted (`merging`); 0: in one.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Blob(msgspec.Struct, gc=False):
     first: int
     last: int
     digest: str
+    parts: int = 0
 
 
 def merge_from(sizes: Sequence[int]) -> int:

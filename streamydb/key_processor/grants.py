@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.errors import InvariantViolation
 from streamydb.jit import kernel
+from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
+from streamydb.key_processor.weighing import affordable, only_system
+from streamydb.sorter.core import chunk_bounds
 from streamydb.sorter.planner import Plan
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import (
@@ -22,7 +28,7 @@ from streamydb.txn_processor.execution import (
 )
 from streamydb.txn_processor.result import plain_result
 
-__all__ = ["Granter"]
+__all__ = ["Granter", "in_blocks"]
 
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
@@ -45,17 +51,66 @@ class Granter:
     shards: int
     values: ShardValues
     ids: IdWindow
+    over: bool = False
+    _found: tuple[Ints, Table] | None = None
+
+    def weigh(self, released: Table, plan: Plan, bound: int, sizes: Ints | None) -> int:
+        """How many of the first records may be one plan: all of them, or fewer, but at least one.
+
+        Reads the values that live here if it is all. A transaction that is alone in its plan may
+        turn out to meet too many bytes (`TRANSACTION_VALUES_BYTES_MAX`): then ``over`` is set, and
+        the values are not read.
+
+        Args:
+            released: the records, in order.
+            plan: what they would be.
+            bound: bytes of the values that a plan may touch.
+            sizes: of the slots' values, as all shards know them; None: only this shard has values.
+
+        """
+        keys = released.children["keys"][1]
+        owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
+        texts = keys.texts["key"].take(plan.first[owned])
+        if len(released) == 1:
+            self._found = owned, self._of_one(texts)
+            return 1
+        if sizes is not None:
+            most = affordable(released, plan, sizes, bound)
+            if most < len(released):
+                return most
+        found = self.values.read_within(texts, bound if sizes is None else None)
+        if sizes is None:
+            exact = self.values.sizes(texts) if found is None else found.texts["text"].lengths()
+            most = affordable(released, plan, exact, bound)
+            if most < len(released):
+                return most
+        self._found = owned, found or self.values.read(texts)
+        return len(released)
+
+    def _of_one(self, texts: Ragged) -> Table:
+        """The values for a transaction that is alone, unless they are certainly too much."""
+        most = limits.TRANSACTION_VALUES_BYTES_MAX
+        found = self.values.read_within(texts, most)
+        if found is not None:
+            return found
+        if int(self.values.sizes(texts).sum()) <= most:
+            return self.values.read(texts)
+        self.over = True
+        return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
 
     def grants(self, released: Table, plan: Plan, earlier: Ints) -> list[tuple[int, Table, Table]]:
         """(partition, transactions, slots) for every partition that has something from this shard.
 
-        Also remembers the ids that the plan's transactions use.
+        The plan has been weighed, and may be one. Also remembers the ids that its transactions use.
         """
         counts, keys = released.children["keys"]
         at_home = np.flatnonzero(released.children["home"][0] == 1)
         txns = self._transactions(released, plan, earlier, at_home)
-        owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
-        slots = self._slots(keys, plan, owned)
+        if self._found is None:
+            raise InvariantViolation("a plan is granted before it was weighed")
+        owned, slots = self._found
+        slots.cols["slot"] = owned
+        slots.texts["key"] = keys.texts["key"].take(plan.first[owned])
         procs = plan.procs()
         if len(procs) == 1:
             return [(procs[0], txns, slots)]
@@ -68,14 +123,6 @@ class Granter:
             if len(part) or len(values):
                 grants.append((proc, part, values))
         return grants
-
-    def _slots(self, keys: Table, plan: Plan, owned: Ints) -> Table:
-        """The values of the slots whose keys live here."""
-        texts = keys.texts["key"].take(plan.first[owned])
-        values = self.values.read(texts)
-        values.cols["slot"] = owned
-        values.texts["key"] = texts
-        return values
 
     def _transactions(
         self, released: Table, plan: Plan, earlier: Ints, at_home: Ints
@@ -105,52 +152,80 @@ class Granter:
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and remember the ids of the others."""
         cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
-        cols["payload"] = home.cols["payload"]
-        seqs, window = cols["seq"], self.ids.state.window
+        cols["payload"], cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        seqs = cols["seq"]
         valid = cols["kind"] != p.REJECTED
+        cols["refused"] = untimely(cols["deadline"], cols["ts"])
         id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
         before = int(released.cols["seq"][0]) - 1
         last = self.ids.last_use(id0, id1, before)
         found = _Duplicates(
             np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64), []
         )
-        hit = np.flatnonzero(valid & (last > np.maximum(seqs - window, 0)))
+        hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
             found.verdict = [b""] * len(seqs)
             self._resolve(suspects, cols, last, home.texts["id"], found)
+        fresh = valid & (found.kind == NOT_A_DUPLICATE)
+        found.kind[fresh] = cols["refused"][fresh]
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
-        names = ("id0", "id1", "payload", "seq", "ts", "part", "off")
+        names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
         remembered = Table({name: cols[name][used] for name in names})
-        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]))
+        until = int(released.cols["ts"][-1])
+        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]), until)
         return found
 
     def _resolve(
         self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
     ) -> None:
         """Decide in seq order which suspects are duplicates, and of what."""
-        in_plan: dict[tuple[int, int], tuple[int, int]] = {}
-        window = self.ids.state.window
+        in_plan: dict[tuple[int, int], dict[str, int]] = {}
         for i in suspects.tolist():
             key = (int(cols["id0"][i]), int(cols["id1"][i]))
-            seq, payload = int(cols["seq"][i]), int(cols["payload"][i])
-            original, known = in_plan.get(key, (int(last[i]), -1))
-            if original <= max(seq - window, 0):
-                in_plan[key] = (seq, payload)
+            own = {name: int(cols[name][i]) for name in ("seq", "ts", "payload", "deadline")}
+            seq, ts = own["seq"], own["ts"]
+            use = in_plan.get(key)
+            inside = use is not None
+            if use is None:
+                use = self.ids.repeated(int(last[i]), seq, ts)
+            elif not self.ids.remembers((use["seq"], use["deadline"]), seq, ts):
+                use = None
+            if use is None:
+                if cols["refused"][i] == NOT_A_DUPLICATE:
+                    in_plan[key] = own
                 continue
-            inside = key in in_plan
-            use = {"payload": known} if inside else self.ids.use(original)
-            found.of[i] = original
-            if use["payload"] != payload:
+            found.of[i] = use["seq"]
+            if use["payload"] != own["payload"]:
                 found.kind[i] = REUSED
             elif inside:
                 found.kind[i] = PLAN_DUPLICATE
             else:
                 found.kind[i] = WINDOW_DUPLICATE
-                verdict = self.ids.verdict(original)
+                verdict = self.ids.verdict(use["seq"])
                 found.verdict[i] = verdict or plain_result(
-                    ids[i], original, use["ts"], use["part"], use["off"]
+                    ids[i], use["seq"], use["ts"], use["part"], use["off"]
                 )
+
+
+def in_blocks(txns: Table, slots: Table) -> Iterator[tuple[Table, Table]]:
+    """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one."""
+    home = txns.texts["raw"].lengths() + txns.texts["verdict"].lengths()
+    counts, steps = txns.children["steps"]
+    ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
+    home = home + np.diff(ends[starts_of(counts)])
+    parts = [(txns.part(a, b), slots.part(0, 0)) for a, b in _cut(home)]
+    parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(slots.texts["text"].lengths())]
+    if len(parts) == 2:
+        yield txns, slots
+        return
+    yield from parts
+
+
+def _cut(sizes: Ints) -> list[tuple[int, int]]:
+    if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
+        return [(0, len(sizes))]
+    return chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))  # type: ignore[arg-type]
 
 
 def _repeated(earlier: Ints, at_home: Ints) -> Ints:

@@ -1,10 +1,14 @@
-"""At-most-once: which transaction ids were used in the last ``window`` transactions, and how they
-ended.
+"""At-most-once: which transaction ids were used lately, and how their transactions ended.
 
-The home shard of an id remembers it for a window counted in seq. The truth are blobs of (id hash,
-payload hash, seq, source) appended per plan; ids are looked up in open-addressing tables, one per
-generation of ``window`` seqs, which are a cache beside the values: entries beyond the state's seq
-are ignored, missing ones are inserted again.
+The home shard of an id remembers it for a window counted in seq and, if its transaction had a
+deadline, until commit time has passed that. The truth are blobs of (id hash, payload hash, seq,
+source) appended per plan; ids are looked up in open-addressing tables, which are a cache beside the
+values: entries beyond the state's seq are ignored, missing ones are inserted again.
+
+Ids without a deadline lie in one table per generation of ``window`` seqs. Ids with one lie in
+*spans*: all whose deadlines are in the same ``span_ms`` of commit time have a table and blobs of
+their own, which go as a whole. So a few distant deadlines keep no others alive, and an id is looked
+up in as many tables as there are spans ahead, however many transactions a second there are.
 """
 
 from __future__ import annotations
@@ -20,27 +24,31 @@ from streamydb.errors import InvariantViolation
 from streamydb.jit import kernel
 from streamydb.key_processor.blobs import BlobStore
 
-__all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState", "Run"]
+__all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
 
 ENTRY = np.dtype([("id0", "<u8"), ("id1", "<u8"), ("seq", "<i8")])
+SPAN_MS = 20_000
+"""Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
+
 _FIRST_CAPACITY = 1024
 _RUN_ROWS_MAX = 65_536
 _EMPTY: dict[str, Array] = {}
 
 
 class IdTables(Protocol):
-    """Where the tables of the generations live. Row 0 is the header: seq = complete up to, id0 =
-    count.
-    """
+    """Where the tables live, by name. Row 0 is the header: seq = complete up to, id0 = count."""
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation, writable in place; None when there is none."""
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table, writable in place; None when there is none."""
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
+    def names(self) -> list[str]:
+        """The tables that there are."""
+
+    def drop(self, name: str) -> None:
+        """Remove a table, if it is there."""
 
 
 class Run(msgspec.Struct, gc=False):
@@ -52,22 +60,37 @@ class Run(msgspec.Struct, gc=False):
     last: int
 
 
+class Span(msgspec.Struct):
+    """The blobs of the ids whose deadlines are in one span."""
+
+    ids: list[Run] = []
+    verdicts: list[Run] = []
+
+
 class IdWindowState(msgspec.Struct):
-    """The blobs: ids as they were used, and verdicts that are not plain commits."""
+    """The blobs: ids as they were used, and verdicts that are not plain commits.
+
+    ``spans``: those of ids with deadlines, by deadline divided by ``span_ms``.
+    """
 
     window: int
     ids: list[Run] = []
     verdicts: list[Run] = []
     next_blob: int = 0
+    spans: dict[int, Span] = {}
+    span_ms: int = msgspec.field(default_factory=lambda: SPAN_MS)
 
 
 @kernel
 def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+    """Insert rows; each use of an id has an entry, so that none hides an earlier one."""
     capacity = len(table) - 1
     for i in range(len(rows)):
         at: Any = np.int64(rows[i].id0 & np.uint64(capacity - 1)) + 1
         while table[at].seq != 0 and not (
-            table[at].id0 == rows[i].id0 and table[at].id1 == rows[i].id1
+            table[at].seq == rows[i].seq
+            and table[at].id0 == rows[i].id0
+            and table[at].id1 == rows[i].id1
         ):
             at = at + 1 if at < capacity else 1
         if table[at].seq == 0:
@@ -85,10 +108,9 @@ def _probe(
             continue
         at: Any = np.int64(id0[i] & np.uint64(capacity - 1)) + 1
         while table[at].seq != 0:
-            if table[at].id0 == id0[i] and table[at].id1 == id1[i]:
-                if table[at].seq <= upto and table[at].seq > out[i]:
-                    out[i] = table[at].seq
-                break
+            same = table[at].id0 == id0[i] and table[at].id1 == id1[i]
+            if same and out[i] < table[at].seq <= upto:
+                out[i] = table[at].seq
             at = at + 1 if at < capacity else 1
 
 
@@ -103,42 +125,106 @@ class IdWindow:
         self._loaded: dict[str, Table] = {}
 
     def last_use(self, id0: Array, id1: Array, upto: int) -> npt.NDArray[np.int64]:
-        """The seq at which each id was last used, at most ``upto``, 0 when not in the window; (n,).
+        """The seq at which each id was last used, at most ``upto``, 0 when it is not known; (n,).
+
+        It may be one that is remembered no more: `repeated` decides.
         """
         out = np.zeros(len(id0), np.int64)
+        if upto <= 0:
+            return out
         generation = upto // self.state.window
         for g in (generation - 1, generation):
-            if g >= 0 and upto > 0:
-                _probe(self._table(g, upto), id0, id1, out, upto)
+            if g >= 0:
+                _probe(self._generation(g, upto), id0, id1, out, upto)
+        for number in self.state.spans:
+            _probe(self._span(number, upto), id0, id1, out, upto)
         return out
 
-    def remember(self, used: Table, first: int, last: int) -> None:
+    def suspects(self, last: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Array:
+        """Which of the records at ``seqs`` may repeat the uses that `last_use` has found; (n,)."""
+        if self.state.spans:
+            return last > 0
+        return last > np.maximum(seqs - self.state.window, 0)
+
+    def remembers(self, used: tuple[int, int], seq: int, ts: int) -> bool:
+        """Whether a use at (seq, deadline; 0: none) is remembered by a record at seq and ts."""
+        return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
+
+    def repeated(self, original: int, seq: int, ts: int) -> dict[str, int] | None:
+        """The use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and so on.
+
+        Raises:
+            InvariantViolation: it is to be remembered, and is not.
+        """
+        if original <= 0:
+            return None
+        if not self.remembers((original, 0), seq, ts):
+            found = self._find([span.ids for span in self.state.spans.values()], original)
+            if found is None or int(found[0].cols["deadline"][found[1]]) < ts:
+                return None
+        return self.use(original)
+
+    def remember(self, used: Table, first: int, last: int, ts: int = 0) -> None:
         """Add the ids that transactions from ``first`` on use, in seq order.
 
-        Columns: id0, id1, payload, seq, ts, part, off. What has left the window of ``last`` is
-        dropped only afterwards, and tables only two generations later: a table must never look
-        complete while it lacks what the state of a repeated batch still remembers.
+        Columns: id0, id1, payload, seq, ts, part, off, and deadline (0: none) if there are any.
+        What nobody after (``last``, ``ts``) asks for is dropped only afterwards, and tables only
+        when this step has begun without their blobs: a table must never look complete while it
+        lacks what the state of a repeated batch still remembers.
         """
+        spans = set(self.state.spans)
         if len(used):
-            generations = used.cols["seq"] // self.state.window
-            for g in np.unique(generations).tolist():
-                table = self._table(g, first - 1)
-                self._add(g, table, _entries(used.take(np.flatnonzero(generations == g))))
-            self._append(self.state.ids, "ids", used)
-        self._expire(last)
-        self._tables.drop_before((first - 1) // self.state.window - 2)
+            self._remember(used, first)
+        self._expire(last, ts)
+        self._drop_tables((first - 1) // self.state.window - 2, spans)
+
+    def _remember(self, used: Table, first: int) -> None:
+        deadlines = used.cols.get("deadline")
+        numbers = _NO_SPANS
+        if deadlines is not None:
+            numbers = np.where(deadlines > 0, deadlines // self.state.span_ms, -1)
+            plain = Table({name: col for name, col in used.cols.items() if name != "deadline"})
+            for number in np.unique(numbers[numbers >= 0]).tolist():
+                rows = used.take(np.flatnonzero(numbers == number))
+                table = self._span(number, first - 1)
+                self._add(f"d{number}", table, _entries(rows))
+                span = self.state.spans.setdefault(number, Span())
+                self._append(span.ids, "ids", rows)
+            used = plain.take(np.flatnonzero(numbers < 0)) if len(numbers) else plain
+        if not len(used):
+            return
+        generations = used.cols["seq"] // self.state.window
+        for g in np.unique(generations).tolist():
+            table = self._generation(g, first - 1)
+            self._add(f"g{g}", table, _entries(used.take(np.flatnonzero(generations == g))))
+        self._append(self.state.ids, "ids", used)
 
     def conclude(self, verdicts: Table) -> None:
         """Add finished results (column seq, text result) of transactions that are not plain
         commits.
         """
-        if len(verdicts):
-            order = np.argsort(verdicts.cols["seq"], kind="stable")
-            self._append(self.state.verdicts, "verdicts", verdicts.take(order))
+        if not len(verdicts):
+            return
+        rest = verdicts.take(np.argsort(verdicts.cols["seq"], kind="stable"))
+        for span in self.state.spans.values():
+            own = self._of_span(span, rest.cols["seq"])
+            if own.any():
+                self._append(span.verdicts, "verdicts", rest.take(np.flatnonzero(own)))
+                rest = rest.take(np.flatnonzero(~own))
+        if len(rest):
+            self._append(self.state.verdicts, "verdicts", rest)
+
+    def _of_span(self, span: Span, seqs: Array) -> npt.NDArray[np.bool_]:
+        """Which of some seqs, in order, are those of ids in a span; (n,)."""
+        own = np.zeros(len(seqs), np.bool_)
+        for run in span.ids:
+            if len(seqs) and run.last >= seqs[0] and run.first <= seqs[-1]:
+                own |= np.isin(seqs, self._load(run.name).cols["seq"])
+        return own
 
     def use(self, seq: int) -> dict[str, int]:
         """What was noted when the id was used at ``seq``: payload, ts, part, off."""
-        found = self._find(self.state.ids, seq)
+        found = self._find([self.state.ids, *(s.ids for s in self.state.spans.values())], seq)
         if found is None:
             raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")
         table, row = found
@@ -146,11 +232,12 @@ class IdWindow:
 
     def verdict(self, seq: int) -> bytes | None:
         """The finished result at ``seq``; None for a plain commit."""
-        found = self._find(self.state.verdicts, seq)
+        spans = self.state.spans.values()
+        found = self._find([self.state.verdicts, *(span.verdicts for span in spans)], seq)
         return None if found is None else found[0].texts["result"][found[1]]
 
-    def _find(self, runs: list[Run], seq: int) -> tuple[Table, int] | None:
-        for run in runs:
+    def _find(self, lists: list[list[Run]], seq: int) -> tuple[Table, int] | None:
+        for run in (run for runs in lists for run in runs):
             if run.first <= seq <= run.last:
                 table = self._load(run.name)
                 row = int(np.searchsorted(table.cols["seq"], seq))
@@ -166,34 +253,48 @@ class IdWindow:
             self._loaded[name] = Table.unflatten(unpack(data)[1])
         return self._loaded[name]
 
-    def _table(self, generation: int, upto: int) -> npt.NDArray[Any]:
-        """The table of a generation, complete for all ids used up to ``upto``."""
-        table = self._tables.get(generation)
-        if table is None:
-            table = self._tables.create(generation, _FIRST_CAPACITY)
+    def _generation(self, generation: int, upto: int) -> npt.NDArray[Any]:
+        """The table of a generation, complete for all ids without deadlines up to ``upto``."""
         low = generation * self.state.window
-        high = min(low + self.state.window - 1, upto)
+        return self._table(f"g{generation}", self.state.ids, low, low + self.state.window - 1, upto)
+
+    def _span(self, number: int, upto: int) -> npt.NDArray[Any]:
+        """The table of a span, complete for all its ids up to ``upto``."""
+        spans = self.state.spans
+        runs = spans[number].ids if number in spans else []
+        if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
+            sizes = [sum(run.rows for run in span.ids) for span in spans.values()]
+            self._tables.create(f"d{number}", _capacity(max(sizes, default=0)))
+        return self._table(f"d{number}", runs, 0, runs[-1].last if runs else 0, upto)
+
+    def _table(
+        self, name: str, runs: list[Run], low: int, high: int, upto: int
+    ) -> npt.NDArray[Any]:
+        """A table, complete for what ``runs`` have with seqs in [low, high], at most ``upto``."""
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables.create(name, _FIRST_CAPACITY)
+        high = min(high, upto)
         complete = int(table[0]["seq"])
         if complete >= high:
             return table
-        for run in self.state.ids:
+        for run in runs:
             if run.last > max(complete, low - 1) and run.first <= high:
                 rows = self._load(run.name)
                 seqs = rows.cols["seq"]
                 wanted = np.flatnonzero((seqs > complete) & (seqs >= low) & (seqs <= high))
-                table = self._add(generation, table, _entries(rows.take(wanted)))
+                table = self._add(name, table, _entries(rows.take(wanted)))
         table[0]["seq"] = max(complete, high)
         return table
 
     def _add(
-        self, generation: int, table: npt.NDArray[Any], rows: npt.NDArray[Any]
+        self, name: str, table: npt.NDArray[Any], rows: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
         """Insert rows, in a larger table when it would be more than half full."""
-        needed = 2 * (int(table[0]["id0"]) + len(rows))
-        if needed > len(table) - 1:
-            capacity = 1 << max(needed - 1, _FIRST_CAPACITY).bit_length()
+        needed = int(table[0]["id0"]) + len(rows)
+        if 2 * needed > len(table) - 1:
             old = table.copy()
-            table = self._tables.create(generation, capacity)
+            table = self._tables.create(name, max(_capacity(needed), 2 * _FIRST_CAPACITY))
             _insert(table, old[1:][old[1:]["seq"] != 0])
             table[0]["seq"] = old[0]["seq"]
         _insert(table, rows)
@@ -223,11 +324,40 @@ class IdWindow:
         seqs = table.cols["seq"]
         runs.append(Run(name, len(table), int(seqs[0]), int(seqs[-1])))
 
-    def _expire(self, seq: int) -> None:
+    def _expire(self, seq: int, ts: int) -> None:
+        """Drop the blobs that no record after (seq, ts) asks for."""
         oldest = seq - self.state.window
         for runs in (self.state.ids, self.state.verdicts):
-            while runs and runs[0].last <= oldest:
-                self._blobs.delete(runs.pop(0).name)
+            self._cut(runs, oldest)
+        for number in self._passed(ts):
+            span = self.state.spans[number]
+            self._cut(span.ids, oldest)
+            if not span.ids:
+                self._cut(span.verdicts, oldest)
+                del self.state.spans[number]
+
+    def _passed(self, ts: int) -> list[int]:
+        """The spans all of whose deadlines are before ``ts``."""
+        return [number for number in self.state.spans if (number + 1) * self.state.span_ms <= ts]
+
+    def _cut(self, runs: list[Run], oldest: int) -> None:
+        while runs and runs[0].last <= oldest:
+            self._blobs.delete(runs.pop(0).name)
+
+    def _drop_tables(self, generation: int, spans: set[int]) -> None:
+        """Remove tables of generations before one, and of spans that are there no more."""
+        kept = {f"d{number}" for number in (*spans, *self.state.spans)}
+        for name in self._tables.names():
+            if name not in kept and not (name[0] == "g" and int(name[1:]) >= generation):
+                self._tables.drop(name)
+
+
+def _capacity(ids: int) -> int:
+    """Places of a table in which so many ids take at most half."""
+    return max(_FIRST_CAPACITY, 1 << (2 * ids - 1).bit_length()) if ids else _FIRST_CAPACITY
+
+
+_NO_SPANS = np.empty(0, np.int64)
 
 
 def _entries(rows: Table) -> npt.NDArray[Any]:

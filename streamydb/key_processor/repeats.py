@@ -1,7 +1,8 @@
 """Repeated ids in `grouping=single`: who repeats whom, and how the original ended.
 
-Which transaction repeats which follows from the order alone: ids are occupied by valid records,
-whatever becomes of them, for a window counted in seq. So that is decided when a record is released.
+Which transaction repeats which follows from the order alone: ids are occupied by valid records that
+come in time, whatever becomes of them, for a window counted in seq and until their deadlines. So
+that is decided when a record is released.
 The original's verdict is known once its feedback has been applied.
 """
 
@@ -12,19 +13,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamydb.columns import Ragged, Table
+from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor import program as p
-from streamydb.txn_processor.execution import REUSED, WINDOW_DUPLICATE
+from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.txn_processor.result import plain_result
 
 __all__ = ["FoundRepeats", "Repeats"]
 
-_USED = ("id0", "id1", "payload", "seq", "ts", "part", "off")
+_USED = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
 
 
 @dataclass(slots=True)
 class FoundRepeats:
-    """By seq: WINDOW_DUPLICATE or REUSED, and of the former the seq of the original."""
+    """By seq: WINDOW_DUPLICATE, REUSED, TOO_LATE or TOO_FAR, and of the first the original's seq.
+    """
 
     kind: dict[int, int] = field(default_factory=dict)
     original: dict[int, int] = field(default_factory=dict)
@@ -37,40 +40,46 @@ class Repeats:
         """Look ids up in ``ids``, and remember them there."""
         self._ids = ids
 
-    def find(self, own: Table, before: int, resolved: int) -> FoundRepeats:
+    def find(self, own: Table, before: int, resolved: tuple[int, int]) -> FoundRepeats:
         """Find the repetitions among released records, and remember the ids of the others.
 
         Args:
             own: the records whose ids live here, in seq order: columns seq, ts, part, off, kind,
-                id0, id1, payload.
+                id0, id1, payload, deadline.
             before: the last seq that was released before them.
-            resolved: nobody asks any more about what had left the window by then.
+            resolved: (seq, ts); nobody asks any more about what was forgotten by then.
 
         """
         cols = own.cols
         valid = cols["kind"] != p.REJECTED
         id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
         last = self._ids.last_use(id0, id1, before).tolist()
+        refused = untimely(cols["deadline"], cols["ts"]).tolist()
         found = FoundRepeats()
-        fresh: dict[tuple[int, int], tuple[int, int]] = {}
+        fresh: dict[tuple[int, int], dict[str, int]] = {}
         used = []
-        names = ("id0", "id1", "payload", "seq")
-        rows = zip(*(cols[name].tolist() for name in names), strict=True)
-        for i, (low, high, payload, seq) in enumerate(rows):
-            if not valid[i]:
+        columns = {name: cols[name].tolist() for name in _USED}
+        for i in np.flatnonzero(valid).tolist():
+            row = {name: column[i] for name, column in columns.items()}
+            key, seq, ts = (row["id0"], row["id1"]), row["seq"], row["ts"]
+            use = fresh.get(key)
+            if use is None:
+                use = self._ids.repeated(last[i], seq, ts)
+            elif not self._ids.remembers((use["seq"], use["deadline"]), seq, ts):
+                use = None
+            if use is None:
+                if refused[i] == NOT_A_DUPLICATE:
+                    fresh[key] = row
+                    used.append(i)
+                else:
+                    found.kind[seq] = refused[i]
                 continue
-            original, known = fresh.get((low, high), (last[i], None))
-            if original <= max(seq - self._ids.state.window, 0):
-                fresh[low, high] = (seq, payload)
-                used.append(i)
-                continue
-            if known is None:
-                known = self._ids.use(original)["payload"]
-            found.kind[seq] = WINDOW_DUPLICATE if known == payload else REUSED
-            if known == payload:
-                found.original[seq] = original
+            same = use["payload"] == row["payload"]
+            found.kind[seq] = WINDOW_DUPLICATE if same else REUSED
+            if same:
+                found.original[seq] = use["seq"]
         remembered = Table({name: cols[name] for name in _USED}).take(np.array(used, np.int64))
-        self._ids.remember(remembered, before + 1, resolved)
+        self._ids.remember(remembered, before + 1, *resolved)
         return found
 
     def conclude(self, results: list[tuple[int, bytes]]) -> None:

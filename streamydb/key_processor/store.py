@@ -2,13 +2,15 @@
 
 Both are caches of the state and are never synced to disk; the folder carries the machine's boot id,
 so that after a power loss they begin anew instead of being half there. A process that dies leaves
-them whole.
+them whole. A worker of a batch that was given up may still run beside the worker of the next one:
+the values' position is checked and moved in the transaction that reads or writes them, and the
+tables of ids belong to one worker at a time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.key_processor.idwindow import ENTRY
+from streamydb.key_processor.values import Position
 
 __all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
 
@@ -45,36 +48,70 @@ class LmdbValues:
         """Open or create the file in ``folder``."""
         self._env, self._values, self._about = _environment(folder)
 
-    def position(self) -> tuple[int, str]:
-        """(applied plans, digest) committed with the data; (0, "") when new."""
+    @staticmethod
+    def close(folder: Path) -> None:
+        """Close the file in ``folder`` if this process has it open; it is opened again when asked.
+        """
+        known = _ENVIRONMENTS.pop(str(folder / "values"), None)
+        if known is not None:
+            known[1][0].close()
+
+    def position(self) -> Position:
+        """The position committed with the data; (0, "") when new."""
         with self._env.begin(self._about) as txn:
-            data = txn.get(_POSITION)
+            return self._position(txn)
+
+    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The encoded values of keys, None where absent; None when the file is not ``at``."""
+        with self._env.begin(self._values) as txn:
+            if self._position(txn) != at:
+                return None
+            get = txn.get
+            return [get(key) for key in keys]
+
+    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
+        """How many bytes each encoded value has, -1 where absent; None when not ``at``.
+
+        No value is copied.
+        """
+        with self._env.begin(self._values, buffers=True) as txn:
+            if self._position(txn) != at:
+                return None
+            found = map(txn.get, keys)
+            return [-1 if value is None else len(value) for value in found]
+
+    def apply(
+        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> bool:
+        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
+        with self._env.begin(self._values, write=True) as txn:
+            if self._position(txn) != expected:
+                return False
+            txn.cursor().putmulti(puts)
+            for key in deletes:
+                txn.delete(key)
+            self._move(txn, reached)
+        return True
+
+    def clear(self, expected: Position, reached: Position) -> bool:
+        """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
+        with self._env.begin(write=True) as txn:
+            if self._position(txn) != expected:
+                return False
+            txn.drop(self._values, delete=False)
+            self._move(txn, reached)
+        return True
+
+    def _position(self, txn: lmdb.Transaction) -> Position:
+        data = txn.get(_POSITION, db=self._about)
         if data is None:
             return 0, ""
         applied, digest = bytes(data).decode().split(" ")
         return int(applied), digest
 
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The encoded values of keys, None where absent."""
-        with self._env.begin(self._values) as txn:
-            get = txn.get
-            return [get(key) for key in keys]
-
-    def apply(
-        self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
-    ) -> None:
-        """Apply writes and move to ``position`` in one LMDB transaction."""
-        with self._env.begin(self._values, write=True) as txn:
-            txn.cursor().putmulti(puts)
-            for key in deletes:
-                txn.delete(key)
-            txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
-
-    def clear(self) -> None:
-        """Remove everything."""
-        with self._env.begin(write=True) as txn:
-            txn.drop(self._values, delete=False)
-            txn.drop(self._about, delete=False)
+    def _move(self, txn: lmdb.Transaction, position: Position) -> None:
+        txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
 
 
 def _environment(folder: Path) -> _Open:
@@ -98,37 +135,89 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`)."""
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`).
+
+    They are changed in place, so they belong to one worker at a time: whoever comes while another
+    one has them makes its own in memory, from the state. Nobody waits: the other one may be the
+    worker of a batch that was given up, and may never end. A process keeps its mappings from batch
+    to batch: a new one would fault every page in again.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Keep the tables in ``folder``."""
+        """Take the tables in ``folder``, until `close`."""
         self._folder = folder / "ids"
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._own: dict[str, npt.NDArray[Any]] | None = None
+        self._lock = (self._folder / "lock").open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._own = {}
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation; None when there is none."""
-        path = self._path(generation)
-        return np.memmap(path, ENTRY, "r+") if path.exists() else None
+    @property
+    def shared(self) -> bool:
+        """Whether these are the tables in the folder."""
+        return self._own is None
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def close(self) -> None:
+        """Leave the tables to the next worker; this one must not touch them any more."""
+        self._lock.close()
+        self._own = {}
+
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table; None when there is none."""
+        if self._own is not None:
+            return self._own.get(name)
+        path = self._path(name)
+        try:
+            inode = path.stat().st_ino
+        except FileNotFoundError:
+            _MAPPED.pop(path, None)
+            return None
+        known = _MAPPED.get(path)
+        if known is None or known[0] != inode:
+            known = _MAPPED[path] = (inode, np.asarray(np.memmap(path, ENTRY, "r+")))
+        return known[1]
+
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
-        path = self._path(generation)
+        if self._own is not None:
+            self._own[name] = np.zeros(capacity + 1, ENTRY)
+            return self._own[name]
+        path = self._path(name)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.truncate((capacity + 1) * ENTRY.itemsize)
         fresh.replace(path)
-        return np.memmap(path, ENTRY, "r+")
+        table = np.asarray(np.memmap(path, ENTRY, "r+"))
+        _MAPPED[path] = (path.stat().st_ino, table)
+        return table
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
-        for path in self._folder.glob("*.table"):
-            found = re.fullmatch(r"(\d+)\.table", path.name)
-            if found and int(found[1]) < generation:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+    def names(self) -> list[str]:
+        """The tables that there are; mappings of others are given up."""
+        if self._own is not None:
+            return [*self._own]
+        there = set(self._folder.glob("*.table"))
+        for path in [p for p in _MAPPED if p.parent == self._folder and p not in there]:
+            del _MAPPED[path]
+        return [path.stem for path in there]
 
-    def _path(self, generation: int) -> Path:
-        return self._folder / f"{generation}.table"
+    def drop(self, name: str) -> None:
+        """Remove a table, if it is there."""
+        if self._own is not None:
+            self._own.pop(name, None)
+            return
+        path = self._path(name)
+        _MAPPED.pop(path, None)
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.table"
+
+
+_MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
+"""Mapped tables of this process by path, with the inode."""
 
 
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:

@@ -3,50 +3,76 @@
 The blobs are the truth; the file is a cache that may be missing, behind, or one plan ahead (when a
 batch is retried). It carries the position it stands at, a count of applied plans and a digest
 chained over the blobs, and is only trusted when that is on the state's own history.
+
+A worker of a batch that was given up may still run, with an older state, beside the worker of the
+next batch. So whoever reads names the position it means, and whoever writes the one it expects, in
+the file's own transaction. A worker that finds the file elsewhere brings it to its own state; one
+that is overtaken while it does so by a worker with a later state gives up: nobody needs it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns import Array, Bytes, Ragged, Table, pack, unpack
-from streamydb.errors import InvariantViolation
-from streamydb.hashing import hash_ragged
+from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.jit import kernel
+from streamydb.key_processor import merging
 from streamydb.key_processor.blobs import Blob, BlobStore, merge_from
-from streamydb.sorter.planner import intern
 from streamydb.txn_processor import program as p
 
-__all__ = ["ShardValues", "ValueStore", "ValuesState", "empty_writes"]
+__all__ = [
+    "Overtaken", "Position", "ShardValues", "ValueStore", "ValuesState", "empty_writes",
+]
 
 Ints = npt.NDArray[np.int64]
 
 _INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
 _HEAD_BYTES = 9
+_ATTEMPTS_MAX: Final = 64
+_BEHIND_ATTEMPTS_MAX: Final = 3
+_LOADED_KEYS: Final = 16_384
+_NEW: Final = (0, "")
+
+Position: TypeAlias = tuple[int, str]
+"""(applied plans, digest). While a file is brought to a state: (applied plans of that state, what
+has been done), which is the position of no state."""
+
+
+class Overtaken(StreamyError):  # noqa: N818 - what happened
+    """Another worker uses the local file with a later state: this one's batch was given up."""
 
 
 class ValueStore(Protocol):
-    """The local file: keys and encoded values, and the position that they stand at."""
+    """The local file: keys and encoded values, and the position that they stand at.
 
-    def position(self) -> tuple[int, str]:
-        """(applied plans, digest) committed with the data; (0, "") when new."""
+    Every call is atomic. A position names the content: the same position is the same content.
+    """
 
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The encoded values of keys."""
+    def position(self) -> Position:
+        """The position committed with the data; (0, "") when new."""
+
+    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The encoded values of keys; None when the file is not ``at``."""
+
+    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
+        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
 
     def apply(
-        self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
-    ) -> None:
-        """Apply writes and move to ``position``, atomically."""
+        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> bool:
+        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
 
-    def clear(self) -> None:
-        """Remove everything."""
+    def clear(self, expected: Position, reached: Position) -> bool:
+        """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
 
 
 class ValuesState(msgspec.Struct):
@@ -82,15 +108,18 @@ class ShardValues:
         if not len(writes):
             return
         data = pack(writes.flatten())
-        state = self.state
+        state, before = self.state, self._at
         chained = hashlib.blake2b(state.digest.encode() + data, digest_size=16).hexdigest()
         reached = (state.applied + 1, chained)
         if self._store.position() != reached:
-            self._catch_up()
-            self._store.apply(reached, *_items(_nearly_sorted(writes)))
-        name = f"values/{state.next_blob}"
-        state.next_blob += 1
-        self._blobs.put(name, data)
+            items = _items(_nearly_sorted(writes))
+            attempt = 0
+            while not self._store.apply(before, reached, *items):
+                if self._store.position() == reached:
+                    break
+                self._catch_up(attempt)
+                attempt += 1
+        self._blobs.put(name := self._name(), data)
         state.applied, state.digest = reached
         state.blobs.append(Blob(name, len(data), reached[0], reached[0], chained))
         self._merge()
@@ -99,37 +128,117 @@ class ShardValues:
         """Current values of keys: columns tag, number, version; text in canonical JSON where
         opaque.
         """
-        if self._store.position() != (self.state.applied, self.state.digest):
-            self._catch_up()
+        found = self.read_within(keys, None)
+        if found is None:
+            raise InvariantViolation("values without a bound are over it")
+        return found
+
+    def read_within(self, keys: Ragged, bytes_max: int | None) -> Table | None:
+        """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
         order = _order(keys)
-        found = self._store.load(keys.take(order).tolist())
+        names = keys.take(order).tolist()
+        parts, total = [], 0
+        for start in range(0, len(names), _LOADED_KEYS):
+            found = self._loaded(names[start : start + _LOADED_KEYS])
+            parts.append(Ragged.of([value or b"" for value in found]))
+            total += len(parts[-1].data) - _HEAD_BYTES * len(found)
+            if bytes_max is not None and total > bytes_max:
+                return None
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        encoded = Ragged.of([value or b"" for value in found]).take(place)
+        encoded = Ragged.concat(parts).take(place)
         tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
         cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
         return Table(cols, {"text": Ragged(data, bounds)})
 
-    def everything(self) -> Table:
-        """All live keys with their values, merged from the blobs, in no particular order."""
-        tables = [self._load(blob.name) for blob in self.state.blobs]
-        return _merge_tables(tables, drop_absent=True) if tables else empty_writes()
+    def sizes(self, keys: Ragged) -> Ints:
+        """How many bytes the values of keys have at least, 0 where they are integers; (n,).
 
-    def _catch_up(self) -> None:
-        """Bring the file to the state's position, from where it is trusted or from nothing."""
-        state, position = self.state, self._store.position()
+        Nothing is copied, so a text of eight bytes counts as an integer.
+        """
+        order = _order(keys)
+        names = keys.take(order).tolist()
+        out = np.empty(len(order), np.int64)
+        for start in range(0, len(names), _LOADED_KEYS):
+            part = names[start : start + _LOADED_KEYS]
+            attempt = 0
+            while (found := self._store.sizes(self._at, part)) is None:
+                self._catch_up(attempt)
+                attempt += 1
+            out[order[start : start + len(part)]] = found
+        return np.where(out == _INT_ITEM.itemsize, 0, np.maximum(out - _HEAD_BYTES, 0))
+
+    def everything(self) -> Table:
+        """All live keys with their values, in no particular order; see `pieces`."""
+        tables = list(self.pieces())
+        return Table.concat(tables) if tables else empty_writes()
+
+    def pieces(self) -> Iterator[Table]:
+        """All live keys with their values, in pieces: no more of them is held than a few parts."""
+        runs = [self._run(blob) for blob in self.state.blobs]
+        yield from merging.merged(runs, drop_absent=True)
+
+    @property
+    def _at(self) -> Position:
+        return self.state.applied, self.state.digest
+
+    def _loaded(self, keys: list[bytes]) -> list[bytes | None]:
+        attempt = 0
+        while (found := self._store.load(self._at, keys)) is None:
+            self._catch_up(attempt)
+            attempt += 1
+        return found
+
+    def _catch_up(self, attempt: int) -> None:
+        """Bring the file to the state's position, from where it is trusted or from nothing.
+
+        Raises:
+            Overtaken: somebody else moved it since the last attempt, with a later state, or again
+                and again.
+
+        """
+        while not self._walk(self._store.position()):
+            attempt += 1
+            self._must_go_on(attempt)
+        self._must_go_on(attempt)
+
+    def _must_go_on(self, attempt: int) -> None:
+        """Give up after losing to a worker that is ahead; one plan ahead may be this batch, too."""
+        ahead = self._store.position()[0] - self.state.applied
+        most = _ATTEMPTS_MAX if ahead <= 0 else _BEHIND_ATTEMPTS_MAX if ahead == 1 else 0
+        if attempt > most:
+            raise Overtaken(
+                "the local cache of this shard is in use by another worker; this batch was given "
+                "up, or is to be repeated"
+            )
+
+    def _walk(self, position: Position) -> bool:
+        """Go from ``position`` to the state's, step by step; False when somebody came between."""
+        state, at = self.state, position
+        names = [_steps(blob) for blob in state.blobs]
         ends = [(blob.last, blob.digest) for blob in state.blobs]
-        if position == (0, ""):
-            missing = state.blobs
-        elif position in ends:
-            missing = state.blobs[ends.index(position) + 1 :]
-        else:
-            self._store.clear()
-            missing = state.blobs
-        for blob in missing:
-            self._store.apply((blob.last, blob.digest), *_items(self._load(blob.name)))
-        if self._store.position() != (state.applied, state.digest):
+        begun = position[1].rpartition("/")
+        number, done = 0, 0
+        if position in ends:
+            number = ends.index(position) + 1
+        elif begun[0] in names and begun[2].isdigit():
+            number, done = names.index(begun[0]), int(begun[2])
+        elif position != _NEW:
+            at = (state.applied, "nothing")
+            if not self._store.clear(position, at):
+                return False
+        for blob in state.blobs[number:]:
+            for step, rows in enumerate(self._slices(blob), start=1):
+                if step > done:
+                    reached = (state.applied, f"{_steps(blob)}/{step}")
+                    if not self._store.apply(at, reached, *_items(_nearly_sorted(rows))):
+                        return False
+                    at = reached
+            done = 0
+        goal = self._at
+        if state.blobs and goal != (state.blobs[-1].last, state.blobs[-1].digest):
             raise InvariantViolation("the blobs of the state do not lead to the state's own digest")
+        return at == goal or self._store.apply(at, goal, [], [])
 
     def _load(self, name: str) -> Table:
         data = self._blobs.get(name)
@@ -137,33 +246,71 @@ class ShardValues:
             raise InvariantViolation(f"the blob {name} is missing from the state")
         return Table.unflatten(unpack(data)[1])
 
+    def _tables(self, blob: Blob) -> Iterator[Table]:
+        """What is stored of a blob, part by part."""
+        if not blob.parts:
+            yield self._load(blob.name)
+        for part in range(blob.parts):
+            yield self._load(f"{blob.name}/{part}")
+
+    def _slices(self, blob: Blob) -> Iterator[Table]:
+        """A blob in steps of a size for one transaction of the file."""
+        for table in self._tables(blob):
+            yield from merging.slices(table)
+
+    def _run(self, blob: Blob) -> Iterator[Table]:
+        """A blob as `merging.merged` takes it."""
+        for table in self._tables(blob):
+            if len(table):
+                yield table if blob.parts else merging.sorted_by_hash(table)
+
+    def _name(self) -> str:
+        name = f"values/{self.state.next_blob}"
+        self.state.next_blob += 1
+        return name
+
     def _merge(self) -> None:
+        """Make one blob of the last ones when they are large enough beside those before."""
         state = self.state
         start = merge_from([blob.size for blob in state.blobs])
         old = state.blobs[start:]
         if not old:
             return
-        merged = _merge_tables([self._load(b.name) for b in old], drop_absent=start == 0)
-        data = pack(merged.flatten())
-        name = f"values/{state.next_blob}"
-        state.next_blob += 1
-        self._blobs.put(name, data)
+        name, last = self._name(), old[-1]
+        if sum(blob.size for blob in old) <= limits.BLOCK_BYTES_MAX:
+            tables = [self._load(blob.name) for blob in old]
+            data = pack(merging.latest(tables, drop_absent=start == 0).flatten())
+            self._blobs.put(name, data)
+            size, parts = len(data), 0
+        else:
+            runs = [self._run(blob) for blob in old]
+            size, parts = self._put(name, merging.merged(runs, drop_absent=start == 0))
         for blob in old:
-            self._blobs.delete(blob.name)
-        last = old[-1]
-        state.blobs[start:] = [Blob(name, len(data), old[0].first, last.last, last.digest)]
+            self._delete(blob)
+        state.blobs[start:] = [Blob(name, size, old[0].first, last.last, last.digest, parts)]
+
+    def _put(self, name: str, pieces: Iterable[Table]) -> tuple[int, int]:
+        """Store sorted pieces as the parts of a blob: how many bytes, and parts."""
+        size = parts = 0
+        for table in merging.parts_of(pieces):
+            data = pack(table.flatten())
+            self._blobs.put(f"{name}/{parts}", data)
+            size, parts = size + len(data), parts + 1
+        if not parts:
+            self._blobs.put(name, data := pack(empty_writes().flatten()))
+            size = len(data)
+        return size, parts
+
+    def _delete(self, blob: Blob) -> None:
+        names = [f"{blob.name}/{part}" for part in range(blob.parts)] or [blob.name]
+        for name in names:
+            self._blobs.delete(name)
 
 
-def _merge_tables(tables: Sequence[Table], *, drop_absent: bool) -> Table:
-    """The last write of every key, oldest table first."""
-    every = Table.concat(tables)
-    keys = every.texts["key"]
-    slot, first = intern(hash_ragged(keys), keys)
-    last = np.zeros(len(first), np.int64)
-    last[slot] = np.arange(len(keys))
-    if drop_absent:
-        last = last[every.cols["tag"][last] != p.ABSENT]
-    return every.take(last)
+def _steps(blob: Blob) -> str:
+    """What the steps through a blob are named by."""
+    cut = limits.BLOCK_BYTES_MAX
+    return f"{blob.digest}/{blob.name}/{blob.size}/{blob.parts}/{cut}"
 
 
 @kernel

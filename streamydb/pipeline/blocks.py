@@ -10,7 +10,7 @@ block. With `grouping=single` shards send ``single`` (payloads and grants), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from streamydb.columns import Array, Ragged, Table, narrowed, pack, pack_narrowe
 from streamydb.errors import InvariantViolation
 from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.pipeline.life import PlanName
+from streamydb.pipeline.tail import LastRead
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 
@@ -41,6 +42,7 @@ __all__ = [
     "resolved_block",
     "role_block",
     "single_block",
+    "sizes_block",
     "token_block",
 ]
 
@@ -53,15 +55,20 @@ READABLE: Final = frozenset({1, FORMAT})
 """Versions that are read; another one is refused."""
 
 
-def records_blocks(table: Table, homes: Iterable[tuple[Array, Table]]) -> Iterator[bytes]:
-    """Compiled records for every shard, each with its own home part, without the keys' hashes."""
+def records_blocks(
+    table: Table, homes: Iterable[tuple[Array, Table]], last: Sequence[LastRead] = ()
+) -> Iterator[bytes]:
+    """Compiled records for every shard, each with its own home part, without the keys' hashes.
+
+    ``last``: the last record of each partition among them.
+    """
     rest = {name: child for name, child in table.children.items() if name != "home"}
     arrays = Table(table.cols, table.texts, rest).flatten()
     del arrays["keys.hash"]
     shared = narrowed(arrays)
     for counts, payloads in homes:
         own = narrowed({"home*": counts, **payloads.flatten("home.")})
-        yield pack_narrowed([shared, own], kind="records", format=FORMAT)
+        yield pack_narrowed([shared, own], kind="records", format=FORMAT, last=last)
 
 
 def open_records(arrays: dict[str, Array]) -> Table:
@@ -75,8 +82,9 @@ def open_records(arrays: dict[str, Array]) -> Table:
 def grant_block(header: Mapping[str, Any], txns: Table, slots: Table) -> bytes:
     """What a shard grants to an executing partition.
 
-    The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it), and
-    ``feedback_bytes_max``.
+    The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
+    ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
+    plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out).
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
     return pack(arrays, **header, kind="grant", format=FORMAT)
@@ -98,6 +106,14 @@ def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
     return pack({}, **header, kind="role", format=FORMAT)
 
 
+def sizes_block(header: Mapping[str, Any]) -> bytes:
+    """A part of what a shard tells all others of the sizes of its values (`key_processor.sizes`).
+
+    The header names incarnation, shard, chunk, chunks and ``sizes``.
+    """
+    return pack({}, **header, kind="sizes", format=FORMAT)
+
+
 def audit_block(incarnation: str, reason: str) -> bytes:
     """Have every shard of the pipeline of a checkpoint hold its state against its digest."""
     return pack({}, incarnation=incarnation, reason=reason, kind="audit", format=FORMAT)
@@ -113,7 +129,8 @@ def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) ->
     """What partition ``proc`` of a plan wrote to one shard, or a chunk of it.
 
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
-    of the shard's digest, a list of (interval, low, high).
+    of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what
+    all of them must know of the values that have grown (see `key_processor.sizes`).
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)
@@ -123,6 +140,8 @@ def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
     names = ("incarnation", "shard", "proc", "chunk", "chunks")
     kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
+    if header.get("sizes"):
+        kept["sizes"] = header["sizes"]
     return pack({}, **kept, kind="token", format=FORMAT)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from streamydb.errors import ConfigurationError
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.pipeline.blocks import FORMAT, READABLE
+from streamydb.pipeline.mending import REBUILD
 from streamydb.pipeline.shard import ShardConfig, taken_over
 from streamydb.settings import Settings
 
@@ -66,7 +67,7 @@ def recorded_config(
     if recorded is None:
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
-            raise ConfigurationError(f"{what}; restore it, or rebuild with a new checkpoint folder")
+            raise ConfigurationError(f"{what}; {REBUILD}")
         checkpoint.mkdir(parents=True, exist_ok=True)
         _write_record(path, given)
         return given
@@ -102,8 +103,7 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
         return taken_over(msgspec.convert(found, ShardConfig))
     except msgspec.MsgspecError as error:
-        fix = "restore it from a copy, or rebuild with a new checkpoint folder"
-        raise ConfigurationError(f"{path} cannot be read ({error}); {fix}") from error
+        raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
 
 
 def require_same_log(checkpoint: Path, log: str) -> None:
@@ -144,5 +144,5 @@ def _refuse_drift(
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
-            fix = f"start with {name}={old}, or rebuild from the log with a new checkpoint folder"
+            fix = f"start with {name}={old}, or rebuild from the log (`streamydb rebuild`)"
             raise ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")

@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamydb.pipeline.mending import REBUILD
+
 __all__ = ["explain", "failure_of"]
 
 _RUNBOOK: Final = "see docs/operations.md"
-_REBUILD: Final = (
-    "restore the checkpoint folder from a backup, or rebuild from the log with a new one "
-    f"({_RUNBOOK}, 'A damaged checkpoint')"
-)
 _GONE: Final = (
     "were deleted before the pipeline had read them; nothing is skipped "
     f"({_RUNBOOK}, 'Records of the log are gone')"
@@ -24,11 +22,25 @@ _ROOM: Final = (
 _KNOWN: Final = (
     (
         re.compile(r"Checksum error: file:(\S+)"),
-        "the checkpoint file {0} is damaged; " + _REBUILD,
+        "the checkpoint file {0} is damaged; " + REBUILD,
     ),
     (
         re.compile(r"state file of file:(\S+) does not exist"),
-        "the checkpoint file {0} is missing; " + _REBUILD,
+        "the checkpoint file {0} is missing; " + REBUILD,
+    ),
+    (
+        re.compile(
+            r"(?s)(?:Could not read records|KAFKA_DATA_LOSS|data may have been lost|data aged out)"
+            r".*?(\S+\.feedback\S*)"
+        ),
+        "feedback of {0} was deleted before it was read. The log has everything; " + REBUILD,
+    ),
+    (
+        re.compile(
+            r"(Incomplete log file[^\n]*|[^\n]*offset log for batch[^\n]*doesn't exist[^\n]*|"
+            r"Concurrent update to the (?:commit )?log[^\n]*|Malformed [^\n]*log[^\n]*)"
+        ),
+        "the checkpoint's files do not fit each other ({0}); " + REBUILD,
     ),
     (
         re.compile(r"Could not read records in offset (\[\d+, \d+\)) for topic partition (\S+)"),
@@ -46,7 +58,7 @@ _KNOWN: Final = (
     ),
     (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
-        "the state in the checkpoint cannot be read; " + _REBUILD,
+        "the state in the checkpoint cannot be read; " + REBUILD,
     ),
     (
         re.compile(r"data may have been lost|data aged out"),

@@ -7,7 +7,7 @@ here.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from streamydb.pipeline.routing import tokens
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
+from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.sorter.core import chunk_bounds
 from streamydb.topics.names import TopicNames
@@ -194,12 +195,15 @@ class ShardProcessor(StatefulProcessor):
     """transformWithState: the sorter and the key processor of one shard."""
 
     def __init__(
-        self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None
+        self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None,
+        ends: Mapping[int, LogEnd] | None = None,
     ) -> None:
         """Keep caches under the folder ``local``.
 
         ``life``: this start of the query. ``starter``: fills the store before the first step.
+        ``ends``: what the log held at the start where the state's reading of it had ended.
         """
+        self._ends = ends or {}
         self._config = config
         self._starter = starter or Starter(None)
         self._local = local
@@ -223,12 +227,16 @@ class ShardProcessor(StatefulProcessor):
         values, tables = LmdbValues(folder), FileIdTables(folder)
         kind = SingleShard if config.grouping == "single" else Shard
         shard = kind(config, number, blobs, values, tables, self._life)
+        shard.require_log(self._ends)
         routes = tokens(config.shards)
-        for emitted in shard.step(bytes(row.block) for row in rows):
-            yield Row(
-                token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                block=emitted.block, ignored=emitted.ignored,
-            )
+        try:
+            for emitted in shard.step(bytes(row.block) for row in rows):
+                yield Row(
+                    token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
+                    block=emitted.block, ignored=emitted.ignored,
+                )
+        finally:
+            tables.close()
 
     def close(self) -> None:
         """Nothing to close: LMDB stays open for the next batch of this worker."""

@@ -19,6 +19,7 @@ from streamydb.limits import (
     LOCK_QUEUE_MAX,
     PLAN_BYTES_MAX,
     PLAN_RECORDS_MAX,
+    PLAN_VALUES_BYTES_MAX,
 )
 
 __all__ = ["FIRST_SHAPE", "History", "Life", "PlanName", "PlanShape"]
@@ -35,10 +36,11 @@ class PlanShape(msgspec.Struct, frozen=True):
     feedback_bytes_max: int = FEEDBACK_BLOCK_BYTES_MAX
     in_flight_max: int = IN_FLIGHT_MAX
     lock_queue_max: int = LOCK_QUEUE_MAX
+    values_bytes_max: int = PLAN_VALUES_BYTES_MAX
 
 
-FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000)
-"""The shape of states of format 1, which do not record theirs."""
+FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000, 1 << 62)
+"""The shape of states of format 1, which do not record theirs, and did not bound values."""
 
 
 class Life(msgspec.Struct, frozen=True):

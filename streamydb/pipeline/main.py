@@ -4,43 +4,85 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import signal
+import math
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamydb.backup.beginning import begin
+from streamydb.backup.beginning import Beginning, begin
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
+from streamydb.patience import Patience, StopRequestedError
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
+from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
+from streamydb.pipeline.feedback import FeedbackKeeper
+from streamydb.pipeline.founding import founded
+from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.resuming import resume
 from streamydb.pipeline.ruling import Desk, RulingTopic, aborted_before, note_told
+from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
+from streamydb.reading import ReadingError
 from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics
 from streamydb.topics import add_shared, check, describe, log_id
+from streamydb.topics.admin import TopicDescription
 from streamydb.topics.names import TopicNames
 
 __all__ = ["default_local", "run"]
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
+_JVM_END_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the steps of a run share."""
+
+    config: PipelineConfig
+    status: StatusWriter
+    ending: Ending
+    jvm: Jvm
+    metrics: Metrics
+    patience: Patience
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The database as the topics and the checkpoint have it.
+
+    ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
+    of the log. ``start``: what a new checkpoint begins with. ``ends``: what the log holds where the
+    last committed batch ended.
+    """
+
+    config: PipelineConfig
+    database: ShardConfig
+    topics: dict[str, TopicDescription]
+    log_id: str
+    start: Beginning | None
+    ends: dict[int, LogEnd]
 
 
 def default_local(home: Path | None = None) -> Path:
@@ -55,18 +97,48 @@ def run(config: PipelineConfig) -> int:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
 
     """
-    stop = threading.Event()
-    with suppress(ValueError):  # not the main thread: the caller stops us otherwise
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
     status = StatusWriter(config.status_file, config.settings.database)
     status.update()
-    try:
-        with _lease(config.checkpoint):
-            return _run(config, status, stop)
-    except StreamyError as error:
-        status.update(state="failed", error=str(error))
-        raise
+    jvm = Jvm()
+    with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
+        patience = Patience(ending.requested.wait, lambda why: status.update(waiting=why))
+        parts = _Parts(config, status, ending, jvm, Metrics(), patience)
+        try:
+            with _lease(config.checkpoint):
+                return _run(parts)
+        except StopRequestedError:
+            status.update(state="stopped")
+            return 0
+        except JvmEndedError as error:
+            return _after_jvm(parts, error)
+        except ReadingError as error:
+            status.update(state="failed", error=str(error))
+            raise ConfigurationError(str(error)) from error
+        except StreamyError as error:
+            status.update(state="failed", error=str(error))
+            raise
+        except Exception as error:  # noqa: BLE001 - a JVM that dies has errors of every kind
+            return _after_jvm(parts, error)
+
+
+def _after_jvm(parts: _Parts, error: Exception) -> int:
+    """Tell of a JVM's death, whose every consequence is another error; the exit code.
+
+    Raises:
+        Exception: the error, if the JVM lives.
+
+    """
+    why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
+    if why is None:
+        parts.status.update(state="failed", error=f"{type(error).__name__}: {error}"[:4000])
+        raise error
+    if parts.ending.requested.is_set():  # whoever told us to stop may have told the JVM, too
+        log.warning("stopped: %s", why)
+        parts.status.update(state="stopped")
+        return 0
+    log.error("%s", why)
+    parts.status.update(state="failed", error=why)
+    return 1
 
 
 @contextmanager
@@ -82,122 +154,236 @@ def _lease(checkpoint: Path) -> Iterator[None]:
         yield
 
 
-def _run(config: PipelineConfig, status: StatusWriter, stop: threading.Event) -> int:
+def _run(parts: _Parts) -> int:
+    """Start step by step; each may take long, so a stop is looked for between them."""
+    ending = parts.ending
+    found = parts.patience.ask(lambda: _find(parts.config))
+    config = found.config
+    feedback = TopicNames(found.database.database).feedback_of(config.name)
+    remove_other_incarnations(config.local, found.database.database, found.database.incarnation)
+    log.info("compiling kernels (cached after the first time)")
+    warm_up()
+    _go_on(ending)
+    spark = _spark(parts)
+    _go_on(ending)
+    _serve_metrics(config.settings, parts.metrics)
+    topic, desk = parts.patience.ask(lambda: _rulings(found))
+    coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
+    spark.streams.addListener(
+        ProgressListener(parts.status, parts.metrics, coordinator.note)
+    )
+    _go_on(ending)
+    queries = Queries(partial(_start, parts, found, spark, coordinator), coordinator, desk)
+    ending.runs()
+    coordinator.start(queries.beats)
+    if not ending.requested.is_set():
+        parts.status.update(state="running")
+    with (
+        MarkerLoop(config.settings) as loop,
+        LogSampler(config.settings, parts.metrics.registry, loop),
+        FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
+    ):
+        code = _wait(queries, parts, coordinator)
+    coordinator.stop()
+    topic.close()
+    spark.stop()
+    if code == 0:
+        parts.status.update(state="stopped")
+    return code
+
+
+def _go_on(ending: Ending) -> None:
+    if ending.requested.is_set():
+        raise StopRequestedError("told to stop while it started")
+
+
+def _find(config: PipelineConfig) -> _Found:
+    """Look at the topics and the checkpoint; may be done again when Kafka did not answer.
+
+    Raises:
+        ConfigurationError: topics, checkpoint or settings are not as they must be.
+
+    """
     settings = config.settings
     client = settings.client_config()
-    found = check(client, settings.database, shards=settings.shards)
+    shards = settings.shards if "shards" in settings.model_fields_set else None
+    found = check(client, settings.database, shards=shards)
     problems = [problem for problem in found if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
-    partitions = _initial_partitions(settings, topics[names.transactions].partitions)
     made = add_shared(client, settings.database, config.name)
     if made:
         log.info("created %s", ", ".join(made))
-    database = recorded_config(config.checkpoint, settings, partitions, config.name)
     log_topic = topics[names.transactions]
     known_log = log_id(client, settings.database)
+    if shards is None:
+        settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
+    settings = founded(settings, config.checkpoint, known_log, log_topic)
+    config = replace(config, settings=settings)
+    database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
-    remove_other_incarnations(config.local, database.database, database.incarnation)
-    log.info("compiling kernels (cached after the first time)")
-    warm_up()
-    spark = session(f"streamydb {settings.database}", config.master, dict(config.spark_conf))
-    metrics = Metrics()
+    ends = resume(client, database, config.checkpoint, start)
+    return _Found(config, database, topics, known_log, start, ends)
+
+
+def _spark(parts: _Parts) -> SparkSession:
+    config = parts.config
+    name = f"streamydb {config.settings.database}"
+    try:
+        spark = session(name, config.master, dict(config.spark_conf))
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        what = "Spark's JVM ended before it was ready; what it said stands above in this log"
+        raise JvmEndedError(f"{what}. `streamydb doctor` looks at the Java installation") from error
+    parts.jvm.hush(spark)
+    parts.ending.signals.catch()  # PySpark has taken SIGINT for itself
+    return spark
+
+
+def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
+    """The rulings on this log, those of earlier releases too, and who decides on further ones.
+
+    Raises:
+        ReadingError: Kafka does not answer; it may be done again.
+
+    """
+    settings, checkpoint = found.config.settings, found.config.checkpoint
+    client, name = settings.client_config(), settings.database
+    topic = RulingTopic(client, name, found.log_id)
+    try:
+        topic.adopt(lambda: aborted_before(client, name))
+        return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
+    except Exception:
+        topic.close()
+        raise
+
+
+def _start(
+    parts: _Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, number: int
+) -> RunningQuery:
+    """Start the query with all rulings there are; ``number``: 0 for the first one."""
+    config = found.config
+    client = config.settings.client_config()
+    ends = found.ends
+    if number:
+        ends = resume(client, found.database, config.checkpoint, found.start)
+    rulings = coordinator.give()
+    parts.metrics.faults.set(len(rulings))
+    parts.status.update(faults=len(rulings))
+    changes = found.topics[TopicNames(config.settings.database).changes]
+    writer = build_query(
+        spark, config, found.database, changes.partitions, found.start, ends, rulings
+    )
+    return _started(writer, config)
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics) -> None:
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
-    changes_partitions = topics[names.changes].partitions
-    topic = RulingTopic(client, settings.database, known_log)
-    topic.adopt(lambda: aborted_before(client, settings.database))
-    told = note_told(config.checkpoint, client, settings.database)
-    desk = Desk(topic, client, settings.database, told)
-    coordinator = _coordinator(config, database, status, metrics, topic)
-    spark.streams.addListener(ProgressListener(status, metrics, coordinator.note))
-    coordinator.begin()
-
-    def start_query() -> StreamingQuery:
-        rulings = coordinator.give()
-        metrics.faults.set(len(rulings))
-        status.update(faults=len(rulings))
-        writer = build_query(spark, config, database, changes_partitions, start, rulings)
-        return _started(writer, config)
-
-    queries = Queries(start_query, coordinator, desk)
-    coordinator.start(queries.is_alive)
-    status.update(state="running")
-    with MarkerLoop(settings) as loop, LogSampler(settings, metrics.registry, loop):
-        code = _wait(queries, status, stop, coordinator)
-    coordinator.stop()
-    topic.close()
-    spark.stop()
-    return code
 
 
-def _started(writer: DataStreamWriter, config: PipelineConfig) -> StreamingQuery:
+def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
     try:
-        return writer.start()
+        return RunningQuery(writer.start())
     except Py4JJavaError as error:
         what = f"the query cannot start on {config.checkpoint}: {error.java_exception}"
         raise ConfigurationError(explain([what])) from error
 
 
-def _initial_partitions(settings: Settings, present: int) -> int:
-    """Of the log, when the database was created: as the settings say, else as many as there are."""
-    if "partitions" not in settings.model_fields_set:
-        return present
-    if settings.partitions > present:
-        what = f"the log has {present} partitions, so it cannot have begun with"
-        raise ConfigurationError(f"{what} {settings.partitions}; mend --partitions")
-    return settings.partitions
+def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
+    """This pipeline's part among the others over the log; the shards have been told their role.
 
+    Raises:
+        SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
 
-def _coordinator(
-    config: PipelineConfig, database: ShardConfig, status: StatusWriter, metrics: Metrics,
-    rulings: RulingTopic,
-) -> Coordinator:
-    """This pipeline's part among the others over the log."""
-    client = config.settings.client_config()
-    log_of_it = log_id(client, database.database)
+    """
+    config, database = found.config, found.database
     member = Member(
-        log_of_it, database.incarnation, config.name, standby=config.standby, terms=database.terms
+        found.log_id, database.incarnation, config.name, standby=config.standby,
+        terms=database.terms,
     )
-
-    def show(view: View) -> None:
-        status.update(
-            name=config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
-            ready=view.ready if view.role == "following" else None,
-            lag_ms=view.lag_ms if view.role == "following" else None,
-        )
-        metrics.leads.set(view.role == "leading")
-        metrics.epoch.set(view.epoch)
-        metrics.diverged.set(view.alarm is not None)
-
-    return Coordinator(SharedTopics(client, database.database), database, member, show, rulings)
+    shared = SharedTopics(config.settings.client_config(), database.database)
+    coordinator = Coordinator(shared, database, member, partial(_show, parts), rulings)
+    try:
+        coordinator.begin()
+    except StreamyError:
+        coordinator.stop()
+        raise
+    return coordinator
 
 
-def _wait(
-    queries: Queries, status: StatusWriter, stop: threading.Event, coordinator: Coordinator
-) -> int:
-    while coordinator.failure is None and not stop.wait(_POLL_S):
-        if not queries.keep_up():
-            break
-    query = queries.query
+def _show(parts: _Parts, view: View) -> None:
+    """Tell people and programs which part this pipeline has."""
+    parts.status.update(
+        name=parts.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
+        ready=view.ready if view.role == "following" else None,
+        lag_ms=view.lag_ms if view.role == "following" else None,
+        behind=view.behind if view.role == "following" else None,
+    )
+    leads = view.role == "leading"
+    parts.metrics.ready.set(view.ready or leads)
+    parts.metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
+    parts.metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
+    parts.metrics.leads.set(leads)
+    parts.metrics.epoch.set(view.epoch)
+    parts.metrics.diverged.set(view.alarm is not None)
+
+
+def _wait(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
+    """Wait for the end of the query, whatever ends it; the process's exit code.
+
+    Raises:
+        JvmEndedError: Spark's JVM has ended.
+
+    """
+    code = 1
+    try:
+        code = _ended(queries, parts, coordinator)
+    finally:
+        parts.ending.leaves(code)
+    return code
+
+
+def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
+    """The exit code of a query that has ended or was told to, with its running batch."""
+    status, ending = parts.status, parts.ending
+    while coordinator.failure is None and not ending.requested.is_set():
+        ended = parts.jvm.ended()
+        if ended is not None:
+            raise JvmEndedError(ended)
+        if not parts.patience.ask(queries.keep_up):
+            return _failed(queries.running, parts)
+        ending.requested.wait(_POLL_S)
+    running = queries.running
     if coordinator.failure is not None:
         log.error("stopping: %s", coordinator.failure)
-        query.stop()
         status.update(state="failed", error=coordinator.failure)
+        ending.abandon("the pipeline must not go on", 1)
+        running.give_up()
         return 1
-    if stop.is_set():
-        log.info("stopping: the running batch is given up and will be done again")
-        query.stop()
-        status.update(state="stopped")
-        return 0
-    messages = failure_of(query)
+    complete = running.finish(ending.give_up)
+    log.info("stopped %s", "after a finished batch" if complete else "within a batch")
+    return _failed(running, parts) if failure_of(running.query) else 0
+
+
+def _failed(running: RunningQuery, parts: _Parts) -> int:
+    messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
-    status.update(state="failed", error=explain(messages)[:4000])
+    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
+    if ended is not None:
+        raise JvmEndedError(ended)
+    parts.status.update(state="failed", error=explain(messages)[:4000])
     log.error("%s", explain(messages))
     return 1
+
+
+def _by_shutdown(message: str) -> bool:
+    """Whether a query failed because its JVM was told to end."""
+    return "SparkContext was shut down" in message or "stopped SparkContext" in message

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.key_processor.idwindow import ENTRY
+from streamydb.key_processor.values import Position
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 
@@ -41,28 +42,40 @@ class MemoryValues:
     def __init__(self) -> None:
         """Begin empty."""
         self.data: dict[bytes, bytes] = {}
-        self.at = (0, "")
+        self.at: Position = (0, "")
 
-    def position(self) -> tuple[int, str]:
-        """(applied plans, digest)."""
+    def position(self) -> Position:
+        """The position of the data."""
         return self.at
 
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The encoded values of keys."""
-        return [self.data.get(key) for key in keys]
+    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The encoded values of keys; None when not ``at``."""
+        return [self.data.get(key) for key in keys] if self.at == at else None
+
+    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
+        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
+        found = self.load(at, keys)
+        return None if found is None else [-1 if v is None else len(v) for v in found]
 
     def apply(
-        self, position: tuple[int, str], puts: list[tuple[bytes, bytes]], deletes: list[bytes]
-    ) -> None:
-        """Apply writes and move to ``position``."""
+        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> bool:
+        """Apply writes and move to ``reached``, if this is at ``expected``."""
+        if self.at != expected:
+            return False
         self.data.update(puts)
         for key in deletes:
             self.data.pop(key, None)
-        self.at = position
+        self.at = reached
+        return True
 
-    def clear(self) -> None:
-        """Remove everything."""
-        self.data, self.at = {}, (0, "")
+    def clear(self, expected: Position, reached: Position) -> bool:
+        """Remove everything and move to ``reached``, if this is at ``expected``."""
+        if self.at != expected:
+            return False
+        self.data, self.at = {}, reached
+        return True
 
 
 class MemoryIdTables:
@@ -70,18 +83,21 @@ class MemoryIdTables:
 
     def __init__(self) -> None:
         """Begin without tables."""
-        self.tables: dict[int, npt.NDArray[Any]] = {}
+        self.tables: dict[str, npt.NDArray[Any]] = {}
 
-    def get(self, generation: int) -> npt.NDArray[Any] | None:
-        """The table of a generation."""
-        return self.tables.get(generation)
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """A table."""
+        return self.tables.get(name)
 
-    def create(self, generation: int, capacity: int) -> npt.NDArray[Any]:
+    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
         """A new zeroed table."""
-        self.tables[generation] = np.zeros(capacity + 1, ENTRY)
-        return self.tables[generation]
+        self.tables[name] = np.zeros(capacity + 1, ENTRY)
+        return self.tables[name]
 
-    def drop_before(self, generation: int) -> None:
-        """Remove the tables of older generations."""
-        for old in [g for g in self.tables if g < generation]:
-            del self.tables[old]
+    def names(self) -> list[str]:
+        """The tables that there are."""
+        return list(self.tables)
+
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        self.tables.pop(name, None)

@@ -86,6 +86,16 @@ class Metrics:
         self.faults = Gauge(
             "streamydb_faults", "Transactions aborted by a fault of ours", registry=self.registry
         )
+        self.ready = Gauge(
+            "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
+        )
+        self.behind = Gauge(
+            "streamydb_behind_records", "Seqs that it lacks of what is resolved; NaN: unknown",
+            registry=self.registry,
+        )
+        self.behind_s = Gauge(
+            "streamydb_behind_seconds", "How long it has lacked them", registry=self.registry
+        )
         self.diverged = Gauge(
             "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
         )
@@ -136,7 +146,6 @@ class ProgressListener(StreamingQueryListener):
         lag = _lag(progress["sources"][0])
         status = self._status.status
         self._status.update(
-            state="running",
             batch=progress["batchId"],
             seq=max(seq, status.seq or 0),
             resolved=max(resolved, status.resolved or 0),
@@ -147,7 +156,9 @@ class ProgressListener(StreamingQueryListener):
         )
         ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
         self._note_position(
-            Position(status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0))
+            Position(
+                status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0), status.seq or 0
+            )
         )
         self._metrics.seq.set(status.seq or 0)
         self._metrics.resolved.set(status.resolved or 0)

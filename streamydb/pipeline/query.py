@@ -14,6 +14,7 @@ several micro-batches what was granted.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
@@ -54,11 +56,13 @@ _SINK_OPTIONS: Final = {
 
 def build_query(
     spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int,
-    start: Beginning | None = None, rulings: Rulings = NO_RULINGS,
+    start: Beginning | None = None, ends: Mapping[int, LogEnd] | None = None,
+    rulings: Rulings = NO_RULINGS,
 ) -> DataStreamWriter:
     """Assemble the query of ``database``; the caller starts it.
 
     ``start``: what a new checkpoint begins with, in its folder; None: the beginning of the log.
+    ``ends``: what the log holds where the checkpoint's last batch ended; the shards compare.
     ``rulings``: all that bind what this start of the query executes.
     """
     shards = database.shards
@@ -69,7 +73,7 @@ def build_query(
     explode = hosts.Explode(database)
     starter = Starter(None if start is None else start.folder)
     life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
-    processor = hosts.ShardProcessor(database, str(config.local), life, starter)
+    processor = hosts.ShardProcessor(database, str(config.local), life, starter, ends)
 
     blocks = _input(spark, config, database, start)
     if shards == 1:

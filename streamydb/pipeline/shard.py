@@ -9,21 +9,23 @@ and the names that meta lists.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamydb.columns import Table
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.digest import DigestState
-from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.sizes import Sizes, SizesState, tells_of
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
-from streamydb.limits import DIGEST_INTERVAL_DEFAULT
+from streamydb.limits import DIGEST_INTERVAL_DEFAULT, PLAN_RECORDS_MAX
 from streamydb.pipeline.blocks import (
     FORMAT,
     READABLE,
@@ -32,10 +34,12 @@ from streamydb.pipeline.blocks import (
     open_block,
     open_records,
     resolved_block,
+    sizes_block,
 )
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
+from streamydb.pipeline.tail import LogEnd
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -47,9 +51,14 @@ __all__ = [
     "Shard",
     "ShardConfig",
     "mismatch",
+    "refuse_to_wait",
     "taken_over",
     "unreadable",
 ]
+
+_WAITS_MAX: Final = 50
+"""Micro-batches; normally all feedback of a plan comes in the next one."""
+_PACE_MIN: Final = 16
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -102,7 +111,10 @@ class Meta(msgspec.Struct):
     """Everything small that a shard remembers.
 
     ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
-    feedback and tokens belonged to no plan in flight.
+    feedback and tokens belonged to no plan in flight. ``waits``: micro-batches in a row in which no
+    feedback of the plan in flight has come. ``pace``: how many records to release at most, since a
+    plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
+    values; None with one shard, and in states of format 1.
     """
 
     config: ShardConfig
@@ -120,6 +132,9 @@ class Meta(msgspec.Struct):
     digests: DigestState | None = None
     shape: PlanShape | None = None
     ignored: int = 0
+    waits: int = 0
+    pace: int = 0
+    sizes: SizesState | None = None
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""
@@ -175,33 +190,57 @@ class Shard:
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
+        self._sizes = _sizes(self._meta, blobs, new=data is None)
+        self._planned: tuple[Plan, npt.NDArray[np.int64], Granter] | None = None
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
             config.shards,
         )
 
+    def require_log(self, ends: Mapping[int, LogEnd]) -> None:
+        """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
+
+        Raises:
+            InvariantViolation: the tail of the log was lost, and it has grown anew.
+
+        """
+        for partition, end in ends.items():
+            end.require(partition, self._meta.sorter.partitions.get(partition))
+
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
-        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
+        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
         pieces: list[Table] = []
+        last: list[list[Any]] = []
+        told_before = len(self._meta.tokens)
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+                last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._collect(header, block, feedback)
+        plan, came = self._meta.open, len(self._meta.tokens) > told_before
+        self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
+        refuse_to_wait(self._meta.waits, self._meta.applied())
         self._sorter.add(pieces)
+        self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
             self._meta.resolved_offsets = {}
         yield from self._complete(feedback)
         for header in told["audit"]:
             self._digests.audit(header["reason"])
+        for header in told["sizes"]:
+            if self._sizes is not None:
+                self._sizes.hear_from(header, self._meta.config.shards)
         if self._meta.open is None:
             yield from self._plan()
         self._sorter.save()
+        if self._sizes is not None:
+            self._sizes.save()
         self._meta.digests = self._digests.state
         self._meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
@@ -229,6 +268,8 @@ class Shard:
             meta.ignored += 1
             return
         meta.tokens[name] = header["chunks"]
+        if self._sizes is not None:
+            self._sizes.hear(header.get("sizes", b""))
         if header["kind"] == "feedback" and header["shard"] == self._shard:
             feedback.append((header["proc"], header["chunk"], block))
 
@@ -301,10 +342,14 @@ class Shard:
     def _plan(self) -> Iterator[Emitted]:
         """Release records, plan them, and grant; all of it as the state before the batch says."""
         meta = self._meta
+        if self._sizes is not None and not self._sizes.state.known:
+            yield from self._announce(self._sizes)
+            return
         shape = meta.shape or FIRST_SHAPE
-        most = meta.role.may_release(meta.seq, shape.records_max)
+        limit = min(shape.records_max, meta.pace or shape.records_max)
+        most = meta.role.may_release(meta.seq, limit)
         silent, before = meta.role.is_silent(meta.seq), meta.seq
-        released = self._sorter.release(most, shape.bytes_max) if most else None
+        released = self._sorter.release(most, shape.bytes_max, self._fit) if most else None
         if released is None:
             covered = self._sorter.covered()
             if covered != meta.resolved_offsets and meta.seq:
@@ -315,21 +360,72 @@ class Shard:
         meta.seq += n
         meta.ts = int(released.cols["ts"][-1])
         meta.plan += 1
-        valid = released.cols["kind"] != p.REJECTED
-        earlier = earlier_with_same_id(released.cols["id0"], released.cols["id1"], valid)
-        plan = plan_transactions(released, earlier, meta.config.shards)
+        plan, earlier, granter = self._fitted(released)
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before,
             self._life.name, _layout(plan, shape),
         )
-        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
-            "feedback_bytes_max": shape.feedback_bytes_max,
+            "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
         }
         for proc, txns, slots in granter.grants(released, plan, earlier):
-            block = grant_block({**header, "proc": proc}, txns, slots)
-            yield Emitted(proc, block, meta.seq, meta.ignored)
+            for chunk, parts in enumerate(in_blocks(txns, slots)):
+                block = grant_block({**header, "proc": proc, "chunk": chunk}, *parts)
+                yield Emitted(proc, block, meta.seq, meta.ignored)
+
+    def _fit(self, records: Table) -> int:
+        """How many of the records are one plan, by the values that they touch; keeps that of all.
+        """
+        meta, keys = self._meta, records.children["keys"][1]
+        valid = records.cols["kind"] != p.REJECTED
+        earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
+        plan = plan_transactions(records, earlier, meta.config.shards)
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
+        sizes = None if self._sizes is None else self._sizes.of(keys.cols["hash"][plan.first])
+        bound = (meta.shape or FIRST_SHAPE).values_bytes_max
+        most = granter.weigh(records, plan, bound, sizes)
+        fits = most == len(records)
+        self._planned = (plan, earlier, granter) if fits else None
+        if not fits:
+            meta.pace = max(2 * most, _PACE_MIN)
+        return most
+
+    def _fitted(self, released: Table) -> tuple[Plan, npt.NDArray[np.int64], Granter]:
+        """The plan of what was released.
+
+        What was cut off lies in blobs, and is read again each time; so no more is asked for than
+        twice of what fitted, until it fits again.
+        """
+        planned = self._planned
+        if planned is not None:
+            pace = 4 * self._meta.pace
+            self._meta.pace = pace if pace < PLAN_RECORDS_MAX else 0
+            return planned
+        if self._fit(released) == len(released) and (planned := self._planned) is not None:
+            return planned
+        raise InvariantViolation("a part of a plan that fits does not fit")
+
+    def _announce(self, sizes: Sizes) -> Iterator[Emitted]:
+        """Tell all shards how large the values here are, once: an earlier release did not."""
+        if sizes.state.announced:
+            return
+        sizes.state.announced = True
+        parts = list(tells_of(self._values.pieces())) or [b""]
+        header = {"incarnation": self._meta.config.incarnation, "shard": self._shard}
+        for chunk, told in enumerate(parts):
+            block = sizes_block({**header, "chunk": chunk, "chunks": len(parts), "sizes": told})
+            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
+
+
+def _sizes(meta: Meta, blobs: BlobStore, *, new: bool) -> Sizes | None:
+    """What is known of the sizes of all shards' values; None with one shard, which knows its own.
+    """
+    if meta.config.shards == 1:
+        return None
+    if meta.sizes is None:
+        meta.sizes = SizesState(known=new)
+    return Sizes(meta.sizes, blobs)
 
 
 def _layout(plan: Plan, shape: PlanShape) -> str:
@@ -337,6 +433,25 @@ def _layout(plan: Plan, shape: PlanShape) -> str:
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()
+
+
+def refuse_to_wait(waits: int, seq: int) -> None:
+    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
+
+    Args:
+        waits: micro-batches in a row in which none came though some is missing.
+        seq: the last one whose feedback is there.
+
+    Raises:
+        InvariantViolation: it will not come any more.
+
+    """
+    if waits > _WAITS_MAX:
+        raise InvariantViolation(
+            f"the feedback of what comes after seq {seq} has not come in {_WAITS_MAX} "
+            "micro-batches: it was lost, say with a broker's power. The log has everything; run "
+            "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
+        )
 
 
 def _load(data: bytes) -> Meta:

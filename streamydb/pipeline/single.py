@@ -27,7 +27,7 @@ whoever is ahead, and a gatherer takes payload and grants in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +45,9 @@ from streamydb.pipeline.blocks import open_block, open_records, resolved_block, 
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
-from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
+from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch, refuse_to_wait
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
+from streamydb.pipeline.tail import LogEnd
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
@@ -113,6 +114,16 @@ class SingleShard:
         )
         self._out: dict[int, _Outbox] = {}
 
+    def require_log(self, ends: Mapping[int, LogEnd]) -> None:
+        """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
+
+        Raises:
+            InvariantViolation: the tail of the log was lost, and it has grown anew.
+
+        """
+        for partition, end in ends.items():
+            end.require(partition, self._meta.sorter.partitions.get(partition))
+
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         meta = self._meta
@@ -121,17 +132,22 @@ class SingleShard:
         parts: list[tuple[int, Part]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Table] = []
+        last: list[list[Any]] = []
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] == "records":
                 pieces.append(open_records(arrays))
+                last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
+        meta.waits = 0 if parts or not meta.unresolved else meta.waits + 1
+        refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(pieces)
+        self._sorter.note_last(last)
         if meta.role.hear(told["role"]):
             meta.shown = (0, {})
         self._apply(released)
@@ -242,8 +258,9 @@ class SingleShard:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.children["home"][1]
         own = Table({name: released.cols[name][at_home] for name in _COLUMNS})
-        own.cols["payload"] = home.cols["payload"]
-        found = self._repeats.find(own, self._meta.seq, self._meta.resolved)
+        own.cols["payload"], own.cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        resolved = (self._meta.resolved, self._meta.resolved_ts)
+        found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
         columns = (own.cols[name].tolist() for name in ("seq", "ts", "part", "off", "kind"))
         rows = zip(

@@ -35,9 +35,9 @@ class Unresolved(msgspec.Struct, array_like=True, gc=False):
 class SingleMeta(msgspec.Struct):
     """Everything small that a shard remembers.
 
-    ``shape``, ``ignored``: as in the planner's `Meta`. ``history``: whose feedback counts.
-    ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``: waiting repetitions, by
-    seq, of which seq.
+    ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
+    counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
+    waiting repetitions, by seq, of which seq.
     """
 
     config: ShardConfig
@@ -56,6 +56,7 @@ class SingleMeta(msgspec.Struct):
     shape: PlanShape | None = None
     history: History = msgspec.field(default_factory=History)
     ignored: int = 0
+    waits: int = 0
 
 
 def decode_meta(data: bytes) -> SingleMeta:

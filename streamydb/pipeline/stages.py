@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from streamydb import limits
 from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import RecordError
 from streamydb.key_processor.digest import write_deltas
+from streamydb.key_processor.sizes import tells
+from streamydb.key_processor.weighing import only_system, text_bytes
 from streamydb.pipeline.blocks import (
     feedback_block,
     open_block,
@@ -22,6 +25,7 @@ from streamydb.pipeline.blocks import (
 )
 from streamydb.pipeline.life import PlanName
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.pipeline.tail import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
@@ -64,7 +68,8 @@ def parse_transactions(
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
-    for shard, block in enumerate(records_blocks(table, _homes(table, shards))):
+    last = last_reads(partitions, offsets, append_ms, values)
+    for shard, block in enumerate(records_blocks(table, _homes(table, shards), last)):
         yield Routed(shard, block)
 
 
@@ -81,7 +86,7 @@ def _homes(table: Table, shards: int) -> Iterator[tuple[Array, Table]]:
 
 
 _TOKENS = {"feedback": token_block, "released": parts_block}
-_TOLD = {"role", "audit"}
+_TOLD = {"role", "audit", "sizes"}
 
 
 def parse_feedback(
@@ -124,20 +129,23 @@ def execute(
         InvariantViolation: the same, on transactions that another pipeline has executed.
 
     """
-    parts: dict[tuple[PlanName, int, bool, int], list[tuple[int, Table, Table]]] = {}
+    parts: dict[tuple[PlanName, int, bool, int], _Grants] = {}
     for block in blocks:
         header, arrays = open_block(block)
         if header["kind"] in _PASSED:
             yield from passed_on(header, arrays, changes_partitions)
             continue
+        if header["kind"] == "sizes":
+            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
+            continue
         grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
         plan = (
             PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"]
         )
-        parts.setdefault(plan, []).append((header["shard"], *grant))
-    for (name, proc, silent, bytes_max), grants in sorted(parts.items(), key=lambda item: item[0]):
-        grants.sort(key=lambda grant: grant[0])
-        outcome = execute_grants(grants, modules, rulings)
+        parts.setdefault(plan, _Grants()).add(header, *grant)
+    for (name, proc, silent, bytes_max), found in sorted(parts.items(), key=lambda item: item[0]):
+        grants = found.in_order()
+        outcome = execute_grants(grants, modules, rulings, over=found.over)
         require_ruled(outcome.unruled, executed=silent)
         if not silent:
             yield from o.outputs_of(outcome, spreads)
@@ -148,8 +156,56 @@ def execute(
                 **name.fields(), "incarnation": config.incarnation, "shard": shard, "proc": proc,
                 "chunk": chunk, "chunks": chunks, "deltas": deltas[shard] if chunk == 0 else [],
             }
+            if (told := _told(writes)):
+                header["sizes"] = told
             block = feedback_block(header, writes, verdicts)
             yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+
+
+@dataclass(slots=True)
+class _Grants:
+    """What one partition was granted of a plan: by shard and number, transactions and slots.
+
+    ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
+    kept, whoever sent them.
+    """
+
+    parts: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
+    over: bool = False
+    met: int = 0
+
+    def add(self, header: dict[str, Any], txns: Table, slots: Table) -> None:
+        """Take one block."""
+        self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
+        if header.get("alone"):
+            self.met += text_bytes(slots)
+            self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
+        if self.over:
+            self.parts = {at: (txns, _emptied(rows)) for at, (txns, rows) in self.parts.items()}
+
+    def in_order(self) -> list[tuple[int, Table, Table]]:
+        """(shard, transactions, slots), the same whatever order they came in."""
+        return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
+
+
+def _told(writes: Table) -> bytes:
+    """What all shards must know of written values: which have grown into a larger class."""
+    grown = writes.cols.pop("grown", None)
+    if grown is None or not grown.any():
+        return b""
+    rows = np.flatnonzero(grown)
+    return tells(writes.texts["key"].take(rows), grown[rows])
+
+
+def _first(item: tuple[tuple[int, int], Any]) -> tuple[int, int]:
+    return item[0]
+
+
+def _emptied(slots: Table) -> Table:
+    """Slots of which only the system's own have values."""
+    left = only_system(slots.texts["key"], slots.take)
+    left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
+    return left
 
 
 _PASSED = {"resolved", "digests"}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-import threading
 from pathlib import Path
 
 from streamydb.errors import StreamyError
@@ -17,6 +15,7 @@ from streamydb.read_model.loading import load
 from streamydb.read_model.metrics import serve_metrics
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings
+from streamydb.stopping import stop_event
 
 __all__ = ["main"]
 
@@ -49,31 +48,34 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
-        named = {"database": given.database, "bootstrap": given.bootstrap}
-        settings = Settings(**{name: text for name, text in named.items() if text is not None})
-        if given.from_snapshot is not None and not given.folder.exists():
-            load(given.from_snapshot, given.folder, settings.database)
-        elif given.copy_from is not None and not given.folder.exists():
-            with ReadModel.open(given.copy_from, settings.database) as original:
-                copy_to(original, given.folder)
-        with ReadModel.open(given.folder, settings.database, write=True) as model:
-            follower = Follower(
-                model, settings, retention_s=given.retention_s, retention_seqs=given.retention_seqs
-            )
-            end_metrics = serve_metrics(model, settings)
-            try:
-                keep_all()
-                follower.run(stop)
-            finally:
-                end_metrics()
+        _follow(given)
     except (StreamyError, ValueError) as error:
         sys.stderr.write(f"streamydb read model: {error}\n")
         return 2
     return 0
+
+
+def _follow(given: argparse.Namespace) -> None:
+    """Load if there is nothing yet, then follow until a signal comes; one ends a load at once."""
+    named = {"database": given.database, "bootstrap": given.bootstrap}
+    settings = Settings(**{name: text for name, text in named.items() if text is not None})
+    if given.from_snapshot is not None and not given.folder.exists():
+        load(given.from_snapshot, given.folder, settings.database)
+    elif given.copy_from is not None and not given.folder.exists():
+        with ReadModel.open(given.copy_from, settings.database) as original:
+            copy_to(original, given.folder)
+    with ReadModel.open(given.folder, settings.database, write=True) as model:
+        follower = Follower(
+            model, settings, retention_s=given.retention_s, retention_seqs=given.retention_seqs
+        )
+        end_metrics = serve_metrics(model, settings)
+        try:
+            keep_all()
+            with stop_event() as stop:
+                follower.run(stop)
+        finally:
+            end_metrics()
 
 
 if __name__ == "__main__":

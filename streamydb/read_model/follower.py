@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
+from streamydb.patience import Patience, StopRequestedError
 from streamydb.read_model.core import Part, Progress, Retention, plan
 from streamydb.read_model.errors import ChangesExpiredError, SourceError, StoreMismatchError
 from streamydb.read_model.kafka import KafkaSource
@@ -72,14 +75,16 @@ class Follower:
         self._more = False
 
     def run(self, stop: threading.Event) -> None:
-        """Follow until ``stop`` is set; close what was opened.
+        """Follow until ``stop`` is set; close what was opened. Waits for Kafka when it is away.
 
         Raises:
-            StreamyError: as `step`.
+            StreamyError: as `step`, but for what passes.
         """
+        patience = Patience(stop.wait)
         try:
             while not stop.is_set():
-                self.step(_POLL_S)
+                with suppress(StopRequestedError):
+                    patience.ask(partial(self.step, _POLL_S))
         finally:
             self.close()
 

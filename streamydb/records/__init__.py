@@ -22,6 +22,7 @@ from streamydb.records.deadletter import (
     decode_dead_letter,
     encode_dead_letter,
 )
+from streamydb.records.deadline import deadline_span, identity, with_deadline
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.records.rejection import CONSTRAINTS_KEY, UNIQUE_PREFIX, Rejection
 from streamydb.records.result import Duplicate, Failed, Result, Source, decode_result, encode_result
@@ -76,6 +77,7 @@ __all__ = [
     "canonical_number",
     "dead_letter",
     "dead_letter_key",
+    "deadline_span",
     "decode",
     "decode_change",
     "decode_dead_letter",
@@ -87,7 +89,9 @@ __all__ = [
     "encode_marker",
     "encode_resolved",
     "encode_result",
+    "identity",
     "is_number",
     "keys",
     "module_key",
+    "with_deadline",
 ]

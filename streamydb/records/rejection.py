@@ -35,10 +35,10 @@ class Rejection(msgspec.Struct, gc=False, frozen=True):
 
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy",
-                  "constrain", "locks"}  # fmt: skip
+                  "constrain", "locks", "deadline_ms"}  # fmt: skip
 _CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
 _BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
-_NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks")
+_NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
 _CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
 
@@ -173,6 +173,9 @@ def _shape_fits(record: Any) -> bool:
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
     if "constrain" in record and not constrain_fits(record["constrain"]):
+        return False
+    deadline = record.get("deadline_ms", 1)
+    if type(deadline) is not int or not 1 <= deadline <= limits.INTEGER_MAX:
         return False
     locks = record.get("locks", [])
     if not isinstance(locks, list) or not all(map(_lock_fits, locks)):

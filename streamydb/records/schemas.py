@@ -167,6 +167,10 @@ def _transaction() -> Schema:
             "deploy": _DEPLOY,
             "constrain": _CONSTRAIN,
             "locks": _array({**_KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}),
+            "deadline_ms": {
+                **_SEQ,
+                "description": "The last commit time (ms since 1970) at which it is executed.",
+            },
         },
     )
 

@@ -186,7 +186,8 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A valid transaction. The collections are read-only; their order is the payload's.
 
     ``constrain``: canonical bytes. ``locks``: keys of the index behind uniqueness that the
-    transaction may write, as far as constraints make it.
+    transaction may write, as far as constraints make it. ``deadline_ms``: the last commit time
+    (ms since 1970) at which it may be executed.
     """
 
     id: Id
@@ -198,6 +199,12 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     deploy: Deploy | UnsetType = UNSET
     constrain: CanonicalObject | UnsetType = UNSET
     locks: tuple[Lock, ...] = ()
+    deadline_ms: Counting | UnsetType = UNSET
+
+    @property
+    def deadline(self) -> int:
+        """The deadline, 0 if there is none."""
+        return 0 if self.deadline_ms is UNSET else self.deadline_ms
 
 
 _decode = msgspec.json.Decoder(Transaction).decode
@@ -341,7 +348,7 @@ def _id_fits(txn: Transaction) -> bool:
     call = txn.call
     if call is UNSET or call.batch is UNSET:
         return not txn.id.startswith(FOLLOW_UP_PREFIX)
-    others = txn.asserts or txn.checks or txn.reads or txn.updates or txn.locks
+    others = txn.asserts or txn.checks or txn.reads or txn.updates or txn.locks or txn.deadline
     fits = re.fullmatch(FOLLOW_UP_ID, txn.id) is not None and not others
     return fits and FLOWS_PREFIX + call.module in call.keys
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from streamydb.sequencer.clients import (
 from streamydb.sequencer.core import Sequencer
 from streamydb.sequencer.tail import Tail, find_starts
 from streamydb.settings import Settings
+from streamydb.stopping import stop_event
 from streamydb.topics.names import TopicNames
 
 __all__ = ["MarkerLoop", "State", "run"]
@@ -37,6 +37,7 @@ REFRESH_S = 3.0
 """How often the number of the log's partitions is looked up."""
 
 _REQUEST_S = 5.0
+_STOP_S = 3.0
 _POLL_S = 0.5
 _BATCH = 10_000
 _BACKOFF_MIN_S = 0.1
@@ -101,10 +102,13 @@ class MarkerLoop:
         return self
 
     def stop(self) -> None:
-        """Stop and wait for the end: under a second while Kafka answers. Repeatable."""
+        """Stop and wait for the end: under a second while Kafka answers. Repeatable.
+
+        While Kafka does not answer, a request may hang for longer; the thread then ends later.
+        """
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STOP_S)
         self.state = "stopped"
 
     def raise_floor(self, partition: int, effective_ms: int) -> None:
@@ -327,22 +331,13 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> int:
         settings: the database and the connection.
         say: where changes of its state are told, a line each.
     """
-    ended = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: ended.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        with MarkerLoop(settings) as loop:
-            say(f"sequencer {loop.name} of {settings.database}: started")
-            told = ""
-            while not ended.wait(1.0):
-                now = f"degraded: {loop.last_error}" if loop.state == "degraded" else "following"
-                if now != told:
-                    say(f"sequencer {loop.name}: {now} ({loop.partitions} partitions)")
-                    told = now
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with stop_event() as ended, MarkerLoop(settings) as loop:
+        say(f"sequencer {loop.name} of {settings.database}: started")
+        told = ""
+        while not ended.wait(1.0):
+            now = f"degraded: {loop.last_error}" if loop.state == "degraded" else "following"
+            if now != told:
+                say(f"sequencer {loop.name}: {now} ({loop.partitions} partitions)")
+                told = now
     say(f"sequencer {loop.name}: stopped after {loop.rounds} rounds")
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -22,15 +22,19 @@ import msgspec
 import numpy as np
 
 from streamydb.columns import Table
+from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.values import ValueStore
 from streamydb.pipeline import shard as shards
 from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.pipeline.shard import Emitted, Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker, decode_result
+from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
 from streamydb.sim.faults import Release, RulingTopic, running
+from streamydb.sim.large import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
@@ -38,7 +42,11 @@ from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 
-__all__ = ["Cluster", "Written"]
+__all__ = ["Checkpoint", "Cluster", "Written"]
+
+_CACHES = (*[MemoryCaches] * 5, FolderCaches)
+_LATE = (0.0, 0.02, 0.1, 0.3)
+"""Whether the caches are the real ones, and how often a late worker is in the way."""
 
 
 _PLAN_LIMITS: Final = (10, 60, 100_000)
@@ -63,11 +71,17 @@ class Written:
 class _Node:
     """One shard and executing partition: their durable states, and the shard's local caches."""
 
+    caches: Caches
+    late: LateWorkers
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     gathered: MemoryBlobs = field(default_factory=MemoryBlobs)
-    values: MemoryValues = field(default_factory=MemoryValues)
-    tables: MemoryIdTables = field(default_factory=MemoryIdTables)
-    older: tuple[MemoryValues, MemoryIdTables] | None = None
+
+
+def _nodes(config: ShardConfig) -> list[_Node]:
+    """Empty ones."""
+    dice = random.Random(f"caches {config.incarnation}")  # noqa: S311 - to be repeatable
+    kind, chance = dice.choice(_CACHES), dice.choice(_LATE)
+    return [_Node(kind(), LateWorkers(dice, chance)) for _ in range(config.shards)]
 
 
 @dataclass(slots=True)
@@ -79,26 +93,39 @@ class _Batch:
     feedback: dict[int, tuple[int, int]]
 
 
+@dataclass(slots=True)
+class Checkpoint:
+    """A copy of a checkpoint folder: states, what they had read, and the batch that was begun."""
+
+    states: list[tuple[dict[str, bytes], dict[str, bytes]]]
+    log: dict[int, int]
+    feedback: dict[int, int]
+    interrupted: _Batch | None
+
+
 class Cluster:
     """Runs micro-batches over a log until it is told to stop."""
 
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
         written: list[Written] | None = None, clock: Iterator[int] | None = None,
+        large: bool = False,
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
-        Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
+        ``large``: values are large beside the limits; see `large`. Clusters over one log share what
+        is ``written``, and the ``clock`` that numbers batches.
         """
         self.config = config
         self.single = config.grouping == "single"
         self.log = log
         self.random = rng
         self.crashes = crashes
+        self.large = large
         self.limit_plans(rng.choice(_PLAN_LIMITS))
         self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
         self._other_release = False
-        self.nodes = [_Node() for _ in range(config.shards)]
+        self.nodes = _nodes(config)
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[Written] = [] if written is None else written
         self.resolved = 0
@@ -175,6 +202,28 @@ class Cluster:
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
         self._read_feedback.update({s: end for s, (_, end) in batch.feedback.items()})
+        if self.large and not self.single and self._dice.random() < 0.02:
+            forget_sizes(node.blobs for node in self.nodes)
+
+    def checkpoint(self) -> Checkpoint:
+        """A copy of the checkpoint folder."""
+        states = [(dict(node.blobs.blobs), dict(node.gathered.blobs)) for node in self.nodes]
+        interrupted = copy.deepcopy(self._interrupted)
+        return Checkpoint(states, dict(self.read_log), dict(self._read_feedback), interrupted)
+
+    def put_back(self, kept: Checkpoint) -> None:
+        """A copy of the checkpoint folder takes its place; whatever lies elsewhere stays."""
+        for node, (blobs, gathered) in zip(self.nodes, kept.states, strict=True):
+            node.blobs, node.gathered = MemoryBlobs(dict(blobs)), MemoryBlobs(dict(gathered))
+        self.read_log, self._read_feedback = dict(kept.log), dict(kept.feedback)
+        self._interrupted = copy.deepcopy(kept.interrupted)
+        self.start_anew()
+
+    def forget_feedback(self, kept: Sequence[Checkpoint]) -> None:
+        """Delete the feedback that all these checkpoints have read."""
+        for shard, blocks in enumerate(self.feedback):
+            read = min(each.feedback[shard] for each in kept)
+            blocks[:read] = [b""] * read
 
     def start_anew(self) -> None:
         """The driver starts again, with whatever limits, as whatever release."""
@@ -184,6 +233,9 @@ class Cluster:
             records_max=most, feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
             bytes_max=dice.choice((2_000, 1 << 27)),
         )
+        if self.large:
+            bound = dice.choice(VALUES_BYTES)
+            shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape)
         self._other_release = dice.random() < 0.3
 
@@ -228,7 +280,7 @@ class Cluster:
             self.config, incarnation=f"{self.config.incarnation}'"
         )
         self.start_anew()
-        self.nodes = [_Node() for _ in range(self.config.shards)]
+        self.nodes = _nodes(self.config)
         self.read_log, self.resolved, self._resolving, self._interrupted = {}, 0, 0, None
         self.begun += 1
 
@@ -265,15 +317,21 @@ class Cluster:
         rng = self.random
         inputs = self._parse(batch)
         granted: list[list[bytes]] = [[] for _ in self.nodes]
+        bytes_granted = None
+        if self.large and not self.single:
+            bytes_granted = GrantedBytes(copies[0][0])
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             node, blobs = self.nodes[number], copies[number][0]
-            kind = SingleShard if self.single else Shard
-            shard = kind(self.config, number, blobs, node.values, node.tables, self.life)
+            steps = self._steps(number, blobs, inputs[number])
             with self._release():
-                for emitted in shard.step(inputs[number]):
+                for emitted in node.late.take(*steps, node.caches):
                     granted[emitted.proc].append(emitted.block)
                     self._resolving = max(self._resolving, -emitted.seq)
+                    if bytes_granted is not None:
+                        bytes_granted.add(emitted.block)
             self._maybe_crash(calm=calm)
+        if bytes_granted is not None:
+            bytes_granted.judge(self.config.shards)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             blocks = granted[number]
             rng.shuffle(blocks)
@@ -281,6 +339,20 @@ class Cluster:
                 self._write(records, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
+
+    def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
+        """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
+        kind, life, config = SingleShard if self.single else Shard, self.life, self.config
+        before = dict(blobs.blobs)
+
+        def step(values: ValueStore, tables: IdTables) -> list[Emitted]:
+            return list(kind(config, number, blobs, values, tables, life).step(blocks))
+
+        def again(values: ValueStore, tables: IdTables) -> list[Emitted]:
+            copied = MemoryBlobs(before)
+            return list(kind(config, number, copied, values, tables, life).step(blocks))
+
+        return step, again
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
@@ -345,11 +417,11 @@ class Cluster:
         for node in self.nodes:
             draw = self.random.random()
             if draw < 0.2:
-                node.values, node.tables = MemoryValues(), MemoryIdTables()
-            elif draw < 0.3 and node.older is not None:
-                node.values, node.tables = copy.deepcopy(node.older)
+                node.caches.lose()
+            elif draw < 0.3:
+                node.caches.revert()
             if self.random.random() < 0.3:
-                node.older = copy.deepcopy((node.values, node.tables))
+                node.caches.keep()
 
 
 def _packed_otherwise(released: Table, earlier: Ints, procs: int) -> Plan:

@@ -202,7 +202,7 @@ def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> No
             if meta.open is not None:
                 raise Divergence("a plan is still open after everything came to rest")
             values = meta.values
-        table = ShardValues(values, node.blobs, node.values).everything()
+        table = ShardValues(values, node.blobs, node.caches.values()).everything()
         for i in range(len(table)):
             text = table.texts["text"][i]
             number = b"%d" % table.cols["number"][i]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from streamydb.pipeline.warmup import warm_up
+from streamydb.sim.election import ELECTION, run_election
+from streamydb.sim.election_mutations import ELECTION_MUTATIONS, mutated_election
 from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.sim.run import Outcome, run_seed
 
@@ -24,6 +27,7 @@ __all__ = ["Grouping", "app", "run_seeds", "sim"]
 
 app = typer.Typer(add_completion=False)
 _CHUNK = 10
+_MUTATIONS = [*MUTATIONS, *ELECTION_MUTATIONS]
 
 
 class Grouping(StrEnum):
@@ -32,6 +36,11 @@ class Grouping(StrEnum):
     BOTH = "both"
     PLANNER = "planner"
     SINGLE = "single"
+
+
+def _run_elections(seeds: list[int], mutation: str | None) -> list[Outcome]:
+    with nullcontext() if mutation is None else mutated_election(mutation):
+        return [run_election(seed) for seed in seeds]
 
 
 def _run_chunk(
@@ -44,25 +53,30 @@ def _run_chunk(
 def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
     mutation: str | None = None, grouping: str | None = None, pair: bool = False,
+    election: bool = False,
 ) -> Iterator[Outcome]:
     """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
 
-    ``grouping`` and ``pair`` as in `run_seed`.
+    ``grouping`` and ``pair`` as in `run_seed`. ``election``: `run_election` instead.
     """
-    warm_up()
+    size = _CHUNK * 10 if election else _CHUNK
     seeds = list(range(first, first + count))
-    chunks = [seeds[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
+    chunks = [seeds[i : i + size] for i in range(0, count, size)]
     jobs = min(jobs or os.cpu_count() or 1, len(chunks))
+    run: Callable[[list[int]], list[Outcome]]
+    if election:
+        run = partial(_run_elections, mutation=mutation)
+    else:
+        warm_up()
+        run = partial(
+            _run_chunk, records=records, mutation=mutation, grouping=grouping, pair=pair
+        )
     if jobs <= 1:
         for chunk in chunks:
-            yield from _run_chunk(chunk, records, mutation, grouping, pair=pair)
+            yield from run(chunk)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [
-            pool.submit(_run_chunk, chunk, records, mutation, grouping, pair=pair)
-            for chunk in chunks
-        ]
-        for future in futures:
+        for future in [pool.submit(run, chunk) for chunk in chunks]:
             yield from future.result()
 
 
@@ -73,7 +87,7 @@ def sim(
     records: Annotated[int, typer.Option("--records", min=1, help="Records a seed, about.")] = 300,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes; 0: one a core.")] = 0,
     mutation: Annotated[
-        str | None, typer.Option("--mutation", help=f"Break the engine: {', '.join(MUTATIONS)}.")
+        str | None, typer.Option("--mutation", help=f"Break the engine: {', '.join(_MUTATIONS)}.")
     ] = None,
     grouping: Annotated[
         Grouping, typer.Option("--grouping", help="both: odd seeds single, even ones planner.")
@@ -81,16 +95,19 @@ def sim(
     pair: Annotated[
         bool, typer.Option("--pair", help="Two pipelines over the log: kills and take-overs.")
     ] = False,
+    election: Annotated[
+        bool, typer.Option("--election", help="The election alone: who leads, and who is ready.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output.")
     ] = False,
 ) -> None:
     """Attack the pure classes: crashes, lost caches, late feedback, skewed clocks, odd records.
 
-    Every seed is compared with the serial oracle byte for byte. Exit code 3 if one diverges.
+    Every seed is compared with the serial oracle byte for byte. With --election a seed is a control
+    topic whose members are killed, paused and cut off, and a judge. Exit code 3 if one fails.
     """
-    if mutation is not None and mutation not in MUTATIONS:
-        raise typer.BadParameter(f"{mutation} is none of {', '.join(MUTATIONS)}")
+    _require(mutation, list(ELECTION_MUTATIONS if election else MUTATIONS))
     console = Console(stderr=True, highlight=False)
     begun = time.monotonic()
     failed: list[Outcome] = []
@@ -101,6 +118,7 @@ def sim(
         outcomes = run_seeds(
             first, seeds, records=records, jobs=jobs or None, mutation=mutation,
             grouping=None if grouping is Grouping.BOTH else grouping.value, pair=pair,
+            election=election,
         )
         for outcome in outcomes:
             progress.advance(bar)
@@ -117,16 +135,26 @@ def sim(
         }
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
     else:
-        what = f"{seeds} seeds, {transactions:,} transactions, {repeated:,} outputs written again"
+        what = "control records" if election else f"transactions, {repeated:,} outputs again"
+        what = f"{seeds} seeds, {transactions:,} {what}"
         console.print(f"{what}, {len(failed)} failed, {seconds:.1f} s")
     if failed:
         raise typer.Exit(3)
+
+
+def _require(mutation: str | None, known: list[str]) -> None:
+    if mutation is not None and mutation not in known:
+        raise typer.BadParameter(f"{mutation} is none of {', '.join(known)}")
 
 
 def _tell(say: Callable[[str], None], outcome: Outcome) -> None:
     say(f"seed {outcome.seed} ({outcome.config}):")
     for problem in outcome.problems:
         say(f"  {problem}")
-    alone = f"streamydb sim --seeds 1 --first {outcome.seed} --grouping {outcome.grouping}"
-    alone += " --pair" if "pair=True" in outcome.config else ""
+    alone = f"streamydb sim --seeds 1 --first {outcome.seed}"
+    if outcome.grouping == ELECTION:
+        alone += " --election"
+    else:
+        alone += f" --grouping {outcome.grouping}"
+        alone += " --pair" if "pair=True" in outcome.config else ""
     say(f"  alone: {alone}")

@@ -11,14 +11,16 @@ import numpy as np
 from msgspec import UNSET
 
 from streamydb import errors, records
-from streamydb.key_processor import idwindow, locks, repeats, values
-from streamydb.pipeline import gatherer, life, role, shard, single, stages
+from streamydb.key_processor import grants, idwindow, locks, repeats, values
+from streamydb.key_processor.store import LmdbValues
+from streamydb.pipeline import gatherer, life, role, shard, single, stages, tail
+from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
 from streamydb.sim import cluster, faults, pair
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
+from streamydb.txn_processor import alone, core, execution, outputs
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
@@ -124,13 +126,69 @@ def _forget_the_window() -> Any:
 def _believe_the_cache() -> Any:
     """Recovery: the local file is believed wherever it stands."""
 
-    def apply(self: Any, position: Any, _puts: Any = None) -> None:
-        self._store.at = position
-
-    def catch_up(self: Any) -> None:
-        apply(self, (self.state.applied, self.state.digest))
+    def catch_up(self: Any, _attempt: int) -> None:
+        self._store.apply(self._store.position(), (self.state.applied, self.state.digest), [], [])
 
     return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
+
+
+def _write_the_cache_blindly() -> Any:
+    """Recovery: whoever writes the local file does not look where it stands."""
+
+    def patched(store: Any) -> Any:
+        original = store.apply
+
+        def apply(self: Any, _expected: Any, *rest: Any) -> Any:
+            return original(self, self.position(), *rest)
+
+        return mock.patch.object(store, "apply", apply)
+
+    return _together(patched(LmdbValues), patched(MemoryValues))
+
+
+def _read_the_cache_blindly() -> Any:
+    """Recovery: the local file's position is read apart from what is read."""
+
+    def loaded(self: Any, keys: Any) -> Any:
+        if self._store.position() != self._at:
+            self._catch_up(0)
+        self._store.position()
+        return self._store.load(self._store.position(), keys)
+
+    return mock.patch.object(values.ShardValues, "_loaded", loaded)
+
+
+def _uncut_plans() -> Any:
+    """Large values: plans take whatever their values are."""
+    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
+
+
+def _cut_otherwise() -> Any:
+    """Large values: each shard cuts plans by a bound of its own."""
+    original = grants.Granter.weigh
+
+    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
+        return original(self, released, plan, bound // (1 + self.shard), sizes)
+
+    return mock.patch.object(grants.Granter, "weigh", weigh)
+
+
+def _meet_anything() -> Any:
+    """Large values: a transaction may meet as many bytes as it likes."""
+    alone_too = mock.patch.object(alone, "_met", lambda _: 0)
+    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
+    among = mock.patch.object(execution, "_meets_too_much", lambda _run, _i: False)
+    return _together(alone_too, within, among)
+
+
+def _sizes_untold() -> Any:
+    """Large values: the other shards are not told which values have grown."""
+    original = stages.token_block
+
+    def token(header: Any) -> Any:
+        return original({**header, "sizes": b""})
+
+    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
 
 
 def _grant_while_held() -> Any:
@@ -162,7 +220,7 @@ def _forget_repeats() -> Any:
     """Dedupe: no transaction is taken for a repetition."""
     original = repeats.Repeats.find
 
-    def find(self: Any, own: Any, before: int, resolved: int) -> Any:
+    def find(self: Any, own: Any, before: int, resolved: Any) -> Any:
         original(self, own, before, resolved)
         return repeats.FoundRepeats()
 
@@ -332,6 +390,11 @@ def _mix_silent_and_loud() -> Any:
     return mock.patch.object(role.Role, "may_release", release)
 
 
+def _believe_the_log() -> Any:
+    """Recovery: a start goes on wherever the log is, whatever the log was."""
+    return mock.patch.object(tail.LogEnd, "require", return_value=None)
+
+
 def _believe_the_exception() -> Any:
     """Rulings: a fault of ours aborts its transaction at once, and nobody writes that down."""
 
@@ -365,10 +428,58 @@ def _together(*patches: Any) -> Iterator[None]:
         yield
 
 
+def _forget_in_time() -> Any:
+    """Deadlines: ids are forgotten at the window, although their deadlines have not passed."""
+
+    def remembers(self: Any, used: tuple[int, int], seq: int, _ts: int) -> bool:
+        return bool(used[0] > max(seq - self.state.window, 0))
+
+    def repeated(self: Any, original: int, seq: int, ts: int) -> Any:
+        return self.use(original) if self.remembers((original, 0), seq, ts) else None
+
+    return _together(
+        mock.patch.object(idwindow.IdWindow, "remembers", remembers),
+        mock.patch.object(idwindow.IdWindow, "repeated", repeated),
+    )
+
+
+def _drop_in_time() -> Any:
+    """Deadlines: the blobs of a span go when it begins, not when it has ended."""
+
+    def passed(self: Any, ts: int) -> list[int]:
+        return [number for number in self.state.spans if number * self.state.span_ms <= ts]
+
+    return mock.patch.object(idwindow.IdWindow, "_passed", passed)
+
+
+def _execute_too_late() -> Any:
+    """Deadlines: a record that comes after its deadline is executed."""
+
+    def untimely(deadlines: Any, _times: Any) -> Any:
+        return np.zeros(len(deadlines), np.uint8)
+
+    return _together(
+        mock.patch.object(grants, "untimely", untimely),
+        mock.patch.object(repeats, "untimely", untimely),
+    )
+
+
+def _compare_deadlines() -> Any:
+    """Deadlines: a transaction that is sent again with a new one counts as another."""
+
+    def identities(texts: Any, home: Any) -> Any:
+        original(texts, home)
+        return texts
+
+    original = compiling._identities  # noqa: SLF001 - breaking what is private is the point
+    return mock.patch.object(compiling, "_identities", identities)
+
+
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``, ``faults``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
+    takes them.
     """
 
     patch: Callable[[], Any]
@@ -376,11 +487,13 @@ class Mutation(NamedTuple):
     pair: bool = False
     workflows: float | None = None
     constraints: float | None = None
+    deadlines: float | None = None
+    large: float | None = None
     faults: float = 0.0
 
 
 _BOTH = ("planner", "single")
-_MANY, _HALF = 0.2, 0.5
+_MANY, _HALF, _MOST = 0.2, 0.5, 0.9
 _FEW, _SOME = 0.02, 0.1
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
@@ -396,6 +509,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
     "dedupe-window": Mutation(_forget_the_window, _BOTH),
     "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
+    "deadlines-window": Mutation(_forget_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-blobs": Mutation(_drop_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-late": Mutation(_execute_too_late, _BOTH, deadlines=_HALF),
+    "deadlines-identity": Mutation(_compare_deadlines, _BOTH, deadlines=_HALF),
     "procedures-version": Mutation(_latest_module, _BOTH),
     "procedures-order": Mutation(_unlocked_deploys, _BOTH),
     "workflows-copies": Mutation(_copies_count, _BOTH, workflows=_MANY),
@@ -409,7 +526,14 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
+    "log-tail": Mutation(_believe_the_log, _BOTH),
+    "values-uncut": Mutation(_uncut_plans, ("planner",), large=_HALF),
+    "values-cuts": Mutation(_cut_otherwise, ("planner",), large=_HALF),
+    "values-limit": Mutation(_meet_anything, _BOTH, large=_HALF),
+    "values-sizes": Mutation(_sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
+    "cache-writes": Mutation(_write_the_cache_blindly, _BOTH),
+    "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
     "rulings-exceptions": Mutation(_believe_the_exception, _BOTH, faults=_FEW),

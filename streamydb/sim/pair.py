@@ -25,7 +25,8 @@ class Pair:
     """Two clusters that take turns."""
 
     def __init__(
-        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float
+        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
+        large: bool = False,
     ) -> None:
         """The first leads, the second follows."""
         written: list[Written] = []
@@ -33,7 +34,7 @@ class Pair:
         self.members = [
             Cluster(
                 msgspec.structs.replace(config, incarnation=f"{config.incarnation}-{i}"), log, rng,
-                crashes=crashes, written=written, clock=clock,
+                crashes=crashes, written=written, clock=clock, large=large,
             )
             for i in range(2)
         ]

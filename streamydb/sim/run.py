@@ -5,20 +5,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import nullcontext
+from unittest import mock
 
 import msgspec
 
 from streamydb.garbage import no_collection
+from streamydb.key_processor import idwindow
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.faults import Release, failing
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
+from streamydb.sim.large import LargeValues, small_limits
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
-from streamydb.sim.workload import Workload
+from streamydb.sim.rollback import Rollbacks
+from streamydb.sim.workload import Deadlines, Workload
 
 __all__ = ["Divergence", "Outcome", "run_seed", "settle"]
 
@@ -28,18 +32,27 @@ _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
+_LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
-"""How many keys, how likely constraints are, and which share of the records enters a workflow.
+"""How many keys, how likely constraints are, which share of the records has large values, and
+which enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
 index of a unique constraint. Many shards or partitions, and these with lock queues, cost several
 times what others do, and find nothing that three do not: they are drawn, but seldom.
 """
 
+_DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
+"""Which share of the transactions has a deadline, and which share of the records comes again."""
+
+_SPANS_MS = (16, 100, 20_000)
+"""How much commit time a table of ids with deadlines covers: production's, and shorter ones."""
+
 
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None, constraints: float | None = None, faults: float = 0.0,
+    workflows: float | None = None, constraints: float | None = None, large: float | None = None,
+    rollbacks: float | None = None, deadlines: float | None = None, faults: float = 0.0,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -47,6 +60,9 @@ def run_seed(
     ``pair``: two pipelines over the log, one of which leads (see `pair`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
+    ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
+    ``deadlines``: which share of the transactions has one; by default as the seed has it.
+    ``large``: which share of the transactions has large values; by default as the seed has it.
     ``faults``: on which share of the transactions our own code fails; in the end a mended release
     rebuilds everything from the log.
     """
@@ -76,30 +92,46 @@ def run_seed(
     workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+    dice = random.Random(f"large {seed}")  # noqa: S311 - as above
+    workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
     log = SimulatedLog(rng, config.partitions)
+    dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
+    workload.deadlines = _deadlines(dice, log, deadlines)
+    span_ms = dice.choice(_SPANS_MS)
     kind = Pair if pair else Cluster
-    cluster = kind(config, log, rng, crashes=rng.choice([0.0, 0.02, 0.1]))
+    crashes, is_large = rng.choice([0.0, 0.02, 0.1]), workload.large.rate > 0
+    cluster = kind(config, log, rng, crashes=crashes, large=is_large)
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
         f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
+        f"keys={len(keys)} large={workload.large.rate} plan_limit={cluster.plan_limit} "
+        f"crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection(), failing() if faults else nullcontext():
-            for member in members if faults else ():
-                member.code = Release(seed, faults, faults / 2)
-            if pair and faults and rng.random() < 0.5:
-                mended = rng.choice(members)
-                mended.code = Release(seed, 0.0, faults / 2)
-            _drive(cluster, log, workload, rng, records)
+        limits = small_limits() if is_large else nullcontext()
+        spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
+        with no_collection(), limits, spans, failing() if faults else nullcontext():
+            _break(members, seed, faults)
+            back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
+            _drive(cluster, log, workload, rng, records, back)
             rebuilt = [_rebuilt(members[0], seed)] if faults else []
             settle([cluster, *rebuilt])
             judge(members[0], log, outcome, [*members[1:], *rebuilt])
+            back.finish()
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _break(members: Sequence[Cluster], seed: int, faults: float) -> None:
+    """Let the pipelines be of releases that fail; one of two perhaps of a mended one."""
+    dice = random.Random(f"releases {seed}")  # noqa: S311 - as above
+    for member in members if faults else ():
+        member.code = Release(seed, faults, faults / 2)
+    if faults and len(members) > 1 and dice.random() < 0.5:
+        dice.choice(members).code = Release(seed, 0.0, faults / 2)
 
 
 def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
@@ -117,8 +149,15 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
     return rebuilt
 
 
+def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:
+    """Clients with deadlines, if there are any."""
+    rates = dice.choice(_DEADLINES) if rate is None else (rate, 0.2)
+    return Deadlines(dice, log.highest, *rates) if rates[0] else None
+
+
 def _drive(
-    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random, records: int
+    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random,
+    records: int, back: Rollbacks,
 ) -> None:
     """Write the records in bursts with batches in between, then let everything settle."""
     grows = rng.random() < 0.2
@@ -134,6 +173,7 @@ def _drive(
             log.grow()
         for _ in range(rng.choice([0, 1, 1, 2])):
             cluster.batch()
+            back.happen()
     settle([cluster])
 
 

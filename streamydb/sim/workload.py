@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.flows import FlowCalls
+from streamydb.sim.large import LargeValues
 from streamydb.sim.procedures import Calls
 
-__all__ = ["Workload"]
+__all__ = ["Deadlines", "Workload"]
 
 _HOSTILE: Final = (
     b"",
@@ -35,6 +38,10 @@ _HOSTILE: Final = (
     b'{"id":"x","constrain":{"drop":"x"},"updates":[{"op":"delete","key":"a"}]}',
     b'{"id":"x","constrain":{}}',
     b'{"id":"x","locks":["k1"]}',
+    b'{"id":"x","deadline_ms":0}',
+    b'{"id":"x","deadline_ms":1e9}',
+    b'{"id":"x","deadline_ms":99999999999999999999}',
+    b'{"id":"x","deadline_ms":"1000000000"}',
     b'{"id":"x","deploy":{"module":"sim","hash":"sha256:0","procedures":{}}}',
     b'{"id":"x","reads":["' + b"k" * 500 + b'"]}',
     b"[" * 80 + b"]" * 80,
@@ -47,12 +54,55 @@ _VALUES: Final[tuple[Any, ...]] = (
 )
 
 
+_DEADLINE: Final = re.compile(rb'("deadline_ms": )([0-9]+)')
+
+
+@dataclass
+class Deadlines:
+    """Clients with deadlines, which send again what they have sent a while ago.
+
+    ``now``: the newest commit time that they could know of. ``rate``: which share of the
+    transactions has a deadline. ``retries``: which share of the records is sent again.
+    """
+
+    random: random.Random
+    now: Callable[[], int]
+    rate: float
+    retries: float
+    sent: list[bytes] = field(default_factory=list)
+
+    def add(self, found: dict[str, Any]) -> None:
+        """Give a transaction a deadline: mostly soon, sometimes before, far, or too far ahead."""
+        if self.random.random() < self.rate:
+            most = self.random.choice(_AHEAD_MS)
+            deadline_ms = self.now() + self.random.randint(most // 2, most)
+            place = self.random.randrange(len(found) + 1)
+            parts = list(found.items())
+            parts.insert(place, ("deadline_ms", deadline_ms))
+            found.clear()
+            found.update(parts)
+
+    def again(self) -> bytes | None:
+        """A record that was sent before, sometimes with a new deadline."""
+        if not self.sent or self.random.random() >= self.retries:
+            return None
+        raw = self.random.choice(self.sent[-self.random.choice([1, 5, 30, 300]) :])
+        if self.random.random() < 0.3:
+            later = b"%d" % (self.now() + self.random.choice([0, 5, 100]))
+            raw = _DEADLINE.sub(lambda found: found[1] + later, raw)
+        return raw
+
+
+_AHEAD_MS: Final = (0, 2, 10, 30, 30, 100, 400, 3_600_000, 7_300_000)
+
+
 @dataclass
 class Workload:
     """Draws records. ``keys``: what they touch; ``reuse``: how often an id is used again.
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
-    ``declarations``: draws constraints. ``drawn``: records before the next one in the log.
+    ``declarations``: draws constraints. ``large``: draws transactions with large values.
+    ``drawn``: records before the next one in the log.
     """
 
     random: random.Random
@@ -63,19 +113,29 @@ class Workload:
     calls: Calls | None = None
     flows: FlowCalls | None = None
     declarations: Declarations | None = None
+    large: LargeValues | None = None
     drawn: int = 0
     count: int = 0
     last: bytes | None = None
+    deadlines: Deadlines | None = None
 
     def record(self) -> bytes | None:
         """The next record's value."""
         self.drawn += 1
+        again = None if self.deadlines is None else self.deadlines.again()
+        if again is not None:
+            return again
         draw = self.random.random()
         if draw < self.hostile:
             return self.random.choice([*_HOSTILE, None])
         if draw < self.hostile + self.reuse / 3 and self.last is not None:
             return self.last
-        self.last = json.dumps(self._any(), ensure_ascii=False).encode()
+        found = self._any()
+        if self.deadlines is not None:
+            self.deadlines.add(found)
+        self.last = json.dumps(found, ensure_ascii=False).encode()
+        if self.deadlines is not None:
+            self.deadlines.sent.append(self.last)
         return self.last
 
     def _any(self) -> dict[str, Any]:
@@ -95,6 +155,8 @@ class Workload:
         self.count += 1
         number = rng.randrange(self.count) if rng.random() < self.reuse else self.count
         found: dict[str, Any] = {"id": f"t{number}"}
+        if self.large is not None and self.large.wanted():
+            return found | self.large.parts()
         if self.flows is not None and self.flows.wanted():
             return found | self.flows.parts()
         if self.calls is not None and self.calls.wanted():

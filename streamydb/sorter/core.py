@@ -10,8 +10,8 @@ and nothing is ever held back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -42,12 +42,15 @@ class PartitionState(msgspec.Struct, gc=False):
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
     offset. ``named``: (partitions named, effective time) of the markers that named more partitions
-    than any before.
+    than any before. ``stamp`` and ``mark``: append time (ms) and hash of the last record read; an
+    earlier release did not note them (-1 and empty).
     """
 
     effective: int = _NEVER
     position: int = 0
     named: list[tuple[int, int]] = []
+    stamp: int = _NEVER
+    mark: str = ""
 
 
 class HeldChunk(msgspec.Struct, gc=False):
@@ -98,6 +101,16 @@ class KeyedEventTimeSorter:
         for partition, records in sorted(parted, key=_first_position):
             self._add_partition(partition, records)
 
+    def note_last(self, reads: Iterable[Sequence[Any]]) -> None:
+        """Note the last records that were read: (partition, offset, append time, hash) of each.
+
+        Called after `add`. Several tasks may tell of one partition; the highest offset counts.
+        """
+        for partition, offset, stamp, mark in sorted(reads, key=lambda read: (read[0], read[1])):
+            state = self.state.partitions[partition]
+            if state.position == offset + 1:
+                state.stamp, state.mark = stamp, mark
+
     def _add_partition(self, partition: int, records: Table) -> None:
         state = self.state.partitions.setdefault(partition, PartitionState())
         offsets = records.cols["off"]
@@ -115,6 +128,7 @@ class KeyedEventTimeSorter:
         np.maximum.accumulate(times, out=times)
         np.maximum(times, state.effective, out=times)
         state.effective, state.position = int(times[-1]), int(offsets[-1]) + 1
+        state.stamp, state.mark = _NEVER, ""
         if is_marker.any():
             self._note_names(state, marker.cols["partitions"], times[is_marker])
             keep = np.flatnonzero(~is_marker)
@@ -186,10 +200,13 @@ class KeyedEventTimeSorter:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
         return covered
 
-    def release(self, limit: int, bytes_max: int = PLAN_BYTES_MAX) -> Table | None:
+    def release(
+        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Table], int] = len
+    ) -> Table | None:
         """The next records of the total order, with their effective times as ``ts``.
 
-        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one.
+        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
+        how many of the first of some records may be released together; at least one.
         """
         watermark = self.watermark()
         joins, _ = self._joins()
@@ -197,6 +214,7 @@ class KeyedEventTimeSorter:
             ready = _alone(self._fresh)
             if ready is not None and (
                 _fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
+                and fits(ready) == len(ready)
             ):
                 self._fresh = []
                 return ready
@@ -208,12 +226,15 @@ class KeyedEventTimeSorter:
         merged = Table.concat(tables)
         chosen = _first_in_order(merged, watermark, limit)
         chosen = chosen[: _fitting(merged.cols["size"][chosen], bytes_max)]
+        found = merged.take(chosen)
+        if len(chosen) and (most := fits(found)) < len(chosen):
+            chosen, found = chosen[:most], found.take(np.arange(most))
         owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
         taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
             self._advance(chunk, table, count)
         self.state.held = [c for c in self.state.held if c.start < c.count]
-        return merged.take(chosen) if len(chosen) else None
+        return found if len(chosen) else None
 
     def _advance(self, chunk: HeldChunk, table: Table, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.
@@ -277,6 +298,8 @@ class KeyedEventTimeSorter:
             if data is None:
                 raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
             table = Table.unflatten(unpack(data)[1])
+            home = table.children["home"][1]
+            home.cols.setdefault("deadline", np.zeros(len(home), np.int64))  # held by 0.1.0
         rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
         rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)

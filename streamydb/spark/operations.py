@@ -114,6 +114,7 @@ def transaction(
     *,
     checks: Sequence[Column] = (),
     reads: Sequence[Term] = (),
+    deadline_ms: Column | None = None,
 ) -> Column:
     """A whole transaction.
 
@@ -122,8 +123,11 @@ def transaction(
         updates: what `put`, `add` and the others give.
         checks: what `check` gives.
         reads: keys whose values the result shall have.
+        deadline_ms: the last commit time (ms since 1970) at which it may be executed.
     """
     parts = [f.concat(f.lit('{"id":'), _json(_column(id)))]
+    if deadline_ms is not None:
+        parts += [f.lit(',"deadline_ms":'), deadline_ms.cast("string")]
     keys = [f.when(_column(key).isNotNull(), _json(_column(key))) for key in reads]
     for name, members in (("checks", list(checks)), ("reads", keys), ("updates", list(updates))):
         if members:

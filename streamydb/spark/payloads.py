@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -12,7 +13,7 @@ from streamydb.errors import REJECTED_CODES, StreamyError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
-__all__ = ["CHECKED", "RECORDS", "BadRowError", "check", "fault_of", "router"]
+__all__ = ["CHECKED", "RECORDS", "BadRowError", "BatchTooLateError", "check", "fault_of", "router"]
 
 CHECKED: Final = "id string, payload string, code string, meaning string"
 """The schema that `check` gives, as Spark writes it."""
@@ -22,10 +23,19 @@ RECORDS: Final = "key binary, value binary, topic string"
 
 _NO_MARKER: Final = "invalid-transaction"
 _SHOWN_CHARACTERS: Final = 200
+_TOO_LATE: Final = (
+    "the deadline of this batch has passed (deadline_s=), and not all of its rows are in the log: "
+    "compare the ids with the results topic, and submit the rows that have no verdict; write long "
+    "batches in parts"
+)
 
 
 class BadRowError(StreamyError):
     """A row is no transaction; nothing of its task was written after it."""
+
+
+class BatchTooLateError(StreamyError):
+    """The deadline of a batch has passed before all of its rows were appended."""
 
 
 def fault_of(payload: str | None) -> str | None:
@@ -47,17 +57,21 @@ def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def router(
-    log: str, rejected: str | None
+    log: str, rejected: str | None, deadline_ms: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What makes records of batches of (id, payload, key).
 
     Args:
         log: the topic of transactions.
         rejected: the topic of rows that are none; None: such a row is an error.
+        deadline_ms: of all rows, if that is known; after it a task fails, as what it appends would
+            be rejected one by one where nobody may look.
     """
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
+            if deadline_ms is not None and time.time_ns() // 1_000_000 > deadline_ms:
+                raise BatchTooLateError(_TOO_LATE)
             ids, payloads, given = (
                 batch.column(name).to_pylist() for name in ("id", "payload", "key")
             )

@@ -1,13 +1,15 @@
 """Rows into the log, each as one transaction, by Spark's Kafka sink.
 
 Why exactly once: Spark repeats a task or a micro-batch with the same source positions, so the rows
-come again with the same ids and, since their expressions are deterministic, the same bytes. The
-database executes an id once within its window (`--id-window`, 1,048,576 transactions) and gives
-the first verdict for each repetition.
+come again with the same ids and, since their expressions are deterministic, the same bytes. Among
+these is a deadline, fixed once for the batch or micro-batch. Until then the database executes an id
+once and gives the first verdict for each repetition; a row that comes later is rejected, so a task
+may be repeated as late as it will.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from streamydb.errors import ConfigurationError
+from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.settings import Settings
 from streamydb.spark import operations, payloads
 from streamydb.spark.operations import Term
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["submit", "transactions"]
+
+DEADLINE_S: Final = 3_000.0
+"""Deadline of submitted rows: as far as the database takes, but for clocks that differ."""
 
 _POSITION: Final = ("topic", "partition", "offset")
 _SINK: Final = {
@@ -46,7 +52,7 @@ def transactions(
     name: str | None = None,
 ) -> DataFrame:
     """What `submit` would write, to look at: id, payload, and code and meaning of bad rows."""
-    made = _made(frame, updates, checks, reads, id, name, None)
+    made = _made(frame, (updates, checks, reads), id, name, None, None)
     return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
 
 
@@ -60,6 +66,7 @@ def submit(
     name: str | None = None,
     key: Term | None = None,
     rejected_topic: str | None = None,
+    deadline_s: float | None = DEADLINE_S,
     database: str | None = None,
     bootstrap: str | None = None,
     settings: Settings | None = None,
@@ -79,6 +86,9 @@ def submit(
         name: put before the ids, so that another query over the same source has others.
         key: rows with the same key go to the same partition of the log, in their order.
         rejected_topic: where rows go that are no transactions; by default one fails the query.
+        deadline_s: how long after the beginning of the batch, or of the micro-batch, rows may be
+            appended; those that come later are not executed. None: no deadline, and rows that come
+            again after the id window are executed again.
         database: its name; by default STREAMYDB_DATABASE.
         bootstrap: Kafka's address; by default STREAMYDB_BOOTSTRAP.
         settings: instead of both, with authentication.
@@ -90,12 +100,13 @@ def submit(
 
     Raises:
         ConfigurationError: the ids or the expressions would differ when a row is made again; or a
-            streaming frame has no checkpoint.
+            streaming frame has no checkpoint; or the deadline is too far.
     """
     place = settings_of(database, bootstrap, settings)
     _check_streaming(frame, checkpoint, trigger)
-    made = _made(frame, updates, checks, reads, id, name, key)
-    route = payloads.router(TopicNames(place.database).transactions, rejected_topic)
+    deadline, until_ms = _deadline(frame, deadline_s)
+    made = _made(frame, (updates, checks, reads), id, name, key, deadline)
+    route = payloads.router(TopicNames(place.database).transactions, rejected_topic, until_ms)
     records = made.mapInArrow(route, payloads.RECORDS)
     options = {**place.spark_options(), **_SINK}
     if not frame.isStreaming:
@@ -108,22 +119,44 @@ def submit(
     return writer.start()
 
 
+def _deadline(frame: DataFrame, deadline_s: float | None) -> tuple[Column | None, int | None]:
+    """The deadline of all rows; and as a number if it is known, which it is of a batch.
+
+    That of a micro-batch follows from its own time, which is in the checkpoint before anything is
+    written, and is the same when the micro-batch is repeated.
+    """
+    if deadline_s is None:
+        return None, None
+    ahead_ms = int(1_000 * deadline_s)
+    if not 0 < ahead_ms <= DEADLINE_AHEAD_MS_MAX:
+        raise ConfigurationError(
+            f"deadline_s={deadline_s:g}: the database takes deadlines up to "
+            f"{DEADLINE_AHEAD_MS_MAX // 1_000} s ahead; write longer batches in parts"
+        )
+    if frame.isStreaming:
+        return f.unix_millis(f.current_timestamp()) + f.lit(ahead_ms), None
+    until_ms = time.time_ns() // 1_000_000 + ahead_ms
+    return f.lit(until_ms), until_ms
+
+
 def _made(
     frame: DataFrame,
-    updates: Sequence[Column],
-    checks: Sequence[Column],
-    reads: Sequence[Term],
+    parts: tuple[Sequence[Column], Sequence[Column], Sequence[Term]],
     row_id: Term | None,
     name: str | None,
     key: Term | None,
+    deadline: Column | None,
 ) -> DataFrame:
-    """Id, payload and record key of each row."""
+    """Id, payload and record key of each row; ``parts``: its updates, checks and reads."""
+    updates, checks, reads = parts
     named = _id(frame, row_id)
     if name is not None:
         named = f.concat(f.lit(f"{name}:"), named)
     record_key = f.lit(None) if key is None else f.col(key) if isinstance(key, str) else key
     taken = frame.withColumns({"__id": named.cast("string"), "__key": record_key.cast("string")})
-    text = operations.transaction("__id", updates, checks=checks, reads=reads)
+    text = operations.transaction(
+        "__id", updates, checks=checks, reads=reads, deadline_ms=deadline
+    )
     made = taken.select(
         f.col("__id").alias("id"), text.alias("payload"), f.col("__key").alias("key")
     )

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamydb.pipeline.blocks import audit_block, role_block
@@ -27,18 +27,21 @@ log = logging.getLogger("streamydb.standby")
 _TURN_S: Final = 0.1
 _ALONE_TURN_S: Final = 0.5
 _HISTORY_S_MAX: Final = 60.0
+_SHOWN_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """How far the query is: last resolved seq, offsets read of the log (their sum), feedback read.
 
-    ``feedback``: the offset up to which partition 0 of the own feedback has been read.
+    ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
+    last released seq. Both seqs are 0 until a batch of this life has said them.
     """
 
     resolved: int
     read: int
     feedback: int
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class View:
     leader: str
     ready: bool
     lag_ms: int
+    behind: int | None
     alarm: str | None
 
 
@@ -91,6 +95,8 @@ class Coordinator:
         self._sound: set[str] = set()
         self._alarm: str | None = None
         self._shown: View | None = None
+        self._show_ms = 0
+        self._role_at: int | None = None
         self._untold: Play | None = None
         self._position = Position(0, 0, 0)
         self._fresh = False
@@ -112,7 +118,8 @@ class Coordinator:
             for message in self._topics.poll(_TURN_S, self._take_digest):
                 self._member.replay(message)
             if time.monotonic() > ends_s:
-                raise SharedTopicsError("the control topic cannot be read to its end")
+                what = "the control topic cannot be read to its end"
+                raise SharedTopicsError(what) from TimeoutError()
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):
             self._turn()
@@ -200,12 +207,23 @@ class Coordinator:
         with self._news:
             position, fresh, self._fresh = self._position, self._fresh, False
         if fresh:
-            self._act(member.progress(position.resolved, position.read, _now_ms()))
+            known = self._is_known(position)
+            self._act(member.progress(position.resolved, position.read, _now_ms(), known=known))
         self._judge(position)
         if self._topics.silent:
             member.excuse(_now_ms())
         self._act(member.tick(_now_ms()))
         self._tell()
+
+    def _is_known(self, position: Position) -> bool:
+        """Whether a batch of this life has said what is resolved.
+
+        The shards say so when they have read their role; a database that is empty says nothing.
+        """
+        if position.resolved > 0:
+            return True
+        read = self._role_at is not None and position.feedback > self._role_at
+        return read and position.seq == 0
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -216,7 +234,8 @@ class Coordinator:
                 block = role_block(
                     self._config.incarnation, leads=action.leads, covered=action.covered
                 )
-                self._topics.tell(self._feedback, block)
+                told_at = self._topics.tell(self._feedback, block)
+                self._role_at = told_at if self._role_at is None else self._role_at
                 self._untold = None
             elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
                 self._topics.say(action.message)
@@ -258,17 +277,24 @@ class Coordinator:
 
     def _tell(self) -> None:
         member, now_ms = self._member, _now_ms()
-        lag_ms = member.lag_ms(now_ms) // 1000 * 1000
+        lag_ms, behind = member.lag_ms(now_ms) // 1000 * 1000, member.behind
         view = View(
             member.role, member.epoch, member.leader.name or member.leader.pipeline,
-            member.is_ready(now_ms), lag_ms, self._alarm,
+            member.is_ready(now_ms), lag_ms, behind, self._alarm,
         )
-        if view == self._shown:
+        if view == self._shown or (now_ms < self._show_ms and self._is_alike(view)):
             return
+        self._show_ms = now_ms + _SHOWN_MS
         if self._shown is None or view.role != self._shown.role:
             log.info("%s, epoch %d, covered %d", member.role, member.epoch, member.covered)
         self._shown = view
         self._show(view)
+
+
+    def _is_alike(self, view: View) -> bool:
+        """Whether nothing but how far behind it is has changed; that changes with every batch."""
+        shown = self._shown
+        return shown is not None and replace(view, behind=shown.behind) == shown
 
 
 def _now_ms() -> int:

@@ -4,7 +4,10 @@ The pipeline with the highest epoch leads; epochs are claimed in the control top
 claim of an epoch holds (a lease in the sense of Gray and Cheriton, 1989, with the topic as arbiter
 and the epoch as fencing token). A leader says now and then how far all outputs are written; the
 others follow up to there. When it falls silent, or does not move though there is something to do,
-one that is ready claims the next epoch. A leader that hears of a higher epoch stands down.
+or has been behind for long, one that is ready wants the lead. It says so, waits until it hears
+itself, and for a moment more; who is further speaks up, and is left the lead. Of several that are
+ready the one that has executed most claims the next epoch. One that is not ready claims only after
+a long silence in which nobody claimed who is. A leader that hears of a higher epoch stands down.
 
 Times are milliseconds of a clock that never goes back; a wrong decision costs work, never an
 output.
@@ -12,15 +15,13 @@ output.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, Message
+from streamydb.standby.position import Others, Own, Rank
 
 __all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
-
-_WAITING_MAX: Final = 1_000
 
 Role = Literal["starting", "claiming", "leading", "following"]
 
@@ -31,17 +32,29 @@ class Times:
 
     ``beat``: between two beats of a leader with followers. ``silence``: after which a leader is
     taken for dead. ``stall``: after which one that beats but does not read what there is, is, too.
+    ``behind``: after which one that leads and lacks what was resolved before is relieved.
     ``follow``: between two messages of a follower. ``present``: how long a follower counts as there
-    after such a message. ``ready``: how far behind one may be that takes over. ``stuck``: after
-    which a leader that reads and resolves nothing tells its shards again that it leads.
+    after such a message; ``near``: the same while a leader is wanted. ``ready``: how old what one
+    lacks may be that takes over. ``fresh``: how old the newest message of one's own may be that has
+    come back. ``window``: in which those who are further speak up. ``defer``: how long one leaves
+    the lead to them. ``alone``: after which one claims that is not ready. ``start``: for how long
+    one that starts listens for others. ``stuck``: after which a leader that reads and resolves
+    nothing tells its shards again that it leads.
     """
 
     beat: int = 250
     silence: int = 1_000
     stall: int = 30_000
+    behind: int = 10_000
     follow: int = 1_000
     present: int = 5_000
+    near: int = 2_500
     ready: int = 5_000
+    fresh: int = 3_000
+    window: int = 300
+    defer: int = 10_000
+    alone: int = 30_000
+    start: int = 2_000
     stuck: int = 5_000
 
 
@@ -65,7 +78,10 @@ Action: TypeAlias = Say | Play
 
 @dataclass(slots=True)
 class _Leader:
-    """What is known of the pipeline that leads."""
+    """What is known of the pipeline that leads.
+
+    ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
+    """
 
     epoch: int = 0
     pipeline: str = ""
@@ -73,21 +89,20 @@ class _Leader:
     heard_ms: int = 0
     read: int = -1
     moved_ms: int = 0
+    behind_ms: int | None = None
 
 
 @dataclass(slots=True)
-class _Own:
-    """How far this pipeline is.
+class _Wish:
+    """That one wants the lead.
 
-    ``read_then``: how much had been read when something was resolved last. ``stuck_ms``: since when
-    more has been read.
+    ``since_ms``: since when. ``said``: the mark on the first message that says so. ``seen_ms``:
+    when that, or a later one, came back; None: it has not.
     """
 
-    resolved: int = 0
-    read: int = 0
-    read_then: int = 0
-    stuck_ms: int | None = None
-    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    since_ms: int
+    said: int
+    seen_ms: int | None = None
 
 
 class Member:
@@ -123,9 +138,11 @@ class Member:
         }
         self._standby = standby
         self._times = times
-        self._own = _Own()
-        self._others: dict[str, int] = {}
-        self._said_ms = self._tick_ms = 0
+        self._own = Own()
+        self._others = Others()
+        self._wish: _Wish | None = None
+        self._called_ms: int | None = None
+        self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
 
@@ -137,15 +154,30 @@ class Member:
     @property
     def followed(self) -> bool:
         """Whether somebody was heard lately who follows."""
-        return bool(self._others)
+        return len(self._others) > 0
+
+    @property
+    def behind(self) -> int | None:
+        """How many seqs it lacks of what the leader has told; None: it does not know."""
+        if not self._own.reported or self._own.mark is None:
+            return None
+        return max(0, self.covered - self._own.resolved)
 
     def lag_ms(self, now_ms: int) -> int:
         """For how long the oldest news has been known that is not in the own state."""
-        return now_ms - self._own.waiting[0][0] if self._own.waiting else 0
+        return self._own.lag_ms(now_ms)
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether it could take over at once."""
-        return self.role == "following" and self.lag_ms(now_ms) <= self._times.ready
+        """Whether it could take over at once.
+
+        Its own batches have said that it has executed all that the leader had told ``Times.ready``
+        ago, and it knows what the leader tells: it has heard it, and itself, lately.
+        """
+        own, times = self._own, self._times
+        if self.role != "following" or not own.reported or own.mark is None:
+            return False
+        level = own.resolved >= own.mark and own.lag_ms(now_ms) <= times.ready
+        return level and own.knows(now_ms, times.fresh)
 
     def disagreement(self, message: Message) -> str | None:
         """Why this one cannot stand beside the leader that sent a message; None if it can."""
@@ -172,22 +204,28 @@ class Member:
             self.leader = _Leader(message.epoch, message.pipeline, message.name)
 
     def begin(self, now_ms: int) -> list[Action]:
-        """Start, after the history has been replayed."""
-        self._tick_ms = self.leader.heard_ms = self.leader.moved_ms = now_ms
-        self._await(self.covered, now_ms)
+        """Start, after the history has been replayed.
+
+        One that led last leads again if nobody has claimed since, even if it is called a standby.
+        """
+        self._began_ms = self._tick_ms = now_ms
+        self.leader.heard_ms = self.leader.moved_ms = now_ms
+        self._own.expect(self.covered, now_ms)
+        led = self.leader.pipeline == self._me
+        if led or (not self._standby and not self.leader.pipeline):
+            return self._claim(now_ms)
         if self._standby:
             return self._follow(now_ms)
-        if self.leader.pipeline in ("", self._me):
-            return self._claim(now_ms)
         return [self._following(now_ms)]
 
     def hear(self, message: Message, now_ms: int) -> list[Action]:
         """Take in a message of the control topic, in order."""
         if message.log != self._log or isinstance(message, Audited):
             return []
+        if message.pipeline == self._me:
+            self._see(message.said_ms, now_ms)
         if isinstance(message, Handover):
-            wanted = message.to in ("", self._sender["name"]) and self.is_ready(now_ms)
-            return self._claim(now_ms) if wanted and self.leader.pipeline != self._me else []
+            return self._hear_request(message, now_ms)
         if isinstance(message, Following):
             return self._hear_follower(message, now_ms)
         actions = self._hear_epoch(message, now_ms)
@@ -195,12 +233,34 @@ class Member:
             actions += self._hear_beat(message, now_ms)
         return actions
 
+    def _see(self, said_ms: int, now_ms: int) -> None:
+        """An own message has come back, so all before it has been read."""
+        seen, wish = self._own.see(said_ms, now_ms, self._times.fresh), self._wish
+        if seen and wish is not None and wish.seen_ms is None and said_ms >= wish.said:
+            wish.seen_ms = now_ms
+
+    def _hear_request(self, message: Handover, now_ms: int) -> list[Action]:
+        """A person wants another leader; if no particular one, then the one that is furthest."""
+        if message.to not in ("", self._sender["name"]) or message.target not in ("", self._me):
+            return []
+        if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
+            return []
+        anyone = not message.to and not message.target
+        return [] if anyone and self._is_outranked(now_ms) else self._claim(now_ms)
+
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
             return []
-        new = message.pipeline not in self._others
-        self._others[message.pipeline] = now_ms
-        return [self._beat(now_ms)] if new and self.role == "leading" else []
+        rank = Rank(message.ready, message.resolved, message.name, message.pipeline)
+        new = self._others.take(rank, now_ms)
+        if self.role == "leading":
+            return [self._beat(now_ms)] if new or message.wants else []
+        if self.role == "starting":
+            return self._follow(now_ms)
+        if not message.wants or self.role != "following" or not self._rank(now_ms).before(rank):
+            return []
+        self._called_ms = now_ms
+        return [self._following(now_ms)]
 
     def _hear_epoch(self, message: Claim | Beat, now_ms: int) -> list[Action]:
         """Whoever has the highest epoch leads."""
@@ -208,13 +268,16 @@ class Member:
         if message.epoch < self.leader.epoch and self.role == "leading":
             if message.pipeline == self._me:
                 return []
-            self._others[message.pipeline] = now_ms  # it will follow, once it knows
+            # it will follow, once it knows
+            self._others.take(Rank(False, -1, message.name, message.pipeline), now_ms)
             return [self._beat(now_ms)]
         if message.epoch <= self.leader.epoch:
             return self._follow(now_ms) if lost and self.leader.pipeline != self._me else []
         self.leader = _Leader(
             message.epoch, message.pipeline, message.name, now_ms, -1, now_ms
         )
+        self._wish = None
+        self._others.drop(message.pipeline)
         if message.pipeline == self._me:
             return self._lead(now_ms)
         return self._follow(now_ms) if self.role != "following" else []
@@ -223,7 +286,7 @@ class Member:
         actions: list[Action] = []
         if message.resolved > self.covered and message.pipeline != self._me:
             self.covered = message.resolved
-            self._await(message.resolved, now_ms)
+            self._own.expect(message.resolved, now_ms)
             if self.role == "following":
                 actions = [Play(leads=False, covered=self.covered)]
         leader = self.leader
@@ -234,26 +297,42 @@ class Member:
             if message.read > leader.read or message.read >= self._own.read:
                 leader.moved_ms = now_ms
             leader.read = message.read
+            self._hear_position(message, now_ms)
         return actions
 
-    def progress(self, resolved: int, read: int, now_ms: int) -> list[Action]:
-        """Take in how far the own query is: last resolved seq, sum of the log's offsets read."""
+    def _hear_position(self, message: Beat, now_ms: int) -> None:
+        """Learn how far the leader is; one that does not know it itself may be anywhere."""
+        own, leader = self._own, self.leader
+        recent = message.said_ms > 0
+        knows = message.executed >= 0 if recent else message.resolved > 0
+        if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
+            own.mark = self.covered
+        if not recent or message.executed >= self.covered:
+            leader.behind_ms = None
+        elif leader.behind_ms is None:
+            leader.behind_ms = now_ms
+
+    def progress(
+        self, resolved: int, read: int, now_ms: int, *, known: bool = True
+    ) -> list[Action]:
+        """Take in how far the own query is: last resolved seq, sum of the log's offsets read.
+
+        ``known``: whether a batch has said what is resolved; at the start none has.
+        """
         own = self._own
-        if resolved > own.resolved:
-            own.resolved, own.read_then, own.stuck_ms = resolved, read, None
-        elif own.stuck_ms is None and read > own.read_then:
-            own.stuck_ms = now_ms
-        own.read = read
-        self._catch_up()
+        first = known and not own.reported
+        own.reported = own.reported or known
+        own.progress(resolved, read, now_ms)
         if self.role != "leading":
             return []
-        self.covered = max(self.covered, self._own.resolved)
-        due = self.followed and self._own.resolved > self._beaten
+        self.covered = max(self.covered, own.resolved)
+        due = self.followed and (first or own.resolved > self._beaten)
         return [self._beat(now_ms)] if due else []
 
     def excuse(self, now_ms: int) -> None:
         """Nobody is to blame for the silence: we did not listen, or Kafka did not answer."""
         self.leader.heard_ms = self.leader.moved_ms = now_ms
+        self.leader.behind_ms = self._wish = None
 
     def tick(self, now_ms: int) -> list[Action]:
         """Do what is due; to be called several times in ``Times.silence``."""
@@ -261,17 +340,42 @@ class Member:
         self._tick_ms = now_ms
         if slept_ms > times.silence // 2:
             self.excuse(now_ms)
-        for pipeline, heard_ms in list(self._others.items()):
-            if now_ms - heard_ms > times.present:
-                del self._others[pipeline]
         if self.role == "leading":
-            due = self.followed and now_ms - self._said_ms >= times.beat
-            return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
-        if self._has_fallen_silent(now_ms):
+            return self._tick_leading(now_ms)
+        self._others.forget(now_ms - times.present)
+        if self.role == "claiming":
+            return self._tick_claiming(now_ms)
+        if self.role == "starting":
+            listened = now_ms - self._began_ms > times.start
+            silent = now_ms - self.leader.heard_ms > times.silence
+            if listened and silent and self._own.knows(now_ms, times.fresh):
+                return self._claim(now_ms)
+        elif self._is_wanted(now_ms):
+            return self._elect(now_ms)
+        else:
+            self._wish = None
+        return self._tell(now_ms)
+
+    def _tick_leading(self, now_ms: int) -> list[Action]:
+        """Beat while there is somebody who follows; forget nobody while one is deaf itself."""
+        times = self._times
+        if self._own.knows(now_ms, times.fresh):
+            self._others.forget(now_ms - times.present)
+        due = self.followed and now_ms - self._said_ms >= times.beat
+        return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
+
+    def _tick_claiming(self, now_ms: int) -> list[Action]:
+        """A claim that does not come back was not written, or will be read late."""
+        if now_ms - self._said_ms <= self._times.silence:
+            return []
+        if not self._followed:
             return self._claim(now_ms)
-        if now_ms - self._said_ms >= times.follow:
-            return [self._following(now_ms)]
-        return []
+        self.role, self._wish = "following", None
+        return self._tell(now_ms)
+
+    def _tell(self, now_ms: int) -> list[Action]:
+        due = now_ms - self._said_ms >= self._times.follow
+        return [self._following(now_ms)] if due else []
 
     def _remind(self, now_ms: int) -> list[Action]:
         """Tell the shards again what they are to do, if it looks as if they had lost it.
@@ -284,29 +388,50 @@ class Member:
         self._own.stuck_ms = now_ms
         return [Play(leads=True, covered=self.covered)]
 
-    def _has_fallen_silent(self, now_ms: int) -> bool:
-        """Whether it is time to claim, again or for the first time."""
-        if self.role == "claiming":
-            return now_ms - self._said_ms > self._times.silence
-        silent = now_ms - self.leader.heard_ms > self._times.silence
-        if self.role == "starting":
-            return silent
-        if not self.leader.pipeline or not self.is_ready(now_ms):
+    def _is_wanted(self, now_ms: int) -> bool:
+        """Whether somebody else is to lead, and it may be this one.
+
+        One that is not ready waits for long; one that is further, though, comes as soon as another
+        one has waited for so long.
+        """
+        leader, times = self.leader, self._times
+        if not leader.pipeline:
             return False
-        return silent or now_ms - self.leader.moved_ms > self._times.stall
+        silent_ms = now_ms - leader.heard_ms
+        if not self.is_ready(now_ms):
+            called = self._called_ms is not None and now_ms - self._called_ms < times.near
+            patience_ms = times.silence if called else times.alone
+            return silent_ms > patience_ms and self._own.knows(now_ms, times.fresh)
+        stalled = now_ms - leader.moved_ms > times.stall
+        lags = leader.behind_ms is not None and now_ms - leader.behind_ms > times.behind
+        return silent_ms > times.silence or stalled or lags
 
-    def _await(self, resolved: int, now_ms: int) -> None:
-        """Note since when it is known that there is more than the own state has."""
-        waiting = self._own.waiting
-        if len(waiting) >= _WAITING_MAX:
-            now_ms = waiting.pop()[0]
-        waiting.append((now_ms, resolved))
-        self._catch_up()
+    def _elect(self, now_ms: int) -> list[Action]:
+        """Say that the lead is wanted; claim it if nobody who is further has spoken up."""
+        times, wish = self._times, self._wish
+        if wish is None:
+            said = self._following(now_ms, wants=True)
+            self._wish = _Wish(now_ms, said.message.said_ms)
+            return [said]
+        if wish.seen_ms is None:
+            return self._tell(now_ms)
+        near = self._others.since(now_ms - times.near)
+        if near and now_ms - wish.seen_ms < times.window:
+            return []
+        if self._is_outranked(now_ms) and now_ms - wish.since_ms < times.defer:
+            return self._tell(now_ms)
+        return self._claim(now_ms)
 
-    def _catch_up(self) -> None:
-        waiting = self._own.waiting
-        while waiting and waiting[0][1] <= self._own.resolved:
-            waiting.popleft()
+    def _rank(self, now_ms: int) -> Rank:
+        name, pipeline = self._sender["name"], self._me
+        return Rank(self.is_ready(now_ms), self._own.resolved, name, pipeline)
+
+    def _is_outranked(self, now_ms: int) -> bool:
+        """Whether one was heard just now that is to lead rather than this one."""
+        mine = self._rank(now_ms)
+        return any(
+            other.before(mine) for other in self._others.since(now_ms - self._times.near)
+        )
 
     def _lead(self, now_ms: int) -> list[Action]:
         if not self._followed:
@@ -315,29 +440,39 @@ class Member:
         return [Play(leads=True, covered=self.covered), self._beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
-        """Say so at once: a leader that knows of nobody who follows does not beat."""
-        self.role, self._followed = "following", True
+        """Say so at once: a leader that knows of nobody who follows does not beat.
+
+        One that led knew only what it had executed itself, so it listens to the new leader first.
+        """
+        if self.role == "leading":
+            self._own.mark = None
+        self.role, self._followed, self._wish = "following", True, None
         return [Play(leads=False, covered=self.covered), self._following(now_ms)]
 
     def _claim(self, now_ms: int) -> list[Action]:
-        self.role, self._said_ms = "claiming", now_ms
-        epoch = self.leader.epoch + 1
-        return [Say(Claim(**self._sender, epoch=epoch))]
+        self.role, self._said_ms, self._wish = "claiming", now_ms, None
+        said_ms = self._own.say(now_ms)
+        return [Say(Claim(**self._sender, epoch=self.leader.epoch + 1, said_ms=said_ms))]
 
     def _beat(self, now_ms: int) -> Say:
-        self._said_ms, self._beaten = now_ms, self._own.resolved
+        own = self._own
+        self._said_ms, self._beaten = now_ms, own.resolved
+        executed = own.resolved if own.reported else -1
         return Say(
             Beat(
                 **self._sender, epoch=self.leader.epoch, resolved=self.covered,
-                read=self._own.read,
+                read=own.read, executed=executed, said_ms=own.say(now_ms),
             )
         )
 
-    def _following(self, now_ms: int) -> Say:
-        self._said_ms = now_ms
+    def _following(self, now_ms: int, *, wants: bool = False) -> Say:
+        self._said_ms, behind = now_ms, self.behind
+        wants = wants or self._wish is not None
         return Say(
             Following(
                 **self._sender, epoch=self.leader.epoch, resolved=self._own.resolved,
                 lag_ms=self.lag_ms(now_ms), ready=self.is_ready(now_ms),
+                behind=-1 if behind is None else behind, wants=wants,
+                said_ms=self._own.say(now_ms),
             )
         )

@@ -117,11 +117,11 @@ class SharedTopics:
 
         """
         written: list[int] = []
-        failed: list[str] = []
+        failed: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, record: Any) -> None:
             if error is not None:
-                failed.append(error.str())
+                failed.append(error)
             else:
                 written.append(record.offset())
 
@@ -130,7 +130,9 @@ class SharedTopics:
         while not (written or failed) and time.monotonic() < ends_s:
             self._producer.poll(0.05)
         if not written:
-            raise SharedTopicsError(f"{topic} took no record: {', '.join(failed) or 'no answer'}")
+            why = KafkaException(failed[0]) if failed else TimeoutError()
+            told = ", ".join(error.str() for error in failed) or "no answer"
+            raise SharedTopicsError(f"{topic} took no record: {told}") from why
         return written[0]
 
     def _note(self, error: KafkaError) -> None:

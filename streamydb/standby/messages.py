@@ -26,7 +26,8 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     ``pipeline``: the incarnation of the sender's checkpoint. ``name``: what people call it.
     ``terms``: the settings that its outputs follow from, which all must have alike.
-    ``format``: of the message.
+    ``format``: of the message. ``said_ms``: the sender's own clock, by which it knows the message
+    when it comes back; 0: of a release that does not say it.
     """
 
     log: str
@@ -34,6 +35,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     name: str = ""
     terms: str = ""
     format: int = FORMAT
+    said_ms: int = 0
 
 
 class Claim(_Message, frozen=True, kw_only=True, tag="claim"):
@@ -45,28 +47,39 @@ class Claim(_Message, frozen=True, kw_only=True, tag="claim"):
 class Beat(_Message, frozen=True, kw_only=True, tag="beat"):
     """The sender leads, and all outputs up to ``resolved`` are written.
 
-    ``read``: the sum of the offsets up to which it has read the log.
+    ``read``: the sum of the offsets up to which it has read the log. ``executed``: up to where its
+    own state is; -1: it does not know yet, or is of a release that does not say it.
     """
 
     epoch: int
     resolved: int
     read: int
+    executed: int = -1
 
 
 class Following(_Message, frozen=True, kw_only=True, tag="following"):
     """The sender follows: all up to ``resolved`` is in its state, it was ``lag_ms`` ago elsewhere.
+
+    ``behind``: how many seqs it lacks of what it was told; -1: it does not know. ``wants``: it
+    would claim the lead, so whoever is further is to say so.
     """
 
     epoch: int
     resolved: int
     lag_ms: int
     ready: bool
+    behind: int = -1
+    wants: bool = False
 
 
 class Handover(_Message, frozen=True, kw_only=True, tag="handover"):
-    """A person asks the pipeline named ``to`` (any that is ready, if empty) to lead."""
+    """A person asks the pipeline named ``to`` (any that is ready, if empty) to lead.
+
+    ``target``: its incarnation, if a particular one is meant.
+    """
 
     to: str = ""
+    target: str = ""
 
 
 class Audited(_Message, frozen=True, kw_only=True, tag="audited"):

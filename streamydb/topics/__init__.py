@@ -1,8 +1,8 @@
 """The Kafka topics of a database: their names, their settings, their creation and their checks.
 
-A database `<db>` owns five topics, and two that its pipelines share. `create` makes them; `check`
-compares what exists with what the database relies on and names, for each difference, the command
-that mends it.
+A database `<db>` owns five topics, two that its pipelines share, and one with what it was founded
+with. `create` makes them; `check` compares what exists with what the database relies on and names,
+for each difference, the command that mends it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from streamydb.topics.creation import (
     log_id,
     reshard,
 )
+from streamydb.topics.founding import Founding, recall, record
 from streamydb.topics.names import TopicNames
+from streamydb.topics.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",
+    "Founding",
     "Problem",
     "TopicDescription",
     "TopicNames",
@@ -33,7 +36,11 @@ __all__ = [
     "delete",
     "describe",
     "grow",
+    "is_synced",
     "log_id",
     "mend",
+    "recall",
+    "record",
     "reshard",
+    "set_sync",
 ]

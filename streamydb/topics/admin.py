@@ -135,7 +135,7 @@ def list_offsets(
     for where, answer in listed.items():
         if not is_told(answer.offset):
             msg = f"Kafka did not tell an offset of {where}: a broker ended meanwhile; try again"
-            raise TopicsError(msg)
+            raise TopicsError(msg) from TimeoutError()
     return {where.partition: answer for where, answer in listed.items()}
 
 
@@ -200,5 +200,5 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             msg = f"waited {TIMEOUT_S:.0f} s for {what}; is the cluster healthy?"
-            raise TopicsError(msg)
+            raise TopicsError(msg) from TimeoutError()
         time.sleep(_POLL_S)

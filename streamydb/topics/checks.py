@@ -127,6 +127,12 @@ def _check_settings(
     if settings.get("unclean.leader.election.enable") == "true":
         what = "unclean.leader.election.enable is true: acknowledged records may be lost"
         yield problem(what, "unclean.leader.election.enable", "false")
+    if topic.name == names.feedback and settings.get("retention.ms", "-1") != "-1":
+        what = (
+            f"retention.ms is {settings['retention.ms']}: feedback is deleted before it was read "
+            "if the pipeline is stopped for so long, and then it must be rebuilt"
+        )
+        yield problem(what, "retention.ms", "-1", "warning")
     if topic.name in (names.transactions, names.changes, names.rulings):
         for limit in ("retention.ms", "retention.bytes"):
             if settings.get(limit, "-1") != "-1":

@@ -69,6 +69,11 @@ class TopicNames:
         return f"{self.database}.control"
 
     @property
+    def founding(self) -> str:
+        """What the database was founded with; see `streamydb.topics.founding`."""
+        return f"{self.database}.founding"
+
+    @property
     def rulings(self) -> str:
         """Which transactions a fault of ours has aborted; see `streamydb.records.ruling`."""
         return f"{self.database}.rulings"

@@ -56,6 +56,8 @@ _SEEN: Final = ("DescribeConfigs",)
 _READ: Final = ("Read",)
 _FOLLOWED: Final = ("Read", "DescribeConfigs")
 
+_MAKES: Final = ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete")
+
 _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     "transactions": ("Read", "Write", "DescribeConfigs"),
     "results": ("Read", "Write", "DescribeConfigs"),
@@ -65,6 +67,7 @@ _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     "control": ("Create", "Read", "Write", "DescribeConfigs"),
     "digests": ("Create", "Read", "Write", "DescribeConfigs"),
     "streams": ("Create", "Write", "DescribeConfigs"),
+    "founding": ("Create", "Read", "Write", "DescribeConfigs"),
     "rulings": ("Create", "Read", "Write", "DescribeConfigs"),
 }
 
@@ -77,17 +80,19 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
                     "digests", "streams", "rulings",
                 ),
-                ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs", "Delete"),
-            ),
+                _MAKES,
+            )
+            | {"founding": (*_MAKES, "Read", "Write")},
+            _CONSUMES,
         ),
         "pipeline": Role(
             "`streamydb pipeline`: driver and executors",
-            _PIPELINE | {"feedback": ("Read", "Write", "DescribeConfigs")},
+            _PIPELINE | {"feedback": ("Read", "Write", "Delete", "DescribeConfigs")},
             _CONSUMES,
         ),
         "standby": Role(
             "`streamydb pipeline --standby` (or with a `--name`), which has a feedback topic more",
-            _PIPELINE | {"feedback*": ("Create", "Read", "Write", "DescribeConfigs")},
+            _PIPELINE | {"feedback*": ("Create", "Read", "Write", "Delete", "DescribeConfigs")},
             _CONSUMES,
         ),
         "sequencer": Role(
@@ -119,6 +124,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                 "deadletters": _FOLLOWED,
                 "digests": _READ,
                 "control": _READ,
+                "founding": _READ,
                 "streams": _FOLLOWED,
                 "rulings": _READ,
             },

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import Raw
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
@@ -20,7 +20,7 @@ from streamydb.procedures.view import Place
 from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED
+from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REFUSALS
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
@@ -65,8 +65,8 @@ def execute_gathered(
     ruling = rulings.get((payload.part, payload.off))
     if ruling is not None:
         require_unread(ruling)
-    if payload.duplicate == REUSED:
-        result = encode(payload.id, position, "rejected", errors.ID_REUSED)
+    if payload.duplicate in REFUSALS:
+        result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
         return _finished(payload, result, core.Verdict(), home, None)
     if payload.duplicate != NOT_A_DUPLICATE:
         original = gathered.grants[id_lock(payload.id)].value
@@ -129,7 +129,10 @@ def _executed(
     txn, fault = None, None
     try:
         txn = _transaction_of(payload)
-        verdict = core.execute(txn, look, size, calls)
+        if _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            verdict = core.too_large(txn, look)
+        else:
+            verdict = core.execute(txn, look, size, calls)
     except STOPPING:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
@@ -143,6 +146,12 @@ def _executed(
     finished.changes = _changes(payload, verdict.writes, database)
     finished.workflow, finished.fault = verdict.outputs, fault
     return finished
+
+
+def _met(gathered: Gathered) -> int:
+    """Bytes of the values of all keys."""
+    grants = (gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys)
+    return sum(len(grant.value or b"") for grant in grants)
 
 
 def _transaction_of(payload: Payload) -> r.Transaction:

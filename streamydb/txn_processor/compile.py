@@ -101,6 +101,7 @@ class _Builder:
     steps: list[bytes] = field(default_factory=list)
     operands: list[bytes] = field(default_factory=list)
     markers: list[tuple[int, int, int]] = field(default_factory=list)
+    deadlines: list[tuple[int, int, int]] = field(default_factory=list)
 
     def transaction(self, txn: r.Transaction, raw: bytes) -> None:
         """Add a valid transaction: its keys, and its steps when it compiles."""
@@ -116,6 +117,7 @@ class _Builder:
         simple = simple and _updates(txn, local, steps, operands)
         self.kind.append(p.SIMPLE if simple else p.GENERIC)
         self.ids.append(txn.id.encode())
+        self.deadlines.append((txn.deadline, *(r.deadline_span(raw) if txn.deadline else (0, 0))))
         self.code.append(0)
         self.raws.append(b"" if simple else raw)
         self.step_counts.append(len(steps) if simple else 0)
@@ -127,6 +129,7 @@ class _Builder:
         """Add a record that will not be executed; ``kept``: see `fault`."""
         self.kind.append(p.REJECTED)
         self.ids.append(id_.encode())
+        self.deadlines.append((0, 0, 0))
         self.code.append(_REJECT_INDEX[code])
         self.raws.append(kept)
         self.key_counts.append(0)
@@ -137,6 +140,7 @@ class _Builder:
         self.markers.append((row, marker.marker, marker.partitions))
         self.kind.append(p.MARKER)
         self.ids.append(b"")
+        self.deadlines.append((0, 0, 0))
         self.code.append(0)
         self.raws.append(b"")
         self.key_counts.append(0)
@@ -152,7 +156,7 @@ class _Builder:
             {"key": Ragged.of([key.encode() for key in self.keys])},
         )
         home = Table(
-            {"code": np.array(self.code, np.uint8)},
+            {"code": np.array(self.code, np.uint8), **_deadlines(self.deadlines)},
             {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
             {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
         )
@@ -258,7 +262,7 @@ def compile_records(
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
     scanned = scan(texts)
-    records = _plain(scanned)
+    records = _plain(scanned, texts.offsets[:-1][scanned.plain])
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
         care = _Care(constraints, rulings)
@@ -277,7 +281,7 @@ def compile_records(
     if constraints:
         _read_constraints(records)
     home = records.children["home"][1]
-    home.cols["payload"] = hash_ragged(texts, PAYLOAD_SEED)
+    home.cols["payload"] = hash_ragged(_identities(texts, home), PAYLOAD_SEED)
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
     records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
     if not scanned.plain.all():
@@ -285,6 +289,35 @@ def compile_records(
     records.cols["size"] = texts.lengths().astype(np.int32)
     records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
     return records
+
+
+def _deadlines(rows: Sequence[tuple[int, int, int]] | Array) -> dict[str, Array]:
+    """Columns of deadlines (0: none), and of where the digits are within the record."""
+    table = np.asarray(rows, np.int64).reshape(-1, 3)
+    names = ("deadline", "digits", "digits_end")
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)}
+
+
+@kernel
+def _blank_out(
+    data: Bytes, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> None:
+    """Put zeros in place of the digits from ``starts`` to ``ends`` of each record."""
+    for i in range(len(starts)):
+        for j in range(offsets[i] + starts[i], offsets[i] + ends[i]):
+            data[j] = 48
+
+
+def _identities(texts: Ragged, home: Table) -> Ragged:
+    """The bytes by which payloads are compared: without deadlines as they are (`records.deadline`).
+    """
+    starts, ends = home.cols.pop("digits"), home.cols.pop("digits_end")
+    if not home.cols["deadline"].any():
+        return texts
+    data = texts.data.copy()
+    _blank_out(data, texts.offsets, starts, ends)
+    return Ragged(data, texts.offsets)
 
 
 def _tell_copies_apart(records: Table, home: Table) -> None:
@@ -403,13 +436,18 @@ def _poison(raw: bytes, fault: str) -> Table:
     return builder.table()
 
 
-def _plain(s: Scanned) -> Table:
-    """The table of records that were compiled straight from their bytes."""
+def _plain(s: Scanned, starts: Array) -> Table:
+    """The table of records that were compiled straight from their bytes.
+
+    ``starts``: where each of them begins in the buffer.
+    """
     n = len(s.ids)
     keys = Table({"write": s.writes}, {"key": s.keys})
     none = Table({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
+    within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
+    dated = _deadlines(np.column_stack([s.deadlines, within]))
     home = Table(
-        {"code": np.zeros(n, np.uint8)}, {"id": s.ids, "raw": Ragged.empty(n)},
+        {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": Ragged.empty(n)},
         {"steps": (s.step_counts, s.steps)},
     )
     return _table(np.zeros(n, np.uint8), (s.key_counts, keys), home, (np.zeros(n, np.int64), none))

@@ -41,6 +41,7 @@ __all__ = [
     "execute",
     "failed",
     "failed_entry",
+    "too_large",
     "turn_of",
 ]
 
@@ -226,6 +227,14 @@ def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
     if turn is not None and turn.code is not None:
         turn = None
     return _counted(Verdict(errors.INTERNAL), turn, look)
+
+
+def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
+    """The verdict of a transaction whose keys hold too many bytes; see `execute`."""
+    turn = None if txn.call is msgspec.UNSET else turn_of(txn.call, look)
+    if turn is not None and turn.code is not None:
+        return Verdict(turn.code)
+    return _counted(Verdict(errors.VALUES_TOO_LARGE), turn, look)
 
 
 def _called(

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import Array, Ragged, Table, starts_of
 from streamydb.constraints import parse
@@ -38,14 +38,22 @@ from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings
 __all__ = [
     "NOT_A_DUPLICATE",
     "PLAN_DUPLICATE",
+    "REFUSALS",
     "REUSED",
+    "TOO_FAR",
+    "TOO_LATE",
     "WINDOW_DUPLICATE",
     "Outcome",
     "decompile",
     "execute_grants",
 ]
 
-NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED = 0, 1, 2, 3
+NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5
+
+REFUSALS = {
+    REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
+}
+"""What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 _DIGITS_MAX = 19
@@ -126,7 +134,7 @@ class _Run:
 
 def execute_grants(
     parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES,
-    rulings: Rulings = NO_RULINGS,
+    rulings: Rulings = NO_RULINGS, *, over: bool = False,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
@@ -134,6 +142,7 @@ def execute_grants(
         parts: (shard, transactions, slots) from every shard.
         modules: where the code of procedures is.
         rulings: which transactions are aborted, whatever they would do.
+        over: there is one transaction, whose keys hold too many bytes; their values were not sent.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -151,6 +160,7 @@ def execute_grants(
             route[row] = _PYTHON if route[row] == _KERNEL else route[row]
     rules = _Rules(run, constraints_slot(run.keys))
     rules.send(route, 0)
+    weighed = _to_be_weighed(run, route, over=over)
     longest = int(np.diff(run.key_starts).max(initial=0))
     scratch = np.zeros(longest + 1, p.SLOT)
     scratch_at = np.full(longest + 1, -1, np.int64)
@@ -164,7 +174,12 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            _execute_in_python(run, at, modules, rules.slot)
+            too_much = over or _meets_too_much(run, at)
+            if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
+                weighed.remove(at)
+                route[at] = _KERNEL
+                continue
+            _execute_in_python(run, at, modules, rules.slot, too_much=too_much)
             at += 1
             rules.send(route, at)
     _special_aborts(run)
@@ -233,10 +248,11 @@ def _special_rejections(run: _Run, route: npt.NDArray[np.uint8]) -> None:
     """
     cols = run.txns.cols
     for i in np.flatnonzero(route == _NOTHING).tolist():
-        if cols["duplicate"][i] == WINDOW_DUPLICATE:
+        kind = int(cols["duplicate"][i])
+        if kind == WINDOW_DUPLICATE:
             run.special[i] = as_duplicate(run.txns, i, run.txns.texts["verdict"][i])
-        elif cols["duplicate"][i] == REUSED:
-            run.special[i] = result_bytes(run.txns, i, "rejected", errors.ID_REUSED)
+        elif kind in REFUSALS:
+            run.special[i] = result_bytes(run.txns, i, "rejected", REFUSALS[kind])
         elif cols["kind"][i] == p.REJECTED:
             code = p.REJECT_CODES[cols["code"][i]]
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
@@ -249,6 +265,11 @@ class _Rules:
     run: _Run
     slot: int | None
     known: bytes | None = None
+    found: npt.NDArray[np.bool_] | None = None
+
+    def concern(self, at: int) -> bool:
+        """Whether constraints concern a transaction."""
+        return self.found is not None and bool(self.found[at])
 
     def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
         """Send transactions from ``start`` on to Python if constraints concern them.
@@ -265,11 +286,46 @@ class _Rules:
         self.known = value
         slots = covered(run.keys, parse(value))
         found = constrained(slots, run.steps, run.step_starts, run.key_slot, run.key_starts)
+        self.found = found
         route[start:][found[start:] & (route[start:] == _KERNEL)] = _PYTHON
 
 
-def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -> None:
-    """Run one transaction on Python objects against the slots; ``rules``: the constraints' one."""
+def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> set[int]:
+    """The kernel's transactions with so many keys that their values may be too many bytes.
+
+    They are routed to Python, and back when their turn comes, if they are not.
+    """
+    counts = np.diff(run.key_starts)
+    many = counts > limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
+    chosen = (route == _KERNEL) & (many | over)
+    route[chosen] = _PYTHON
+    return set(np.flatnonzero(chosen).tolist())
+
+
+def _meets_too_much(run: _Run, i: int) -> bool:
+    """Whether the values of all keys of a transaction, at its instant, are over the limit."""
+    own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
+    most = limits.TRANSACTION_VALUES_BYTES_MAX
+    if len(own) <= most // limits.VALUE_BYTES_MAX:
+        return False
+    slots = run.slots[own]
+    refs = slots["ref"][slots["tag"] == p.OPAQUE]
+    known, offsets = refs[refs < len(run.pool)], run.pool.offsets
+    total = int((offsets[known + 1] - offsets[known]).sum())
+    total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
+    numbers = slots["number"][slots["tag"] == p.INT]
+    if total + (_DIGITS_MAX + 1) * len(numbers) > most:
+        total += sum(len(b"%d" % number) for number in numbers.tolist())
+    return total > most
+
+
+def _execute_in_python(
+    run: _Run, i: int, modules: Modules, rules: int | None, *, too_much: bool
+) -> None:
+    """Run one transaction on Python objects against the slots.
+
+    ``rules``: the slot of the constraints. ``too_much``: its keys hold too many bytes.
+    """
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
@@ -285,13 +341,16 @@ def _execute_in_python(run: _Run, i: int, modules: Modules, rules: int | None) -
     ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
     txn = None
     try:
-        if ruling is None:
-            txn = _transaction_of(run, i)
-            verdict = core.execute(txn, look, size, core.Calls(modules, place, rules in own))
-        else:
+        if ruling is not None:
             run.internal[i] = ruling
             txn = _transaction_of(run, i) if ruling.counted and raw else None
             verdict = core.failed(txn, look)
+        else:
+            txn = _transaction_of(run, i)
+            calls = core.Calls(modules, place, rules in own)
+            verdict = (
+                core.too_large(txn, look) if too_much else core.execute(txn, look, size, calls)
+            )
     except STOPPING:
         raise
     except Exception as error:

@@ -10,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.hashing import hash_ragged
 from streamydb.jit import kernel
+from streamydb.key_processor.sizes import class_of
 from streamydb.procedures.flows import Outputs
+from streamydb.sorter.core import chunk_bounds
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
 from streamydb.txn_processor.fault import opened
@@ -96,12 +98,57 @@ def outputs_of(outcome: Outcome, spreads: int) -> Iterator[Rows | Records]:
         return
     _copy_originals(outcome)
     n = len(outcome.txns)
+    sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(np.arange(n), spreads)):
-        if len(rows):
-            yield Rows(RESULTS, _result_rows(outcome, rows), spread)
+        for part in _in_blocks(rows, sizes):
+            yield Rows(RESULTS, _result_rows(outcome, part), spread)
     yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
     yield from workflow_records(outcome.workflow)
+
+
+def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
+    """Rows in runs of at most a block of bytes, none of them empty; ``sizes``: None if small."""
+    if not len(rows):
+        return
+    if sizes is None or int(sizes[rows].sum()) <= limits.BLOCK_BYTES_MAX:
+        yield rows
+        return
+    for start, end in chunk_bounds(sizes[rows], limits.BLOCK_BYTES_MAX, len(rows)):  # type: ignore[arg-type]
+        yield rows[start:end]
+
+
+def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
+    """Bytes of the values that are no integers; None when there are none."""
+    opaque = tags == p.OPAQUE
+    if not opaque.any():
+        return None
+    chosen = np.where(opaque, refs, 0)
+    return np.where(opaque, pool.offsets[chosen + 1] - pool.offsets[chosen], 0)
+
+
+def _result_bytes(outcome: Outcome) -> Ints | None:
+    """Bytes of what each result shows, about; None when all are small."""
+    read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
+    special = sum(map(len, outcome.special.values()))
+    if read is None and special <= limits.BLOCK_BYTES_MAX:
+        return None
+    sizes = np.zeros(len(outcome.txns), np.int64)
+    if read is not None:
+        np.add.at(sizes, outcome.reads["txn"], read)
+    for i, result in outcome.special.items():
+        sizes[i] += len(result)
+    return sizes
+
+
+def _change_bytes(outcome: Outcome) -> Ints | None:
+    """Bytes of what each change record shows, about; None when all are small."""
+    sizes = None
+    for tag, ref in (("before_tag", "before_ref"), ("after_tag", "after_ref")):
+        own = _text_bytes(outcome.pool, outcome.writes[tag], outcome.writes[ref])
+        if own is not None:
+            sizes = own if sizes is None else sizes + own
+    return sizes
 
 
 def workflow_records(outputs: Outputs) -> Iterator[Records]:
@@ -213,9 +260,9 @@ def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
         lane = (hash_ragged(outcome.slot_keys) >> np.uint64(32)) % np.uint64(spreads)
         slot = np.ascontiguousarray(writes["slot"])
         order, starts = _by_lane(lane.astype(np.uint8), slot, spreads)
+    sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
-        if end > start:
-            chosen = order[start:end]
+        for chosen in _in_blocks(order[start:end], sizes):
             yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
 
 
@@ -275,6 +322,8 @@ def feedback_chunks(
 
     """
     writes, owners = _final_writes(outcome)
+    if shards > 1:
+        writes.cols["grown"] = _grown(outcome, writes)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
         own = writes.take(np.flatnonzero(owners == shard))
@@ -325,6 +374,15 @@ def _final_writes(outcome: Outcome) -> tuple[Table, Ints]:
         {"key": outcome.slot_keys.take(dirty), "text": Ragged(texts.data, starts_of(lengths))},
     )
     return table, outcome.slot_home[dirty]
+
+
+def _grown(outcome: Outcome, writes: Table) -> Bytes:
+    """Of each final write, the class of its size if it is larger than that of the value before."""
+    dirty = np.flatnonzero(outcome.slots["dirty"])
+    offsets = outcome.pool.offsets  # it begins with the values that were granted, slot by slot
+    before = class_of(offsets[dirty + 1] - offsets[dirty])
+    after = class_of(writes.texts["text"].lengths())
+    return np.where(after > before, after, 0).astype(np.uint8)
 
 
 def _verdicts(outcome: Outcome) -> tuple[Table, Ints]:

@@ -97,8 +97,12 @@ ABORT_CODES: Final = (
     errors.BATCH_EARLY,
     errors.CONSTRAINT_VIOLATED,
     errors.CONSTRAINT_REFUSED,
+    errors.VALUES_TOO_LARGE,
 )
-_LATE_CODES: Final = (errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF)
+_LATE_CODES: Final = (
+    errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF, errors.DEADLINE_PASSED,
+    errors.DEADLINE_TOO_FAR,
+)
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,

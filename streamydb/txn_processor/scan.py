@@ -1,8 +1,8 @@
 """Compile plain records straight from their bytes: the fast half of `compile`.
 
 A kernel reads records that keep to a narrow form: ASCII text without escapes, integers of at most
-18 digits, `id`, `reads` and `updates` (put of an integer or a text, delete, add, max, min,
-next_id), at most 16 reads and 16 updates, every name once. It takes nothing that
+18 digits, `id`, `deadline_ms`, `reads` and `updates` (put of an integer or a text, delete, add,
+max, min, next_id), at most 16 reads and 16 updates, every name once. It takes nothing that
 `records.decode` would not take, and gives what `compile` would make of it; everything else, good
 or bad, it leaves to `compile`. A test holds the two against each other.
 """
@@ -47,6 +47,12 @@ _ID, _READS, _UPDATES = _word("id"), _word("reads"), _word("updates")
 _OP, _KEY, _BY, _LOW, _HIGH = _word("op"), _word("key"), _word("by"), _word("min"), _word("max")
 _VALUE, _PUT, _DELETE, _ADD = _word("value"), _word("put"), _word("delete"), _word("add")
 _NEXT_ID = _word("next_id")
+_DEADLINE_HEAD, _DEADLINE_TAIL = _word("deadline"), _word("_ms")
+_DEADLINE_BYTES: Final = len("deadline_ms")
+
+# What is noted of a record beside its keys and steps: spans of the id and of the deadline's digits,
+# and the deadline.
+_ID_SPAN, _DEADLINE_SPAN, _DEADLINE, _NOTED = 0, 2, 4, 5
 
 # What an update gave, by bit.
 _HAS_OP, _HAS_KEY, _HAS_BY, _HAS_MIN, _HAS_MAX, _HAS_VALUE, _HAS_TEXT = 1, 2, 4, 8, 16, 32, 64
@@ -229,8 +235,18 @@ def _reads(data: Bytes, at: int, end: int, spans: Ints) -> tuple[int, int]:
 
 
 @kernel
+def _is_deadline(data: Bytes, start: int, end: int) -> bool:
+    """Whether a name is `deadline_ms`, which is too long for `short_name`."""
+    return (
+        end - start == _DEADLINE_BYTES
+        and short_name(data, start, start + 8) == _DEADLINE_HEAD
+        and short_name(data, start + 8, end) == _DEADLINE_TAIL
+    )
+
+
+@kernel
 def _record(
-    data: Bytes, at: int, end: int, id_span: Ints, steps: Records, spans: Ints, reads: Ints
+    data: Bytes, at: int, end: int, noted: Ints, steps: Records, spans: Ints, reads: Ints
 ) -> tuple[int, int]:
     """Read one record: (updates, reads), or (-1, -1) when it is not plain."""
     seen = 0
@@ -240,7 +256,8 @@ def _record(
         stop = text_end(data, at, end)
         if stop < 0:
             return -1, -1
-        name = short_name(data, at + 1, stop)
+        start, name_end = at + 1, stop
+        name = short_name(data, start, name_end)
         at = after(data, stop + 1, end, 58)
         if at < 0:
             return -1, -1
@@ -250,7 +267,7 @@ def _record(
             length = stop - at - 1
             if stop < 0 or length < 1 or length > ID_BYTES_MAX or data[at + 1] == _RESERVED:
                 return -1, -1
-            id_span[0], id_span[1] = at + 1, stop
+            noted[_ID_SPAN], noted[_ID_SPAN + 1] = at + 1, stop
             at = blank(data, stop + 1, end)
         elif name == _UPDATES and seen & 2 == 0:
             seen |= 2
@@ -258,6 +275,14 @@ def _record(
         elif name == _READS and seen & 4 == 0:
             seen |= 4
             at, read = _reads(data, at, end, reads)
+        elif seen & 8 == 0 and _is_deadline(data, start, name_end):
+            seen |= 8
+            noted[_DEADLINE_SPAN] = at
+            at, noted[_DEADLINE] = integer(data, at, end)
+            noted[_DEADLINE_SPAN + 1] = at
+            if at < 0 or noted[_DEADLINE] < 1:
+                return -1, -1
+            at = blank(data, at, end)
         else:
             return -1, -1
         if at >= 0 and at < end and data[at] == 44:
@@ -324,7 +349,7 @@ def _scan(
 ) -> tuple[Bytes, Ints, Ints, Ints]:
     n = len(offsets) - 1
     plain = np.zeros(n, np.uint8)
-    ids = np.zeros((n, 2), np.int64)
+    noted = np.zeros((n, _NOTED), np.int64)
     key_ends = np.zeros(n, np.int64)
     step_ends = np.zeros(n, np.int64)
     spans = np.empty((_MOST, 4), np.int64)
@@ -333,7 +358,7 @@ def _scan(
     for i in range(n):
         if offsets[i + 1] - offsets[i] <= TRANSACTION_BYTES_MAX:
             updates, read = _record(
-                data, offsets[i], offsets[i + 1], ids[i], steps, spans, reads
+                data, offsets[i], offsets[i + 1], noted[i], steps, spans, reads
             )
             if updates >= 0:
                 end_key, end_step = _emit(
@@ -344,12 +369,15 @@ def _scan(
                     plain[i] = 1
                     at_key, at_step = end_key, end_step
         key_ends[i], step_ends[i] = at_key, at_step
-    return plain, ids, key_ends, step_ends
+    return plain, noted, key_ends, step_ends
 
 
 @dataclass(slots=True)
 class Scanned:
-    """The plain records among n: ``plain`` (n,) says which, the rest is of those, in order."""
+    """The plain records among n: ``plain`` (n,) says which, the rest is of those, in order.
+
+    ``deadlines``: 0 for none. ``deadline_spans``: where their digits are in the buffer, (…, 2).
+    """
 
     plain: npt.NDArray[np.bool_]
     ids: Ragged
@@ -358,6 +386,8 @@ class Scanned:
     writes: Bytes
     step_counts: Ints
     steps: Table
+    deadlines: Ints
+    deadline_spans: Ints
 
 
 def scan(values: Ragged) -> Scanned:
@@ -369,19 +399,20 @@ def scan(values: Ragged) -> Scanned:
     scratch["op"][_MOST] = p.READ
     keys, writes = np.empty((most, 2), np.int64), np.zeros(most, np.uint8)
     steps, operands = np.empty(2 * most, p.STEP), np.empty((2 * most, 2), np.int64)
-    plain, ids, key_ends, step_ends = _scan(
+    plain, noted, key_ends, step_ends = _scan(
         values.data, values.offsets, scratch, keys, writes, steps, operands
     )
     chosen = plain.astype(np.bool_)
     every = bool(chosen.all())
     key_counts, step_counts = np.diff(key_ends, prepend=0), np.diff(step_ends, prepend=0)
     if not every:
-        ids, key_counts, step_counts = ids[chosen], key_counts[chosen], step_counts[chosen]
+        noted, key_counts, step_counts = noted[chosen], key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
     table = Table(p.step_columns(steps[:s]), {"operand": _operands(values, operands[:s])})
     return Scanned(
-        chosen, Ragged(*cut(values.data, ids)), key_counts,
+        chosen, Ragged(*cut(values.data, noted)), key_counts,
         Ragged(*cut(values.data, keys[:k])), writes[:k].copy(), step_counts, table,
+        noted[:, _DEADLINE].copy(), noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
 
 

@@ -117,12 +117,12 @@ def leads(db: Database) -> None:
     wait_for(lambda: db.status().role == "leading", "the take-over")
 
 
-def handover(db: Database, to: str = "") -> str:
-    """Run `streamydb handover`; what it says."""
+def handover(db: Database, to: str = "", code: int = 0) -> str:
+    """Run `streamydb handover`, which ends with ``code``; what it says."""
     command = [sys.executable, "-m", "streamydb.cli", "handover", "--database", db.name]
     command += ["--bootstrap", db.broker.bootstrap, *(["--to", to] if to else [])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == code, done.stderr
     return done.stderr
 
 
@@ -142,6 +142,38 @@ def test_the_active_one_is_killed_under_load(tmp_path: Path) -> None:
             report = other.assert_serial()
             assert report.transactions > 1200
             assert other.status().alarm is None
+
+
+@pytest.mark.fault(
+    42, "a standby that is far behind beside a level one: `handover` to it, SIGKILL of the leader",
+    "refused; the level one leads; equal to the serial replay",
+)  # fmt: skip
+def test_a_cold_standby_leaves_the_lead_to_a_level_one(tmp_path: Path) -> None:
+    """The cold one reads a few records a batch, so that it is behind for all of the test."""
+    with Database(tmp_path, options=DIGESTS) as db, db.beside("level") as level:
+        db.load(transfers(3_000))
+        wait_for(lambda: (level.status().resolved or 0) >= 3_000, "the level one's progress")
+        ready(level)
+        with db.beside("cold", ("--standby", "--max-offsets", "3")) as cold:
+            assert not cold.status().ready, "it has executed nothing"
+            refused = handover(db, "cold", code=1)
+            tell(refused.strip())
+            assert "the standby cold is not ready" in refused
+            with results(db) as seen, load(db, 7):
+                more(seen, 200)
+                said = handover(db, "level")
+                leads(level)
+                tell(f"hand-over: {said.strip()} Seen: {max(seen.pauses_s):.2f} s")
+                assert "Clients waited for verdicts for" in said
+                ready(db)
+                more(seen, 200)
+                level.kill_pipeline()
+                leads(db)
+                more(seen, 200)
+            tell(f"after the kill: no result for {max(seen.pauses_s):.2f} s")
+            assert (cold.status().role, cold.status().ready) == ("following", False)
+            assert (cold.status().behind or 0) > 0
+        assert db.assert_serial().transactions > 3_500
 
 
 @pytest.mark.fault(1, "kills of either pipeline and hand-overs, in three shapes")

@@ -31,6 +31,7 @@ from streamydb.topics.admin import answers
 from streamydb.topics.admin import connect as connect_admin
 from streamydb.topics.creation import add_shared, existing
 from streamydb.topics.roles import ROLES, apply
+from streamydb.topics.upkeep import drop_before
 from tests.secured import ADMIN, Authority, Secured, secret_of
 
 pytestmark = pytest.mark.timeout(180)
@@ -174,7 +175,7 @@ class TestRoles:
     def test_pipeline(self, as_role: Callable[[str], Settings], secured: Secured) -> None:
         settings = as_role("pipeline")
         names = TopicNames(settings.database)
-        added = {*names.shared(), names.streams}
+        added = {*names.shared(), names.streams, names.founding}
         assert not [p for p in check(settings.client_config(), settings.database, 1) if p.setting]
         for topic in names.all():
             assert write(settings, topic) is None, topic
@@ -182,13 +183,16 @@ class TestRoles:
             assert read(settings, topic) is None, topic
         for topic in (names.results, names.changes, names.deadletters):
             assert refused(read(settings, topic)), topic
-        with pytest.raises(TopicsError, match="refused"):
-            delete(settings.client_config(), settings.database)
+        for topic in {*names.all()} - {names.feedback}:  # its own records it does delete
+            with pytest.raises(TopicsError, match="refused"):
+                drop(settings.client_config(), {topic})
+        early = drop_before(settings.client_config(), names.feedback, {0: 1}, 2**41)
+        assert early == {0: 1}
         drop(secured.settings(ADMIN).client_config(), added)
         assert set(add_shared(settings.client_config(), settings.database)) == added
         assert write(settings, names.streams) is None
         assert refused(read(settings, names.streams))
-        for topic in names.shared():
+        for topic in (*names.shared(), names.founding):
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
         with pytest.raises(TopicsError, match="refused"):

@@ -123,6 +123,7 @@ def test_missing_database(client: Client, database: str) -> None:
         ("changes", "cleanup.policy", "compact", "delete", "error"),
         ("changes", "retention.ms", "1000", "-1", "warning"),
         ("feedback", "max.message.bytes", "1000", "1048588", "error"),
+        ("feedback", "retention.ms", "86400000", "-1", "warning"),
         ("results", "cleanup.policy", "compact", "delete", "error"),
     ],
 )
@@ -174,7 +175,8 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    assert delete(client, database) == [*names.all(), names.streams, *names.shared()]
+    wanted = [*names.all(), names.streams, *names.shared(), names.founding]
+    assert delete(client, database) == wanted
     assert delete(client, database) == []
     assert describe(client, database) == {}
 
@@ -190,7 +192,8 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
         names.feedback_of("b"), names.control, names.digests,
     ]  # fmt: skip
     assert add_shared(client, database, "b") == add_shared(client, database) == []
-    wanted = [*names.all(), names.streams, *names.shared(), names.feedback_of("b")]
+    kept = names.streams, *names.shared(), names.founding, names.feedback_of("b")
+    wanted = [*names.all(), *kept]
     assert delete(client, database) == wanted
     with pytest.raises(TopicsError, match="streamydb create"):
         add_shared(client, database)

@@ -130,7 +130,8 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
         caught = any(
             run_seed(
                 seed, grouping=grouping, pair=found.pair, workflows=found.workflows,
-                constraints=found.constraints, faults=found.faults,
+                constraints=found.constraints, deadlines=found.deadlines, large=found.large,
+                faults=found.faults,
             ).problems
             for seed in seeds
         )  # fmt: skip

@@ -22,7 +22,7 @@ from streamydb.sim.digests import state_digest
 from streamydb.sim.judge import _TOPICS
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES, Calls
-from streamydb.sim.workload import Workload
+from streamydb.sim.workload import Deadlines, Workload
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 SEEDS = range(24)
@@ -60,6 +60,9 @@ def _written(seed: int) -> tuple[SimulatedLog, ShardConfig, random.Random]:
     workload = Workload(rng, keys, 0.3, 0.05, 0.5)
     workload.calls = Calls(rng, keys, rng.choice([0.0, 0.3]))
     log = SimulatedLog(rng, config.partitions)
+    dice = random.Random(f"deadlines {seed}")
+    if seed % 4:
+        workload.deadlines = Deadlines(dice, log.highest, 0.6, 0.2)
     grows = rng.random() < 0.4
     for _ in range(20):
         for _ in range(rng.choice([1, 10, 30])):

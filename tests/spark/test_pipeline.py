@@ -63,7 +63,7 @@ def stamp(database: Database, kind: str) -> None:
 
 def refuses_what_was_changed(db: Database) -> None:
     """A pipeline that stands still: other settings, records that are damaged, a poor topic."""
-    assert "records id_window=1048576" in refusal(db, "--id-window", "5")
+    assert "was founded with id_window=1048576" in refusal(db, "--id-window", "5")
     record = db.place.checkpoint / "streamydb.json"
     kept = record.read_bytes()
     record.unlink()

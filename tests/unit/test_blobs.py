@@ -202,8 +202,8 @@ def test_blobs_that_are_not_the_states_stop_everything(damage: str) -> None:
     db = Database()
     db.apply(dict.fromkeys(names("%d", 1000), (p.INT, 1, b"", 1)))
     db.apply({b"1": (p.INT, 2, b"", 2)})
+    db.store = MemoryValues()
     values = db.open()
-    db.store.clear()
     if damage == "missing":
         db.blobs.delete(values.state.blobs[0].name)
     elif damage == "swapped":

@@ -221,10 +221,12 @@ def test_a_refused_connection_is_tried_again_and_then_told(
     host.faults.refused = 1
     with pytest.raises(NotConnectedError):
         connect(options=NOW).put("a", 2)
-    host.faults.refused = 3
+    host.faults.refused = 1_000
     with pytest.raises(NotConnectedError):
-        connect(options=Options(attempts_max=3)).get("a")
-    assert host.faults.refused == 0
+        connect(options=Options(timeout_s=5)).get("a")
+    assert 5 < 1_000 - host.faults.refused < 100
+    assert sum(host.faults.pauses[-20:]) <= 5.5
+    host.faults.refused = 0
     assert len(host.database.log.records) == 1
 
 
@@ -270,14 +272,21 @@ def test_nothing_is_said_to_have_failed_once_it_may_be_in_the_log(
 ) -> None:
     def refuse_from_now_on() -> float:
         host.database.log.refusing = True
-        return 0.0
+        return 0.5
 
+    def impatient() -> Any:
+        return connect(session=Session(Options(timeout_s=1), host.faults.clock, refuse_from_now_on))
+
+    host.database.executing = False
     host.faults.lost = 1
-    client = connect(session=Session(Options(attempts_max=3), random=refuse_from_now_on))
     with pytest.raises(OutcomeUnknownError) as unknown:
-        client.put("a", 1)
-    assert isinstance(unknown.value.__cause__, LogUnavailableError)
+        impatient().put("a", 1)
+    host.resume()
     assert unknown.value.ask().seq == 1
+    host.database.log.refusing = False
+    host.faults.lost = 1
+    assert impatient().put("a", 2).seq == 2  # nothing can be sent, and the verdict is found
+    assert len(host.database.log.records) == 2
     with pytest.raises(LogUnavailableError):
         connect(options=NOW).put("b", 1)
     host.database.log.refusing = False

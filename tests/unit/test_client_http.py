@@ -195,7 +195,7 @@ def test_what_may_pass_is_tried_again_after_the_time_that_was_asked_for(driver: 
     assert get(lambda _: answers.pop(0), driver, Options()) == [1]
     assert not answers
     with pytest.raises(api.OverloadedError) as raised:
-        get(lambda _: problem("overloaded"), driver, Options(attempts_max=3))
+        get(lambda _: problem("overloaded"), driver, Options(timeout_s=0.01))
     assert raised.value.retry_after_s == 0
 
 

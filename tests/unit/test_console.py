@@ -285,6 +285,11 @@ async def test_the_pipeline_is_shown_if_it_can_be_seen() -> None:
         assert shown["pipeline"] == {"state": "running", "status_age_ms": 1_500}
         last = shown["samples"][-1]
         assert (last.t_ms, last.batch_ms, last.pipeline_lag) == (100_000, 250.0, 7)
+    status.role, status.ready, status.behind, status.lag_ms = "following", False, 9_000, 70_000
+    async with sampled(database, status) as sampler:
+        await sampler.sample(100.0)
+        behind = {"role": "following", "ready": False, "lag_ms": 70_000, "behind": 9_000}
+        assert behind.items() <= stats_of(sampler, ANYBODY, 100.5, 0)["pipeline"].items()
     async with sampled(database, PipelineStatus()) as sampler:
         await sampler.sample(100.0)
         assert stats_of(sampler, ANYBODY, 100.5, 0)["pipeline"] is None

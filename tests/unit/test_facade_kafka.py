@@ -122,7 +122,7 @@ def play(
     monkeypatch: pytest.MonkeyPatch, topic: Topic, module: Any, starts: Mapping[int, int]
 ) -> None:
     """Let a module read the topic, from these places when it asks by time."""
-    monkeypatch.setattr(module, "connect", lambda *_: topic)
+    monkeypatch.setattr(module, "connect", lambda *_, **__: topic)
     monkeypatch.setattr(module, "spans", topic.spans)
     monkeypatch.setattr(module, "offsets_at", lambda *_: dict(starts))
 
@@ -350,7 +350,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone() 
 @scenario
 async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"%d" % n for n in range(20)])
-    monkeypatch.setattr(kafka_tail, "connect", lambda *_: topic)
+    monkeypatch.setattr(kafka_tail, "connect", lambda *_, **__: topic)
     taken: list[Any] = []
     tail = kafka_tail.Tail(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
     await until(lambda: len(taken) == 17)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
+from itertools import count
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from streamydb.columns import Table
-from streamydb.key_processor.idwindow import IdWindow, IdWindowState
+from streamydb.columns import Ragged, Table
+from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.store import FileIdTables
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables
 
 
@@ -23,6 +27,13 @@ def used(ids: list[int], seqs: list[int]) -> Table:
         "off": np.array(seqs, np.int64) - 1,
     }
     return Table(cols)
+
+
+def dated(ids: list[int], seqs: list[int], deadlines: list[int]) -> Table:
+    """Uses with deadlines, 0 for none."""
+    table = used(ids, seqs)
+    table.cols["deadline"] = np.array(deadlines, np.int64)
+    return table
 
 
 def look(window: IdWindow, ids: list[int], upto: int) -> list[int]:
@@ -66,3 +77,61 @@ def test_any_history_agrees_with_a_dict() -> None:
         if rng.random() < 0.2:
             tables = MemoryIdTables()
     assert len(state.ids) < 15
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
+    seed: int, tmp_path: Path
+) -> None:
+    """Against a dict, with batches that are repeated, tables that vanish, and short spans."""
+    rng = random.Random(seed)
+    blobs, places = MemoryBlobs(), count()
+    tables: IdTables = FileIdTables(tmp_path / f"{next(places)}")
+    state, seq, now = IdWindowState(40, span_ms=rng.choice([16, 100, 20_000])), 0, 1_000
+    known: dict[int, tuple[int, int]] = {}
+    for _ in range(150):
+        now += rng.choice([0, 1, 5, 40])
+        ids = rng.sample(range(1, 300), rng.randint(0, 30))
+        seqs = list(range(seq + 1, seq + 1 + len(ids)))
+        before = copy.deepcopy(state), dict(blobs.blobs)
+        for attempt in range(rng.choice([1, 1, 2])):
+            if attempt:
+                state, blobs = before[0], MemoryBlobs(before[1])
+            if rng.random() < 0.1:
+                tables = FileIdTables(tmp_path / f"{next(places)}")
+            window = IdWindow(state, blobs, tables)
+            id0 = np.array(ids, np.uint64)
+            last = window.last_use(id0, id0 + np.uint64(7), seq)
+            found = []
+            for name, at, original in zip(ids, seqs, last.tolist(), strict=True):
+                use = window.repeated(original, at, now)
+                used_at, deadline = known.get(name, (0, 0))
+                remembered = used_at > max(at - 40, 0) or 0 < deadline >= now
+                assert (use is not None) == remembered, (name, at, now, known.get(name))
+                assert use is None or use["seq"] == used_at
+                found.append(remembered)
+            fresh = [(n, s) for n, s, f in zip(ids, seqs, found, strict=True) if not f]
+            ahead = random.Random(seq).choices([0, 3, 30, 200, 5_000], k=len(fresh))
+            ends = [now + ms if ms else 0 for ms in ahead]
+            rows = dated([n for n, _ in fresh], [s for _, s in fresh], ends)
+            window.remember(rows, seq + 1, seq + len(ids), now)
+        known.update({n: (s, end) for (n, s), end in zip(fresh, ends, strict=True)})
+        seq += len(ids)
+    if state.span_ms < 1_000:
+        assert sum(run.rows for span in state.spans.values() for run in span.ids) < 300
+    assert len(blobs.blobs) == sum(len(s.ids) for s in state.spans.values()) + len(state.ids)
+
+
+def test_verdicts_go_with_the_spans_of_their_ids() -> None:
+    blobs, tables = MemoryBlobs(), MemoryIdTables()
+    window = IdWindow(IdWindowState(5, span_ms=100), blobs, tables)
+    window.remember(dated([1, 2, 3], [1, 2, 3], [0, 1_050, 1_950]), 1, 3, 1_000)
+    results = Ragged.of([b"one", b"two", b"three"])
+    window.conclude(Table({"seq": np.array([1, 2, 3])}, {"result": results}))
+    window.remember(dated([9], [50], [0]), 4, 50, 1_050)
+    assert [window.verdict(seq) for seq in (1, 2, 3)] == [None, b"two", b"three"]
+    window.remember(dated([10], [51], [0]), 51, 51, 1_100)
+    assert [window.verdict(seq) for seq in (2, 3)] == [None, b"three"]
+    window.remember(dated([11], [52], [0]), 52, 52, 2_000)
+    assert window.state.spans == {}
+    assert {name.partition("/")[0] for name in blobs.blobs} == {"ids"}

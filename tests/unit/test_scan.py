@@ -13,13 +13,14 @@ import pytest
 
 from streamydb.columns import Ragged, Table
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.sim.workload import Workload
+from streamydb.sim.workload import Deadlines, Workload
 from streamydb.txn_processor import compile as compiler
 from streamydb.txn_processor.scan import Scanned, scan
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
 TOKENS = (
     '"id" "op" "key" "by" "min" "max" "value" "add" "put" "next_id" "reads" "updates" '
+    '"deadline_ms" '
     "{ } [ ] , : "
     '1 -1 0 -0 "x" "y" 12345678901234567890 1.5 null true "" "é"'
 ).split()
@@ -76,7 +77,9 @@ def structured(rng: random.Random) -> bytes:
                 update[name] = rng.choice(NUMBERS)
         updates.append(shuffled(rng, update))
     reads = rng.sample(["a", "b", "e"], rng.randrange(4)) + rng.choice([[], ["a"]])
-    record = {"id": rng.choice(["x", "é", ""]), "updates": updates, "reads": reads}
+    record: dict[str, Any] = {"id": rng.choice(["x", "é", ""]), "updates": updates, "reads": reads}
+    if rng.random() < 0.5:
+        record["deadline_ms"] = rng.choice([*NUMBERS, 1, 1_700_000_000_000])
     if rng.random() < 0.3:
         record.pop(rng.choice(list(record)))
     separators = rng.choice([(",", ":"), (" , ", " : ")])
@@ -101,6 +104,7 @@ def test_whatever_is_read_is_what_the_careful_path_reads(kind: str, seed: int) -
 def test_the_simulators_records(seed: int) -> None:
     rng = random.Random(seed)
     work = Workload(rng, ["k0", "k1", "é/\n"], 0.2, 0.1, 0.5)
+    work.deadlines = Deadlines(rng, lambda: 1_700_000_000_000, 0.5, 0.2)
     values = [work.record() for _ in range(200)]
     assert_alike([*values, *[damaged(rng, value) for value in values]])
 
@@ -114,6 +118,13 @@ def test_the_simulators_records(seed: int) -> None:
         ('{"id":"a","updates":[{"value":"text","key":"k","op":"put"}]}', True),
         ('{"id":"a","updates":[{"op":"next_id","key":"k"}],"reads":["k"]}', True),
         ('{"id":"a","updates":[{"op":"add","key":"k","by":1},{"op":"delete","key":"k"}]}', False),
+        ('{"id":"a","deadline_ms":1700000000000}', True),
+        ('{"deadline_ms" : 1 , "updates":[], "id":"a"}', True),
+        ('{"id":"a","deadline_ms":0}', False),
+        ('{"id":"a","deadline_ms":-1}', False),
+        ('{"id":"a","deadline_ms":"1"}', False),
+        ('{"id":"a","deadline_mz":1}', False),
+        ('{"id":"a","deadline_ms":1,"deadline_ms":2}', False),
         ('{"id":"a","id":"b"}', False),
         ('{"id":"a"} x', False),
         ('{"id":"a\\u0041"}', False),

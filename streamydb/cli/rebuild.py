@@ -1,0 +1,124 @@
+"""`streamydb rebuild`: a new checkpoint in the place of one that cannot be gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamydb.cli.common import Bootstrap, Database, Home, Json, Procedures, fail, print_json, say
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import find_target
+from streamydb.cli.up import Master
+
+if TYPE_CHECKING:
+    from streamydb.cli.target import Target
+
+
+def rebuild(
+    database: Database = None,
+    home: Home = None,
+    bootstrap: Bootstrap = None,
+    from_backup: Annotated[
+        Path | None,
+        typer.Option("--from-backup", help="Begin with the newest state of this backup."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", help="Of a pipeline that has one, say a standby.")
+    ] = "",
+    procedures: Procedures = None,
+    master: Master = "local[*]",
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
+    ] = 180.0,
+    json: Json = False,
+) -> None:
+    """Set a damaged checkpoint aside and execute the log again, from its beginning or a backup.
+
+    Nothing is decided anew: all outputs are written again with the same bytes. One with a name is
+    not started: start it as before.
+    """
+    from streamydb.cli.launch import start_pipeline, wait_until_ready
+    from streamydb.cli.up import start_broker
+
+    target = find_target(database, home, bootstrap, procedures=procedures)
+    phases = Phases()
+    start_broker(target, None, phases)
+    checkpoint = target.place.checkpoint_of(name)
+    if target.place.record() is None and not checkpoint.exists():
+        fail(
+            f"there is no checkpoint of {target.database} in {target.settings.home}: run this with "
+            "the --home that its pipeline has; with spark-submit see docs/operations.md, 'A "
+            "damaged checkpoint'"
+        )
+    told: dict[str, Any] = {"database": target.database}
+    with phases.phase("The checkpoint") as phase:
+        told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
+        phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"
+    if not name:
+        extra = [] if from_backup is None else ["--from-state", str(from_backup)]
+        with phases.phase("Pipeline") as phase:
+            start_pipeline(target, master, extra)
+            status = wait_until_ready(target, timeout, phase)
+            phase.outcome = f"executes the log, process {status.pid}"
+    if json:
+        print_json(told)
+    else:
+        say(
+            "`streamydb status` tells how far it is, `streamydb check` proves it at the end. "
+            "Delete the old checkpoint when you are content."
+        )
+
+
+def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> str | None:
+    """Rename the checkpoint, after what it was founded with is recorded beside the log."""
+    from streamydb.backup import resizing as sizes
+
+    _require_beginning(target, from_backup)
+    if not checkpoint.exists():
+        return None
+    with sizes.standing_still(checkpoint):
+        _keep_founding(target, checkpoint)
+        return str(sizes.put_aside(checkpoint))
+
+
+def _require_beginning(target: Target, from_backup: Path | None) -> None:
+    """Refuse before anything is moved: a trimmed log needs a backup, which must be of this log."""
+    from streamydb import topics
+    from streamydb.backup import StateFolder
+    from streamydb.backup.beginning import find_state
+
+    found = topics.describe(target.connection, target.database)
+    log = found.get(topics.TopicNames(target.database).transactions)
+    if log is None:
+        fail(f"there is no database {target.database} at {target.bootstrap}")
+    if from_backup is None:
+        if any(log.beginnings):
+            fail(
+                f"the log of {target.database} was trimmed: name the backup that it was trimmed "
+                "behind (--from-backup FOLDER)"
+            )
+        return
+    about = StateFolder(find_state(from_backup)).about()
+    if about.log != topics.log_id(target.connection, target.database):
+        fail(f"{from_backup} is of another log than that of {target.database}")
+
+
+def _keep_founding(target: Target, checkpoint: Path) -> None:
+    """Record what a checkpoint of an earlier release alone knows; a damaged one knows nothing."""
+    from streamydb import topics
+    from streamydb.errors import ConfigurationError
+    from streamydb.pipeline.config import read_record
+    from streamydb.topics.founding import facts_of
+
+    try:
+        known = read_record(checkpoint)
+    except ConfigurationError:
+        return
+    if known is None:
+        return
+    topics.add_shared(target.connection, target.database)
+    log = topics.log_id(target.connection, target.database)
+    founding = topics.Founding(log=log, **facts_of(known))
+    topics.record(target.connection, target.database, founding)

@@ -1,0 +1,85 @@
+"""Where the next record of a partition lies, past what Kafka itself has written into the log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from streamydb.facade.kafka_tail import REQUEST_S, at_end, connect, receive
+from streamydb.facade.ports import LogUnavailableError, NextRecord
+from streamydb.settings import Settings
+
+__all__ = ["NextRecords"]
+
+_POLL_S: Final = 0.1
+_BATCH: Final = 100
+_SMALL: Final[dict[str, str | int]] = {
+    "fetch.wait.max.ms": 10,
+    "max.partition.fetch.bytes": 4_096,
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1_024,
+}
+"""One record of each partition is enough."""
+
+
+class NextRecords:
+    """Reads a topic at places; connects at the first question, and stays connected.
+
+    Records of Kafka transactions that were aborted are records, as they are for the pipeline.
+
+    Args:
+        settings: the connection.
+        topic: what is read.
+    """
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        """Nothing is asked yet."""
+        self._settings = settings
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._consumer: Any = None
+
+    def find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
+        """Return the first record at or after each place; waits for Kafka, for a bounded time.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+        with self._lock:
+            try:
+                return self._find(places)
+            except KafkaException as error:
+                raise LogUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+    def _find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
+        if self._consumer is None:
+            self._consumer = connect(self._settings, eof=True, more=_SMALL)
+        consumer = self._consumer
+        consumer.assign([TopicPartition(self._topic, n, at) for n, at in places.items()])
+        found: dict[int, NextRecord] = {}
+        ends_s = time.monotonic() + REQUEST_S
+        try:
+            while len(found) < len(places) and time.monotonic() < ends_s:
+                for message in receive(consumer, _BATCH, _POLL_S):
+                    number = message.partition()
+                    if message.error() is None:
+                        found.setdefault(number, NextRecord(message.offset(), found=True))
+                    elif at_end(message):
+                        found.setdefault(number, NextRecord(message.offset(), found=False))
+        finally:
+            consumer.unassign()
+        if not found:
+            raise LogUnavailableError(f"{self._topic} cannot be read")
+        return found
+

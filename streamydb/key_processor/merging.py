@@ -1,0 +1,141 @@
+"""Merging blobs of writes in pieces, so that a shard larger than memory can merge.
+
+A blob that is larger than a part is kept as parts in the order of the keys' hashes. Merging reads
+the parts of several blobs side by side, as far as all of them are known, and never holds more than
+a part or two of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import limits
+from streamydb.columns import Table
+from streamydb.hashing import hash_ragged
+from streamydb.sorter.core import chunk_bounds
+from streamydb.sorter.planner import intern
+from streamydb.txn_processor import program as p
+
+__all__ = ["latest", "merged", "parts_of", "slices", "sorted_by_hash"]
+
+_ROW_BYTES = 24
+Hashes = npt.NDArray[np.uint64]
+
+
+def sizes_of(table: Table) -> npt.NDArray[np.int64]:
+    """About how many bytes each row takes."""
+    sizes = np.full(len(table), _ROW_BYTES, np.int64)
+    for text in table.texts.values():
+        sizes += text.lengths()
+    return sizes
+
+
+def slices(table: Table) -> Iterator[Table]:
+    """The table in runs of rows of at most a part, at least one row each; shares the arrays."""
+    sizes = sizes_of(table)
+    if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
+        yield table
+        return
+    for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):  # type: ignore[arg-type]
+        yield table.part(start, end)
+
+
+def sorted_by_hash(table: Table) -> Table:
+    """The rows in the order of their keys' hashes."""
+    return table.take(np.argsort(hash_ragged(table.texts["key"]), kind="stable"))
+
+
+def latest(tables: Sequence[Table], *, drop_absent: bool, ordered: bool = False) -> Table:
+    """The last write of every key, oldest table first; ``ordered``: by the keys' hashes."""
+    every = Table.concat(tables)
+    keys = every.texts["key"]
+    hashes = hash_ragged(keys)
+    slot, first = intern(hashes, keys)
+    last = np.zeros(len(first), np.int64)
+    last[slot] = np.arange(len(keys))
+    if drop_absent:
+        last = last[every.cols["tag"][last] != p.ABSENT]
+    if ordered:
+        last = last[np.argsort(hashes[last], kind="stable")]
+    return every.take(last)
+
+
+class _Run:
+    """The parts of one blob, read as far as they are needed."""
+
+    def __init__(self, parts: Iterable[Table]) -> None:
+        self._parts = iter(parts)
+        self._rows: Table | None = None
+        self._hashes: Hashes = np.empty(0, np.uint64)
+        self.more = True
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Add the next part, if there is one."""
+        part = next(self._parts, None)
+        if part is None:
+            self.more = False
+            return
+        self._rows = part if self._rows is None else Table.concat([self._rows, part])
+        self._hashes = hash_ragged(self._rows.texts["key"])
+
+    @property
+    def known(self) -> int:
+        """The last hash that was read."""
+        return int(self._hashes[-1])
+
+    def take(self, bound: int | None) -> Table | None:
+        """Give away what lies below ``bound``; everything without one."""
+        rows, n = self._rows, len(self._hashes)
+        below = n
+        if bound is not None:
+            below = int(np.searchsorted(self._hashes, np.uint64(bound), "left"))
+        if rows is None or not below:
+            return None
+        # a copy, so that the part itself is not kept for the few rows that stay
+        self._rows = rows.take(np.arange(below, n)) if below < n else None
+        self._hashes = self._hashes[below:].copy()
+        return rows.part(0, below)
+
+
+def merged(blobs: Sequence[Iterable[Table]], *, drop_absent: bool) -> Iterator[Table]:
+    """The last write of every key, in pieces in the order of the keys' hashes.
+
+    Args:
+        blobs: oldest first; of each its parts, none of them empty, all in that order.
+        drop_absent: leave out keys whose last write is a delete.
+
+    """
+    runs = [_Run(parts) for parts in blobs]
+    while True:
+        waiting = [run for run in runs if run.more]
+        bound = min((run.known for run in waiting), default=None)
+        taken = [rows for run in runs if (rows := run.take(bound)) is not None]
+        if taken:
+            piece = latest(taken, drop_absent=drop_absent, ordered=True)
+            if len(piece):
+                yield piece
+        if bound is None:
+            return
+        for run in waiting:
+            if run.known == bound:
+                run.read_on()
+
+
+def parts_of(pieces: Iterable[Table]) -> Iterator[Table]:
+    """Pieces put together to parts of about BLOCK_BYTES_MAX at most."""
+    gathered: list[Table] = []
+    size = 0
+    for piece in pieces:
+        for rows in slices(piece):
+            own = int(sizes_of(rows).sum())
+            if gathered and size + own > limits.BLOCK_BYTES_MAX:
+                yield Table.concat(gathered)
+                gathered, size = [], 0
+            gathered.append(rows)
+            size += own
+    if gathered:
+        yield Table.concat(gathered)

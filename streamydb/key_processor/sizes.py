@@ -1,0 +1,148 @@
+"""How large values may be, as far as every shard knows: so that all shards cut plans alike.
+
+A shard holds the values of its own keys only, but all shards must make the same plan without
+talking. So each keeps the same small table for all keys: the largest class of size that was ever
+told of any key of a bucket (a count-min sketch, Cormode and Muthukrishnan, 2005, with maxima for
+sums, and two rows in one array). It is told with the feedback and its completion tokens, which
+reach every shard in the same micro-batch; values that are small, or no larger than before, are not
+told at all. It never shrinks: it bounds memory, not verdicts. With one shard there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Ragged, Table
+from streamydb.errors import InvariantViolation
+from streamydb.hashing import KEY_SEED, hash_ragged
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.txn_processor import program as p
+
+__all__ = ["SMALL_BYTES", "SMALL_COUNTS", "TELLS_MAX", "Sizes", "SizesState", "class_of", "tells", "tells_of"]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+TELLS_MAX: Final = 65_536
+"""Most values that one block tells of."""
+
+SMALL_BYTES = 256
+SMALL_COUNTS = 64
+"""Values up to so many bytes are small, and count as so many: most have much fewer."""
+
+_BUCKETS: Final = 1 << 20
+_PAGE: Final = 1 << 16
+_CLASS_BITS: Final = np.uint64(31)
+
+
+class SizesState(msgspec.Struct):
+    """What a shard remembers: which pages of the table are not all zero; whether it is ``known``,
+    that is, all shards have told what they held when it began, ``announced``: this one has.
+
+    ``heard``: of each part that was told, by shard and number, how many its shard has told.
+    """
+
+    pages: list[int] = []
+    known: bool = False
+    announced: bool = False
+    heard: dict[str, int] = {}
+
+
+def class_of(sizes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """0 for small values, else the number of times that 256 bytes must be doubled."""
+    over = np.maximum(-(-np.asarray(sizes, np.int64) // SMALL_BYTES), 1)
+    return np.ceil(np.log2(over)).astype(np.uint8)
+
+
+def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
+    """What is told of values: the hash of each key, with the class in its lowest bits."""
+    found = (hash_ragged(keys, KEY_SEED) & ~_CLASS_BITS) | classes.astype(np.uint64)
+    return found.astype("<u8").tobytes()
+
+
+def tells_of(tables: Iterable[Table]) -> Iterator[bytes]:
+    """What is told of all values of a shard that are not small."""
+    for table in tables:
+        classes = class_of(table.texts["text"].lengths())
+        rows = np.flatnonzero((classes > 0) & (table.cols["tag"] == p.OPAQUE))
+        for start in range(0, len(rows), TELLS_MAX):
+            chosen = rows[start : start + TELLS_MAX]
+            yield tells(table.texts["key"].take(chosen), classes[chosen])
+
+
+class Sizes:
+    """The table within one step."""
+
+    def __init__(self, state: SizesState, blobs: BlobStore) -> None:
+        """Continue from ``state``."""
+        self.state = state
+        self._blobs = blobs
+        self._table: npt.NDArray[np.uint8] | None = None
+        self._changed: set[int] = set()
+
+    def hear(self, told: bytes) -> None:
+        """Take what was told of values; twice is the same as once."""
+        if not told:
+            return
+        found = np.frombuffer(told, "<u8")
+        classes = (found & _CLASS_BITS).astype(np.uint8)
+        table = self._loaded()
+        for buckets in _buckets(found):
+            rows = buckets[table[buckets] < classes]
+            if len(rows):
+                np.maximum.at(table, buckets, classes)
+                self._changed.update(np.unique(rows // _PAGE).tolist())
+
+    def hear_from(self, header: Mapping[str, Any], shards: int) -> None:
+        """Take a part of what a shard holds, which tells it while the table is not known."""
+        self.hear(header["sizes"])
+        state = self.state
+        if not state.known:
+            name = f"{header['shard']}/{header['chunk']}"
+            heard = state.heard = {**state.heard, name: header["chunks"]}
+            state.known = all(
+                f"{shard}/{chunk}" in heard
+                for shard in range(shards)
+                for chunk in range(heard.get(f"{shard}/0", 1))
+            )
+
+    def of(self, hashes: Hashes) -> Ints:
+        """How many bytes the values of keys may have, about; by the keys' hashes."""
+        if not self.state.pages and self._table is None:
+            return np.full(len(hashes), SMALL_COUNTS, np.int64)
+        table = self._loaded()
+        first, second = _buckets(hashes)
+        classes = np.minimum(table[first], table[second]).astype(np.int64)
+        return np.where(classes == 0, SMALL_COUNTS, SMALL_BYTES << classes)
+
+    def save(self) -> None:
+        """Put the pages that have changed into blobs."""
+        if not self._changed:
+            return
+        table = self._loaded()
+        for page in sorted(self._changed):
+            self._blobs.put(f"sizes/{page}", table[page * _PAGE : (page + 1) * _PAGE].tobytes())
+        self.state.pages = sorted({*self.state.pages, *self._changed})
+        self._changed = set()
+
+    def _loaded(self) -> npt.NDArray[np.uint8]:
+        if self._table is None:
+            self._table = np.zeros(_BUCKETS, np.uint8)
+            for page in self.state.pages:
+                data = self._blobs.get(f"sizes/{page}")
+                if data is None:
+                    raise InvariantViolation(f"the blob sizes/{page} is missing from the state")
+                self._table[page * _PAGE : (page + 1) * _PAGE] = np.frombuffer(data, np.uint8)
+        return self._table
+
+
+def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
+    """The two buckets of each key."""
+    mask = np.uint64(_BUCKETS - 1)
+    first, second = hashes >> np.uint64(8) & mask, hashes >> np.uint64(34) & mask
+    return first.astype(np.int64), second.astype(np.int64)

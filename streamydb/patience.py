@@ -1,0 +1,84 @@
+"""How a service waits for Kafka when it starts: as long as it takes, and says so.
+
+A command that a person types says at once that nothing is there. A service (pipeline, read model,
+facade) may be started before its broker, or while the broker restarts: it goes on when Kafka
+answers. What no waiting mends ends it at once, with its message: a password, a missing topic.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from streamydb.contact import is_transient
+from streamydb.errors import StreamyError
+
+__all__ = ["Patience", "StopRequestedError"]
+
+log = logging.getLogger("streamydb")
+
+_AGAIN_S: Final = 0.2
+_AGAIN_S_MAX: Final = 2.0
+_SAY_S: Final = 5.0
+_NEVER: Final = float("-inf")
+_Answer = TypeVar("_Answer")
+
+
+class StopRequestedError(StreamyError):
+    """The service was told to stop before it had started."""
+
+
+class Patience:
+    """Asks Kafka until it answers.
+
+    Args:
+        stopped: waits for so many seconds, and returns whether the service is to stop.
+        note: is told why it waits, and None when it waits no longer.
+    """
+
+    def __init__(
+        self,
+        stopped: Callable[[float], bool],
+        note: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
+        """Nothing has been asked."""
+        self._stopped = stopped
+        self._note = note
+
+    def ask(self, action: Callable[[], _Answer]) -> _Answer:
+        """The answer of `action`, which may be called any number of times.
+
+        Raises:
+            StopRequestedError: the service is to stop.
+            Exception: what `action` raises and no waiting mends.
+        """
+        wait_s, said_s = _AGAIN_S, _NEVER
+        try:
+            while not self._stopped(0):
+                try:
+                    answer = action()
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    said_s = self._say(error, said_s)
+                else:
+                    if said_s != _NEVER:
+                        log.info("Kafka answers")
+                    return answer
+                self._stopped(wait_s)
+                wait_s = min(2 * wait_s, _AGAIN_S_MAX)
+        finally:
+            if said_s != _NEVER:
+                self._note(None)
+        raise StopRequestedError("told to stop while it started")
+
+    def _say(self, error: Exception, said_s: float) -> float:
+        """Tell why it waits; when the log was last told."""
+        self._note(str(error))
+        now_s = time.monotonic()
+        if now_s - said_s < _SAY_S:
+            return said_s
+        log.warning("waiting for Kafka: %s", error)
+        return now_s

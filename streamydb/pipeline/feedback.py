@@ -1,0 +1,91 @@
+"""Feedback is kept until it was read, and a day longer: the pipeline itself deletes its own.
+
+A plan whose feedback is gone would never be finished, so Kafka's retention must not decide. What
+every batch that the checkpoint can still go back to has read is not needed by this pipeline; a copy
+of the checkpoint that is not older than a day can be gone on with, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from streamydb.contact import RefusedError
+from streamydb.errors import StreamyError
+from streamydb.pipeline.mending import offsets_of
+from streamydb.topics.upkeep import drop_before, keep_until_read
+
+__all__ = ["KEPT_MS", "FeedbackKeeper", "read_by_all"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+KEPT_MS: Final = 86_400_000
+"""How long feedback is kept after it was read, in ms: as old a copy of a checkpoint may be."""
+
+_FIRST_S: Final = 60.0
+_INTERVAL_S: Final = 600.0
+
+
+def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
+    """Per partition, the offset up to which every batch that is still on record has read a topic.
+    """
+    numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
+    return offsets_of(checkpoint, min(numbers)).get(topic, {}) if numbers else {}
+
+
+class FeedbackKeeper:
+    """Sees to a pipeline's feedback topic in a thread of its own while the body runs.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: the feedback topic.
+        checkpoint: the pipeline's folder.
+    """
+
+    def __init__(self, connection: Mapping[str, str], topic: str, checkpoint: Path) -> None:
+        """Nothing runs yet."""
+        self._connection = connection
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="streamydb-feedback", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop; a request that is under way is not waited for."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        """Mend what an earlier release left, then delete now and then."""
+        self._try(self._mend)
+        wait_s = _FIRST_S
+        while not self._stop.wait(wait_s):
+            self._try(self._drop)
+            wait_s = _INTERVAL_S
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (StreamyError, RefusedError, OSError, ValueError) as error:
+            log.warning("feedback in %s: %s; it grows meanwhile", self._topic, error)
+
+    def _mend(self) -> None:
+        if keep_until_read(self._connection, self._topic):
+            log.info("%s is kept until it was read from now on", self._topic)
+
+    def _drop(self) -> None:
+        read = read_by_all(self._checkpoint, self._topic)
+        if read:
+            drop_before(self._connection, self._topic, read, time.time_ns() // 10**6 - KEPT_MS)

@@ -1,0 +1,145 @@
+"""A query that runs: whether it goes on, finishing its batch, giving it up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["RunningQuery", "mark_between_batches", "may_end"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+_LOOK_S: Final = 0.002
+_POLL_S: Final = 0.1
+_IN_JOB: Final = "org.apache.spark.scheduler.DAGScheduler.runJob"
+_IN_BATCH: Final = "MicroBatchExecution.runBatch"
+_IN_TRIGGER: Final = "MicroBatchExecution.executeOneBatch"
+_IDLE: Final = "java.lang.Thread.sleep"
+_FETCHING_S_MAX: Final = 5.0
+"""How long Spark may ask Kafka for offsets before a stop no longer waits for it."""
+
+
+class RunningQuery:
+    """A started streaming query.
+
+    Spark's own `stop` interrupts the running batch. To have it finished, the query is marked as
+    ended while the batch is in its job. Its thread looks at the mark between batches, and once
+    while it plans one, and there it gives up a batch whose offsets are written already. So the
+    mark is set only when the thread's stack shows that it is not planning, under the lock that
+    it needs to commit this batch and to begin the next one.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        """Take over a query that has been started."""
+        self.query = query
+        self._engine: Any = query._jsq.streamingQuery()  # noqa: SLF001 - Spark has no other way
+
+    @property
+    def active(self) -> bool:
+        """Whether it goes on; asks the JVM."""
+        return bool(self.query.isActive)
+
+    def beats(self) -> bool:
+        """Whether it goes on and the JVM answers; hangs when that hangs."""
+        try:
+            return self.active
+        except (Py4JError, OSError):
+            return False
+
+    def finish(self, give_up: threading.Event) -> bool:
+        """Let the running batch end and the query with it; False if it was given up.
+
+        Args:
+            give_up: when set, the batch is not waited for any longer.
+
+        Raises:
+            Py4JError: the JVM does not answer.
+        """
+        try:
+            marked = self._mark(give_up)
+        except (Py4JError, AttributeError, TypeError) as error:
+            log.warning("this Spark cannot be told to finish its batch: %s", error)
+            marked = False
+        while marked and not give_up.wait(_POLL_S):
+            if not self._engine.queryExecutionThread().isAlive():
+                return self.is_complete()
+        self.give_up()
+        return False
+
+    def give_up(self) -> None:
+        """Stop at once: a running batch is interrupted, and done again by the next start."""
+        try:
+            self.query.stop()
+        except (PySparkException, Py4JJavaError) as error:  # it took longer than `stopTimeout`
+            log.warning("Spark does not stop: %s", str(error).splitlines()[0])
+
+    def is_complete(self) -> bool:
+        """Whether the newest batch that was begun was also committed."""
+
+        def newest(entries: Any) -> int:
+            found = entries.getLatestBatchId()
+            return int(found.get()) if found.isDefined() else -1
+
+        begun = newest(self._engine.offsetLog())
+        return begun == newest(self._engine.commitLog())
+
+    def _mark(self, give_up: threading.Event) -> bool:
+        """Mark the query as ended at a moment at which that interrupts nothing."""
+        jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
+        package = jvm.org.apache.spark.sql.execution.streaming.runtime
+        lock, state = self._engine.awaitProgressLock(), self._engine.state()
+        thread = self._engine.queryExecutionThread().getId()
+        utils = jvm.org.apache.spark.util.Utils
+
+        def stack() -> str:
+            found = utils.getThreadDumpForThread(thread)
+            return str(found.get().stackTrace().toString()) if found.isDefined() else ""
+
+        def set_state(name: str) -> None:
+            state.set(getattr(getattr(package, f"{name}$"), "MODULE$"))
+
+        return mark_between_batches(give_up, lock, stack, set_state)
+
+
+def mark_between_batches(
+    give_up: threading.Event, lock: Any, stack: Callable[[], str], set_state: Callable[[str], None]
+) -> bool:
+    """Mark a query as ended where its thread does not plan a batch; False: it never was there.
+
+    Args:
+        give_up: ends the attempts.
+        lock: the thread needs it to begin a batch, and to commit one.
+        stack: the thread's stack; empty when it has ended.
+        set_state: sets the mark (TERMINATED), or takes it back (ACTIVE).
+    """
+    stack()  # the first call takes longer than the next ones
+    locked_s = time.monotonic()
+    while not give_up.wait(_LOOK_S):
+        if lock.tryLock():
+            locked_s = time.monotonic()
+            try:
+                if may_end(stack()):
+                    set_state("TERMINATED")
+                    if may_end(stack()):
+                        return True
+                    set_state("ACTIVE")  # it woke up between, and saw no mark
+            finally:
+                lock.unlock()
+        elif time.monotonic() - locked_s > _FETCHING_S_MAX:
+            log.info("no batch is running: Spark waits for Kafka")
+            return False
+    return False
+
+
+def may_end(stack: str) -> bool:
+    """Whether a query's thread executes a batch, sleeps between two looks, or has ended."""
+    idle = _IDLE in stack and _IN_BATCH not in stack
+    return _IN_JOB in stack or idle or _IN_TRIGGER not in stack

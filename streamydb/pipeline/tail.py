@@ -1,0 +1,99 @@
+"""The end of the log as a checkpoint has read it: known again at the next start by its hash.
+
+A broker that loses power may lose the tail of the log although a checkpoint has read it. When the
+log then grows past that position, records would be skipped without a trace. So each shard keeps
+offset, append time and hash of the last record it read in each partition, and the first batch of
+a start compares them with what the log holds now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import Array, Ragged
+from streamydb.errors import InvariantViolation
+from streamydb.sorter.core import PartitionState
+
+__all__ = ["LastRead", "LogEnd", "last_reads", "mark_of"]
+
+_MARK_BYTES = 8
+
+
+class LastRead(NamedTuple):
+    """The last record of a partition in a piece of the log."""
+
+    partition: int
+    offset: int
+    append_ms: int
+    mark: str
+
+
+class LogEnd(NamedTuple):
+    """What the log holds before the offset up to which a checkpoint has read a partition.
+
+    Attributes:
+        end: that offset.
+        offset: of the last record before it; -1: there is none.
+        append_ms: when that was appended.
+        mark: its hash.
+    """
+
+    end: int
+    offset: int
+    append_ms: int
+    mark: str
+
+    def require(self, partition: int, state: PartitionState | None) -> None:
+        """Refuse a partition whose last record is not the one that a shard has read last.
+
+        A shard that has read past the end is in a later batch of the same run.
+
+        Raises:
+            InvariantViolation: it is another record.
+        """
+        if state is None or not state.mark or state.position > self.end:
+            return
+        known = state.position - 1, state.stamp, state.mark
+        if known != (self.offset, self.append_ms, self.mark):
+            now = "no record" if self.offset < 0 else f"offset {self.offset}, {self.append_ms} ms"
+            raise InvariantViolation(
+                f"the log is not what this checkpoint has read: the last record of partition "
+                f"{partition} was at offset {known[0]}, appended at {known[1]} ms, and is now "
+                f"another one ({now}). The end of the log was lost, say with a broker's power, and "
+                "has grown again: going on would skip records (docs/operations.md, 'The end of "
+                "the log is lost')"
+            )
+
+
+def mark_of(value: bytes | None) -> str:
+    """The hash of a record's value."""
+    return hashlib.blake2b(value or b"", digest_size=_MARK_BYTES).hexdigest()
+
+
+def last_reads(
+    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged
+) -> list[LastRead]:
+    """The last record of each partition among these rows."""
+    reads = []
+    for row in _last_rows(partitions, offsets).tolist():
+        partition, offset, stamp = (int(col[row]) for col in (partitions, offsets, append_ms))
+        reads.append(LastRead(partition, offset, stamp, mark_of(values[row])))
+    return reads
+
+
+def _last_rows(partitions: Array, offsets: Array) -> npt.NDArray[np.int64]:
+    """The rows with the highest offset of each partition; a sort only if they come unordered."""
+    if not len(offsets):
+        return np.empty(0, np.int64)
+    ends = np.flatnonzero(np.append(partitions[1:] != partitions[:-1], True))
+    ordered = (offsets[1:] > offsets[:-1]) | (partitions[1:] != partitions[:-1])
+    if ordered.all() and len(np.unique(partitions[ends])) == len(ends):
+        return ends
+    order: npt.NDArray[np.int64] = np.lexsort((offsets, partitions))
+    parted = partitions[order]
+    return order[np.flatnonzero(np.append(parted[1:] != parted[:-1], True))]

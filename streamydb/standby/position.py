@@ -1,0 +1,139 @@
+"""How far one pipeline is, how far the others are, and how well that is known (pure).
+
+A pipeline knows how far the leader is by what it reads in the control topic, and it may read that
+late. So it looks for its own messages: when one comes back, all that was said before it has been
+read. One that has not seen itself lately does not know, and one that does not know is not ready.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+__all__ = ["Others", "Own", "Rank"]
+
+_WAITING_MAX: Final = 1_000
+_SAID_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class Own:
+    """How far this pipeline is.
+
+    Attributes:
+        resolved: the last seq that its committed batches have resolved.
+        reported: whether a batch of this life has said so.
+        read: the sum of the log's offsets that it has read.
+        read_then: how much had been read when something was resolved last.
+        stuck_ms: since when more has been read.
+        mark: what the leader had resolved when this one knew that for the first time, or again
+            after it had not listened; None while it does not know. Not before this is executed
+            does the age of what came later tell anything.
+        seen_ms: when the newest of the own messages that came back was said; None: none has.
+
+    """
+
+    resolved: int = 0
+    reported: bool = False
+    read: int = 0
+    read_then: int = 0
+    stuck_ms: int | None = None
+    mark: int | None = None
+    seen_ms: int | None = None
+    _last_said: int = 0
+    _said: deque[int] = field(default_factory=lambda: deque(maxlen=_SAID_MAX))
+    _waiting: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def say(self, now_ms: int) -> int:
+        """What to write on a message, so that it is known again."""
+        self._last_said = max(now_ms, self._last_said + 1)
+        self._said.append(self._last_said)
+        return self._last_said
+
+    def see(self, said_ms: int, now_ms: int, fresh_ms: int) -> bool:
+        """Take in that an own message has come back; False if it is of an earlier life."""
+        if said_ms not in self._said:
+            return False
+        while self._said[0] != said_ms:
+            self._said.popleft()
+        self._said.popleft()
+        if not self.knows(now_ms, fresh_ms):
+            self.mark = None
+        self.seen_ms = said_ms
+        return True
+
+    def knows(self, now_ms: int, fresh_ms: int) -> bool:
+        """Whether all has been read that was said up to ``fresh_ms`` ago."""
+        return self.seen_ms is not None and now_ms - self.seen_ms <= fresh_ms
+
+    def lag_ms(self, now_ms: int) -> int:
+        """For how long the oldest news has been known that is not in the own state."""
+        return now_ms - self._waiting[0][0] if self._waiting else 0
+
+    def progress(self, resolved: int, read: int, now_ms: int) -> None:
+        """Take in what a batch has said."""
+        if resolved > self.resolved:
+            self.resolved, self.read_then, self.stuck_ms = resolved, read, None
+        elif self.stuck_ms is None and read > self.read_then:
+            self.stuck_ms = now_ms
+        self.read = read
+        self._catch_up()
+
+    def expect(self, resolved: int, now_ms: int) -> None:
+        """Note since when it is known that there is more than the own state has."""
+        if len(self._waiting) >= _WAITING_MAX:
+            now_ms = self._waiting.pop()[0]
+        self._waiting.append((now_ms, resolved))
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._waiting and self._waiting[0][1] <= self.resolved:
+            self._waiting.popleft()
+
+
+class Rank(NamedTuple):
+    """Who comes before whom when a leader is wanted: ready, further, and by name if equal."""
+
+    ready: bool
+    resolved: int
+    name: str
+    pipeline: str
+
+    def before(self, other: Rank) -> bool:
+        """Whether this one is to lead rather than the other one."""
+        if self[:2] != other[:2]:
+            return self[:2] > other[:2]
+        return self[2:] < other[2:]
+
+
+class Others:
+    """Those that were heard lately and do not lead."""
+
+    def __init__(self) -> None:
+        """Nobody has been heard."""
+        self._heard: dict[str, tuple[int, Rank]] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._heard)
+
+    def take(self, rank: Rank, now_ms: int) -> bool:
+        """Take in how far one says it is; whether it is new."""
+        new = rank.pipeline not in self._heard
+        self._heard[rank.pipeline] = now_ms, rank
+        return new
+
+    def drop(self, pipeline: str) -> None:
+        """Forget one: it leads now."""
+        self._heard.pop(pipeline, None)
+
+    def forget(self, before_ms: int) -> None:
+        """Forget those that were not heard since."""
+        gone = [name for name, (heard_ms, _) in self._heard.items() if heard_ms < before_ms]
+        for pipeline in gone:
+            del self._heard[pipeline]
+
+    def since(self, heard_ms: int) -> list[Rank]:
+        """Those that were heard since then."""
+        return [rank for heard, rank in self._heard.values() if heard >= heard_ms]

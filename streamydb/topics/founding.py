@@ -1,0 +1,139 @@
+"""What a database was founded with, kept beside its log for good: no start can get it wrong.
+
+`<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
+names it holds, so that two who write at the same time agree. Records of another log of that name
+are passed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streamydb.errors import ConfigurationError
+from streamydb.reading import ReadingError, TopicMissingError, TopicReader
+from streamydb.records.formats import FORMAT, later_format
+from streamydb.topics.admin import TopicsError
+from streamydb.topics.names import TopicNames
+
+__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record"]
+
+FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "grouping")
+"""The names of the facts."""
+
+_KEY: Final = b"founding"
+_WRITE_S: Final = 30.0
+
+
+class Founding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of how a database was founded; None: nobody has said.
+
+    Attributes:
+        log: Kafka's id of its log.
+        partitions: of the log when it was created.
+        id_window: for how many seqs an id is remembered.
+        digest_interval: transactions from one digest to the next.
+        constraints: whether constraints may be declared.
+        grouping: of the first pipeline; another pipeline may have another one.
+        format: of the record.
+    """
+
+    log: str
+    partitions: int | None = None
+    id_window: int | None = None
+    digest_interval: int | None = None
+    constraints: bool | None = None
+    grouping: str | None = None
+    format: int = FORMAT
+
+    def known(self) -> dict[str, Any]:
+        """The facts that are known, by name."""
+        named = {name: getattr(self, name) for name in FACTS}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def completed(self, other: Founding) -> Founding:
+        """These facts, and those of another one that are not known here."""
+        return msgspec.structs.replace(self, **{**other.known(), **self.known()})
+
+
+def facts_of(source: object) -> dict[str, Any]:
+    """The facts among the attributes of settings, of a checkpoint's record or of a backup's."""
+    return {name: getattr(source, name) for name in FACTS}
+
+
+def merged(log: str, values: Iterable[bytes]) -> Founding:
+    """The facts of a log that records name, in the order of the topic: the first one holds.
+
+    Raises:
+        ConfigurationError: a newer release has written one.
+    """
+    found = Founding(log=log)
+    for value in values:
+        if later_format(value) is not None:
+            raise ConfigurationError(
+                "the founding facts of this database were written by a newer release: use that one"
+            )
+        try:
+            each = msgspec.json.decode(value, type=Founding)
+        except msgspec.MsgspecError:
+            continue
+        if each.log == log:
+            found = found.completed(each)
+    return found
+
+
+def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
+    """What a database was founded with, as far as somebody has recorded it.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        log: Kafka's id of its log.
+
+    Raises:
+        TopicsError: Kafka does not answer.
+        ConfigurationError: a newer release has recorded it.
+    """
+    try:
+        with TopicReader(connection, TopicNames(database).founding) as reader:
+            span = reader.spans()[0]
+            reader.assign({0: span.low})
+            batches = list(reader.until({0: span.high}))
+    except TopicMissingError:
+        return Founding(log=log)
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
+    return merged(log, (record.value() or b"" for batch in batches for record in batch))
+
+
+def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:
+    """Add facts that nobody has recorded; returns what holds now, whoever was first.
+
+    Raises:
+        TopicsError: the topic took no record, or Kafka does not answer.
+    """
+    known = recall(connection, database, facts.log)
+    if not set(facts.known()) - set(known.known()):
+        return known
+    _append(connection, TopicNames(database).founding, msgspec.json.encode(facts))
+    return recall(connection, database, facts.log)
+
+
+def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
+    """Write a record and wait until it is safe."""
+    told: list[KafkaError | None] = []
+    producer = Producer({**connection, "acks": "all", "enable.idempotence": True, "log_level": 0})
+    producer.produce(
+        topic, value, key=_KEY, partition=0, on_delivery=lambda error, _: told.append(error)
+    )
+    ends_s = time.monotonic() + _WRITE_S
+    while not told and time.monotonic() < ends_s:
+        producer.poll(0.05)
+    failed = told[0] if told else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
+    if failed is not None:
+        what = f"{topic} took no record: {failed.str()}"
+        raise TopicsError(what) from KafkaException(failed)

@@ -1,0 +1,115 @@
+"""Settings and records of a database's topics that a pipeline or a person keeps right over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from streamydb.contact import ContactedAdmin
+from streamydb.topics.admin import (
+    TIMEOUT_S,
+    answers,
+    cluster,
+    connect,
+    describe_topics,
+    list_offsets,
+)
+from streamydb.topics.names import TopicNames
+
+__all__ = ["drop_before", "is_synced", "keep_until_read", "set_sync"]
+
+_SYNC = "flush.messages"
+_EVERY_RECORD = "1"
+
+
+def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
+    """Have Kafka keep all records of a feedback topic; whether that was changed.
+
+    In earlier releases Kafka deleted them after a day, read or not.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin = connect(client_config)
+    found = describe_topics(admin, [topic]).get(topic)
+    if found is None or found.settings.get("retention.ms") == "-1":
+        return False
+    _alter(admin, {topic: ConfigEntry("retention.ms", "-1", incremental_operation=_SET)})
+    return True
+
+
+def drop_before(
+    client_config: Mapping[str, str], topic: str, read: Mapping[int, int], before_ms: int
+) -> dict[int, int]:
+    """Delete records that were read and are old; per partition, the first offset that is left.
+
+    Args:
+        client_config: the connection.
+        topic: a feedback topic.
+        read: per partition, the offset up to which nobody needs its records.
+        before_ms: only records that were appended before this time, in ms since 1970.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin = connect(client_config)
+    asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
+    ends = {n: found.offset if found.offset >= 0 else read[n] for n, found in asked.items()}
+    places = [
+        TopicPartition(topic, number, min(end, read[number]))
+        for number, end in ends.items()
+        if min(end, read[number]) > 0
+    ]
+    if not places:
+        return {}
+    done = answers(admin.delete_records(places, request_timeout=TIMEOUT_S), "delete records of")
+    return {place.partition: found.low_watermark for place, found in done.items()}
+
+
+def is_synced(client_config: Mapping[str, str], database: str) -> bool:
+    """Whether brokers write a database's log to the disk before they acknowledge it."""
+    name = TopicNames(database).transactions
+    found = describe_topics(connect(client_config), [name]).get(name)
+    return found is not None and found.settings.get(_SYNC) == _EVERY_RECORD
+
+
+def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> list[str]:
+    """Have brokers write every record of a database to the disk before they acknowledge it, or not.
+
+    Returns the topics. It holds for each broker's own copy; with several copies on machines that do
+    not lose power together nothing is lost without it.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin, names = connect(client_config), TopicNames(database)
+    wanted = {*names.all(), *names.shared(), names.streams, names.founding}
+    topics = [
+        name
+        for name in cluster(admin).topics
+        if name in wanted or name.startswith(f"{names.feedback}.")
+    ]
+    change = AlterConfigOpType.SET if on else AlterConfigOpType.DELETE
+    entry = ConfigEntry(_SYNC, _EVERY_RECORD, incremental_operation=change)
+    _alter(admin, dict.fromkeys(topics, entry))
+    return sorted(topics)
+
+
+_SET = AlterConfigOpType.SET
+
+
+def _alter(admin: ContactedAdmin, entries: Mapping[str, ConfigEntry]) -> None:
+    resources = [
+        ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for topic, entry in entries.items()
+    ]
+    if resources:
+        answers(admin.incremental_alter_configs(resources), "change the settings of")

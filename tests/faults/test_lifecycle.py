@@ -1,0 +1,125 @@
+"""A pipeline is told to stop, loses its JVM, or starts before its broker."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamydb.testing import Database, wait_for
+from tests.bank import transfers
+from tests.faulty import load, progressed, results_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+_START_S = 10.0
+_FINISH_S = 30.0
+_END_S = 65.0
+
+
+def newest(db: Database, what: str) -> int:
+    """The newest batch among those that were begun (offsets) or committed (commits)."""
+    folder = db.place.checkpoint / "query" / what
+    return max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def log_since(db: Database, mark: int) -> str:
+    """What the pipeline's log has got since it was so long."""
+    return db.log_file.read_bytes()[mark:].decode()
+
+
+def stopped(db: Database, times: int = 1) -> tuple[int, float]:
+    """Tell a pipeline to stop; its exit code, and how many seconds it took to end."""
+    began_s = time.monotonic()
+    for number in range(times):
+        if number:
+            wait_for(lambda: db.status().state == "stopping", "the first signal to be heard")
+        db.signal_pipeline(signal.SIGTERM)
+    code = db.wait_pipeline()
+    return code, time.monotonic() - began_s
+
+
+@pytest.mark.fault(
+    44, "SIGTERM while it waits for Kafka to start, and in batches under load", "the batch is "
+    "finished: newest offsets and newest commit are equal; nothing comes twice",
+)  # fmt: skip
+@pytest.mark.fault(45, "a pipeline is started before its broker", "it waits, says so, and runs")
+@pytest.mark.fault(1, "SIGKILL of the JVM alone, under load", "one sentence; exit code 1")
+def test_a_pipeline_starts_without_a_broker_loses_its_jvm_and_is_told_to_stop(
+    tmp_path: Path, injected: Callable[..., None]
+) -> None:
+    with Database(tmp_path) as db:
+        with load(db, 0):
+            progressed(db, 50)
+            assert_the_death_of_its_jvm_is_told(db)
+        injected(1, 1)
+        db.broker.kill()
+        waits(db)
+        code, seconds = stopped(db)
+        assert (code, db.status().state) == (0, "stopped")
+        assert seconds < _START_S + 10
+        waits(db)
+        db.broker.start()
+        injected(1, 45)
+        wait_for(lambda: db.status().state == "running", "the start")
+        assert db.status().waiting is None
+        with load(db, 1):
+            progressed(db, 50)
+            code, seconds = stopped(db)
+        assert (code, db.status().state, db.status().error) == (0, "stopped", None)
+        assert seconds < _FINISH_S
+        assert newest(db, "offsets") == newest(db, "commits")
+        before = [result["seq"] for result in results_of(db)]
+        injected(2, 44)
+        db.start_pipeline()
+        db.load(transfers(50, seed=9))
+        assert db.assert_serial().ok
+        after = [result["seq"] for result in results_of(db)][len(before) :]
+        assert min(after) > max(before)
+
+
+def assert_the_death_of_its_jvm_is_told(db: Database) -> None:
+    """Kill the JVM under a pipeline; look at what it says."""
+    mark = db.log_file.stat().st_size
+    (jvm,) = [process for process in db.processes()[0].children() if "java" in process.name()]
+    jvm.kill()
+    assert db.wait_pipeline(30) == 1
+    assert db.status().state == "failed"
+    assert f"Spark's JVM (process {jvm.pid}) has ended: killed (SIGKILL)" in str(db.status().error)
+    assert "start the pipeline again" in str(db.status().error)
+    said = log_since(db, mark)
+    assert str(db.status().error) in said
+    assert "Traceback" not in said
+
+
+def waits(db: Database) -> None:
+    """Start a pipeline that has no broker; wait until it says so, in its status and its log."""
+    mark = db.log_file.stat().st_size
+    db.launch_pipeline()
+    wait_for(lambda: db.status().waiting is not None, "the status of one that waits")
+    assert db.status().state == "starting"
+    assert "waiting for Kafka: Kafka does not answer" in log_since(db, mark)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("state", ["starting", "running"])
+@pytest.mark.fault(44, "SIGTERM, once and twice, while Spark starts and in a backlog's first batch")
+def test_it_ends_in_time_whenever_it_is_told_to(
+    tmp_path: Path, state: str, times: int, injected: Callable[..., None]
+) -> None:
+    with Database(tmp_path, shards=2) as db:
+        db.kill_pipeline()
+        db.load(transfers(20_000, seed=3))
+        db.launch_pipeline()
+        wait_for(lambda: db.status().state == state, f"the state {state}")
+        code, seconds = stopped(db, times)
+        assert (code, db.status().state) == (0, "stopped")
+        assert seconds < _END_S
+        assert not db.processes()
+        injected(times)
+        db.start_pipeline()
+        assert db.assert_serial().ok

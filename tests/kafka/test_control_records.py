@@ -1,0 +1,162 @@
+"""Topics that end with what Kafka transactions leave: records that no consumer is ever given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from streamydb.backup.kafka import KafkaLog as BackedUpLog
+from streamydb.check import Log
+from streamydb.facade import FacadeSettings
+from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.kafka_search import search_result
+from streamydb.facade.kafka_streams import KafkaStreams
+from streamydb.facade.memory import MemoryModel, MemoryResolved
+from streamydb.facade.ports import Missing, NextRecord, PageBounds, StreamSpan
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Reader
+from streamydb.facade.testing import scenario, until
+from streamydb.settings import Settings
+from streamydb.standby.kafka import SharedTopics
+from streamydb.testing import wait_for
+from streamydb.topics import TopicNames, create
+
+Leave = Callable[..., None]
+
+
+@pytest.fixture
+def settings(bootstrap: str, database: str) -> Settings:
+    """A database of its own."""
+    found = Settings(database=database, bootstrap=bootstrap)
+    create(found.client_config(), database)
+    return found
+
+
+@pytest.fixture
+def leave(settings: Settings) -> Iterator[Leave]:
+    """A Kafka transaction with some records, committed or aborted: `leave(topic, *values)`."""
+    config = {**settings.client_config(), "transactional.id": settings.database, "linger.ms": 0}
+    producer = confluent_kafka.Producer(config)
+    producer.init_transactions(60)
+
+    reader = confluent_kafka.Consumer({**settings.client_config(), "group.id": "t"})
+
+    def end_of(topic: str) -> int:
+        return reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 60)[1]
+
+    def transact(topic: str, *values: bytes, commit: bool = True) -> None:
+        end = end_of(topic) + len(values) + 1
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
+        wait_for(lambda: end_of(topic) == end, "the end of a transaction", 60)
+
+    yield transact
+    reader.close()
+
+
+def append(settings: Settings, topic: str, *values: bytes) -> None:
+    producer = confluent_kafka.Producer(dict(settings.client_config()))
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.fault(
+    39, "committed and aborted Kafka transactions at the end of the log", "strong reads answer"
+)
+@pytest.mark.parametrize("commit", [True, False])
+@scenario
+async def test_strong_reads_answer(settings: Settings, leave: Leave, commit: bool) -> None:
+    """An aborted record is a record: the pipeline executes it, so it is waited for."""
+    topic = TopicNames(settings.database).transactions
+    model = MemoryModel()
+    log = KafkaLog(settings, FacadeSettings())
+    await log.start()
+    reader = Reader(model, log, FacadeSettings(read_timeout_s=20))
+    impatient = Reader(model, log, FacadeSettings(read_timeout_s=0.5))
+    try:
+        await asyncio.to_thread(leave, topic, b'{"id": "a"}', b'{"id": "b"}', commit=commit)
+        assert await log.ends() == {0: 3}
+        assert await log.next_records({0: 1}) == {0: NextRecord(1, found=True)}
+        with pytest.raises(ProblemError):
+            await impatient.snapshot()
+        waiting = asyncio.create_task(reader.snapshot())
+        model.apply([], MemoryResolved(2, 2, {0: 2}))  # both records are executed
+        (await waiting).__exit__(None, None, None)
+        assert await log.next_records({0: 2}) == {0: NextRecord(3, found=False)}
+        await asyncio.to_thread(leave, topic, b'{"id": "c"}', commit=commit)
+        await asyncio.to_thread(append, settings, topic, b'{"id": "d"}')
+        assert await log.ends() == {0: 6}
+        model.apply([], MemoryResolved(3, 3, {0: 4}))
+        with pytest.raises(ProblemError):
+            await impatient.snapshot()
+        waiting = asyncio.create_task(reader.snapshot())
+        await until(lambda: reader.waiters.total == 1)
+        model.apply([], MemoryResolved(4, 4, {0: 6}))
+        (await waiting).__exit__(None, None, None)
+    finally:
+        await log.stop()
+
+
+@pytest.mark.fault(39, "results that end with a control record", "a search comes to its end")
+def test_a_search_comes_to_the_end(settings: Settings, leave: Leave) -> None:
+    names = TopicNames(settings.database)
+    leave(names.results, b"{}")
+    begun = time.monotonic()
+    missing = search_result(settings, "never", None)
+    assert isinstance(missing, Missing)
+    assert missing.complete
+    assert time.monotonic() - begun < 7  # it gives up after eight seconds
+
+
+@pytest.mark.fault(39, "a stream that ends with a control record", "a page comes at once")
+@scenario
+async def test_a_page_of_a_stream_comes_to_the_end(settings: Settings, leave: Leave) -> None:
+    topic = TopicNames(settings.database).streams
+    await asyncio.to_thread(leave, topic, b'{"seq": 1, "index": 1}')
+    streams = KafkaStreams(settings, FacadeSettings(read_timeout_s=60))
+    try:
+        async with asyncio.timeout(20):
+            wanted = StreamSpan(b"s", 0, 0, 2, (0, 0))
+            assert await streams.history(wanted, PageBounds(10, 1_000)) == ([], 2)
+    finally:
+        await streams.stop()
+
+
+@pytest.mark.fault(39, "a control topic that ends with a control record", "pipelines read it all")
+def test_pipelines_come_to_the_end_of_what_they_share(settings: Settings, leave: Leave) -> None:
+    names = TopicNames(settings.database)
+    for name in names.shared():
+        leave(name, b"{}", commit=False)
+    with closing(SharedTopics(settings.client_config(), settings.database)) as topics:
+        end = topics.ends()[0]
+        assert end == 2
+        deadline = time.monotonic() + 20
+        while topics.position() < end and time.monotonic() < deadline:
+            topics.poll(0.1, lambda *_: None)
+        assert topics.position() == end
+
+
+@pytest.mark.fault(39, "a log that ends with control records", "check and backup read it whole")
+def test_check_and_backup_read_it_whole(settings: Settings, leave: Leave) -> None:
+    connection: Any = settings.client_config()
+    topic = TopicNames(settings.database).transactions
+    leave(topic, b'{"id": "a"}', commit=False)
+    leave(topic, b'{"id": "b"}')
+    log = Log(connection, settings.database, None, None)
+    found = [txn for batch in log.ordered() for txn in batch]
+    assert len(found) == 2  # no control record, and both records: Kafka's verdict means nothing
+    backed = BackedUpLog(connection, settings.database)
+    spans = backed.spans()
+    assert spans[0].high == 4
+    pieces = list(backed.pieces(0, 0, spans[0].high))
+    assert [offset for piece in pieces for offset in piece.offsets] == [0, 2]

@@ -1,0 +1,74 @@
+"""A read model and a facade that are started before their broker."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamydb.broker import EmbeddedBroker
+from streamydb.broker.ports import free_port
+from streamydb.testing import wait_for
+from streamydb.topics import create
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@contextmanager
+def part(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command of ours in the background, with its output in `log`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streamydb.cli", *words], stdout=output, stderr=output,
+            env=dict(os.environ),
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_ready(port: int) -> bool:
+    """Whether a facade on this machine says that it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+@pytest.mark.fault(
+    45, "a read model and a facade are started before their broker", "they wait, say so, and serve"
+)
+def test_a_read_model_and_a_facade_wait_for_their_broker(
+    private_broker: Callable[..., EmbeddedBroker], tmp_path: Path, injected: Callable[[int], None]
+) -> None:
+    broker = private_broker()
+    broker.start()
+    create({"bootstrap.servers": broker.bootstrap}, "bank")
+    place = ["--database", "bank", "--bootstrap", broker.bootstrap, "--home", str(tmp_path / "h")]
+    broker.kill()
+    port, logs = free_port(), [tmp_path / "read-model.log", tmp_path / "facade.log"]
+    with ExitStack() as stack:
+        model = stack.enter_context(part(logs[0], "read-model", *place))
+        facade = stack.enter_context(part(logs[1], "serve", "--port", str(port), *place))
+        for log in logs:
+            wait_for(lambda log=log: b"waiting for Kafka" in log.read_bytes(), f"{log.name}", 60)
+        assert (model.poll(), facade.poll()) == (None, None)
+        injected(2)
+        broker.start()
+        wait_for(lambda: is_ready(port), "the facade to be ready", 90)
+        facade.send_signal(signal.SIGTERM)
+        model.send_signal(signal.SIGTERM)
+        assert (model.wait(30), facade.wait(30)) == (0, 0)

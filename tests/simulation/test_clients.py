@@ -1,0 +1,49 @@
+"""The client library under faults, in virtual time; and proof that it would be noticed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from streamydb.sim.client_mutations import CLIENT_MUTATIONS
+from streamydb.sim.clients import run_clients
+
+SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "2000")) // 40
+CHUNKS = 5
+CAUGHT_WITHIN = 60
+
+
+@pytest.mark.fault(
+    46, "simulator: facades killed, away for up to 25 s; requests refused, lost, doubled, late",
+    "every call has its one effect, or none, as it says; nobody gives up early",
+)  # fmt: skip
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_call_has_the_effect_that_it_says(
+    chunk: int, injected: Callable[..., None]
+) -> None:
+    ended: Counter[str] = Counter()
+    killed = 0
+    for seed in range(1 + chunk, SEEDS + 1, CHUNKS):
+        outcome = run_clients(seed)
+        assert not outcome.problems, f"run_clients({seed}): {outcome.problems}"
+        ended += outcome.calls
+        killed += outcome.killed
+    injected(killed)
+    assert ended["returned"] > 5 * (ended.total() - ended["returned"])
+    assert killed
+
+
+def test_a_seed_repeats_exactly() -> None:
+    outcome = run_clients(4)
+    assert outcome == run_clients(4)
+    assert outcome.seconds > 5
+
+
+@pytest.mark.parametrize("name", CLIENT_MUTATIONS)
+def test_mutations_are_caught(name: str) -> None:
+    with CLIENT_MUTATIONS[name]():
+        caught = any(run_clients(seed).problems for seed in range(1, 1 + CAUGHT_WITHIN))
+    assert caught, f"{CLIENT_MUTATIONS[name].__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"
