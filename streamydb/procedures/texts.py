@@ -3,8 +3,9 @@
 A later Python knows more characters: `upper` would change them, `isalpha` accept them, `repr` show
 them, and a log would mean something else. So what Unicode 14.0 does not assign stays without a
 meaning: functions that look at tables are shown a noncharacter (or a surrogate) in its place, of
-which Unicode promises that it will never mean anything. A few characters of 14.0 got an upper-case form later,
-or are no lower-case letters any more; they are shown as one that has none and will get none.
+which Unicode promises that it will never mean anything. A few characters of 14.0 got an upper-case
+form later, or are no lower-case letters any more; they are shown as one that has none and will get
+none.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from msgspec import UNSET
 from streamydb import errors, records
 from streamydb.key_processor import grants, idwindow, locks, repeats, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import gatherer, life, role, shard, single, stages, tail
+from streamydb.pipeline import life, role, shard, single, stages, tail
 from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
-from streamydb.sim import cluster, faults, pair
+from streamydb.sim import fault_mutations as rulings
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
 from streamydb.txn_processor import alone, core, execution, outputs
@@ -395,31 +395,6 @@ def _believe_the_log() -> Any:
     return mock.patch.object(tail.LogEnd, "require", return_value=None)
 
 
-def _believe_the_exception() -> Any:
-    """Rulings: a fault of ours aborts its transaction at once, and nobody writes that down."""
-
-    def require(_faults: Any, *, executed: bool = False) -> None:
-        del executed
-
-    places = compiling, stages, gatherer
-    return _together(*(mock.patch.object(each, "require_ruled", require) for each in places))
-
-
-def _rule_without_a_fence() -> Any:
-    """Rulings: whoever led before may still rule."""
-    return mock.patch.object(faults.RulingTopic, "fence", return_value=None)
-
-
-def _rule_on_what_is_known() -> Any:
-    """Rulings: nobody looks whether a result was written before."""
-    return mock.patch.object(cluster.Cluster, "_known", return_value=[])
-
-
-def _follow_without_rulings() -> Any:
-    """Rulings: a pipeline keeps those that it began with."""
-    return mock.patch.object(pair.Pair, "_reload", return_value=None)
-
-
 @contextmanager
 def _together(*patches: Any) -> Iterator[None]:
     with ExitStack() as stack:
@@ -536,10 +511,16 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
-    "rulings-exceptions": Mutation(_believe_the_exception, _BOTH, faults=_FEW),
-    "rulings-fence": Mutation(_rule_without_a_fence, ("planner",), pair=True, faults=_SOME),
-    "rulings-known": Mutation(_rule_on_what_is_known, ("planner",), pair=True, faults=_SOME),
-    "rulings-standby": Mutation(_follow_without_rulings, _BOTH, pair=True, faults=_SOME),
+    "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
+    "rulings-fence": Mutation(
+        rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-known": Mutation(
+        rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-standby": Mutation(
+        rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME
+    ),
 }
 """Mutations by name."""
 

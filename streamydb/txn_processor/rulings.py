@@ -33,9 +33,11 @@ __all__ = [
     "Suspects",
     "TooLate",
     "UnruledFaults",
+    "fault_of",
     "faults_in",
     "require_ruled",
     "require_unread",
+    "ruling_of",
 ]
 
 Place = tuple[int, int]
@@ -120,7 +122,7 @@ class TooLate(InvariantViolation):
         super().__init__(
             f"this release fails ({fault.error}) on the record at partition {fault.partition}, "
             f"offset {fault.offset}, whose result is known already: run the release that executed "
-            "it (docs/operations.md, 'A fault of ours')"
+            "it (docs/operations.md, 'InternalAborts')"
         )
 
 
@@ -274,16 +276,3 @@ def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
         log=log, epoch=epoch, partition=fault.partition, offset=fault.offset, error=fault.error,
         named=fault.named, counted=fault.counted, shown=fault.shown,
     )
-
-
-def ruled_by(values: Iterable[bytes | None], log: str) -> Rulings:
-    """The rulings that the records of a topic amount to.
-
-    Raises:
-        RecordError: a newer release has written one.
-
-    """
-    book = Book(log)
-    for value in values:
-        book.take(value)
-    return book.rulings()
