@@ -1,8 +1,13 @@
 """The serial oracle: what streamy-db means, in plain single-threaded Python.
 
 Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this,
-byte for byte. It shares the decoding of records with the engine and nothing of the execution. It
-is written to be read: one record after the other, in the total order, on a dictionary.
+byte for byte. It is written to be read: one record after the other, in the total order, on a
+dictionary. It shares with the engine what is no execution of ours: the decoding and encoding of
+records, the language of stored procedures (`procedures`: what a call does with its keys, and what a
+follow-up's turn is), how constraints are declared and read (`constraints.core`), and the list of
+rulings. Of sorting, planning, locking, granting, ids, updates, checks, and the enforcement of
+constraints it has its own (`total_order`, `oracle_steps`, `constraints.judge`); a test holds it to
+that.
 """
 
 from __future__ import annotations
@@ -30,7 +35,6 @@ from streamydb.records import (
     Change,
     ChangeSource,
     ChangeTransaction,
-    DeadLetter,
     Duplicate,
     Failed,
     Marker,
@@ -53,6 +57,7 @@ from streamydb.records import (
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 from streamydb.total_order import LogRecord, Ordered, order, released
+from streamydb.txn_processor.rulings import NO_RULINGS, Fault, Rulings
 
 __all__ = [
     "LogRecord",
@@ -111,7 +116,7 @@ class Oracle:
         self,
         database: str,
         id_window: int = limits.ID_WINDOW_DEFAULT,
-        faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+        rulings: Rulings = NO_RULINGS,
         modules: Modules = NO_MODULES,
         *,
         constraints: bool = False,
@@ -122,10 +127,9 @@ class Oracle:
         ``modules``: where the code of stored procedures is. ``constraints``: whether the database
         was created with constraints.
 
-        ``faults``: dead letters of transactions that a fault of ours has aborted, by partition and
-        offset. That verdict is in the log of results, so it stands.
+        ``rulings``: which records a fault of ours has aborted. Nothing else knows, so it stands.
         """
-        self.faults = faults or {}
+        self.rulings = rulings
         self.modules = modules
         self.constraints = constraints
         self.database = database
@@ -146,17 +150,14 @@ class Oracle:
             offset: where the record lies in its partition.
             ts_ms: the record's effective time.
         """
-        fault = self.faults.get((partition, offset))
-        record = decode(raw) if fault is None else fault
+        fault = self.rulings.get((partition, offset))
+        if fault is not None:
+            return self._fail(fault, raw, self._next(partition, offset, ts_ms))
+        record = decode(raw)
         if isinstance(record, Marker):
             return []
-        seq = self.next_seq
-        self.next_seq += 1
-        self._forget(seq, ts_ms)
-        place = _Place(self.database, seq, ts_ms, Source(partition, offset))
+        place = self._next(partition, offset, ts_ms)
         payload_hash = payload_hash_of(raw or b"", record)
-        if isinstance(record, DeadLetter):
-            return self._fail(record, raw, payload_hash, place)
         if isinstance(record, Transaction) and not self._may_be(record):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
@@ -172,7 +173,7 @@ class Oracle:
             return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._see(record.id, _Verdict(seq, record.deadline, payload_hash, encoded))
+        self._see(record.id, _Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
 
     def _given(
@@ -206,24 +207,29 @@ class Oracle:
         """Constraints are declared only in databases that were created with them."""
         return self.constraints or txn.constrain is UNSET
 
-    def _fail(
-        self, fault: DeadLetter, raw: bytes | None, payload_hash: bytes, place: _Place
-    ) -> list[OutputRecord]:
+    def _next(self, partition: int, offset: int, ts_ms: int) -> _Place:
+        """The place of the next transaction."""
+        seq = self.next_seq
+        self.next_seq += 1
+        self._forget(seq, ts_ms)
+        return _Place(self.database, seq, ts_ms, Source(partition, offset))
+
+    def _fail(self, fault: Fault, raw: bytes | None, place: _Place) -> list[OutputRecord]:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
-        name, error = fault.id, fault.error
+        record = decode(raw) if fault.named else None
+        name = record.id if isinstance(record, Transaction) else None
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
-        found = None if name is None else decode(raw)
-        deadline = found.deadline if isinstance(found, Transaction) else 0
-        if name is not None:
-            self._see(name, _Verdict(place.seq, deadline, payload_hash, result))
-        shown = None if fault.payload is None else raw
-        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, error)
-        if isinstance(found, Transaction) and found.call is not UNSET:
-            turn = turn_of(found.call, self._look)
+        if isinstance(record, Transaction):
+            hashed = payload_hash_of(raw or b"", record)
+            self._see(record.id, _Verdict(place.seq, record.deadline, hashed, result))
+        shown = raw if fault.shown else None
+        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
+        if isinstance(record, Transaction) and record.call is not UNSET:
+            turn = turn_of(record.call, self._look)
             if turn is not None:
-                self._seen.pop(found.id, None)
-                if turn.code is None:
-                    outputs += self._write(found.id, {turn.key: turn.done}, place)
+                self._seen.pop(record.id, None)
+                if turn.code is None and fault.counted:
+                    outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
     def _see(self, name: str, verdict: _Verdict) -> None:
@@ -436,12 +442,12 @@ def replay(
     database: str,
     initial_partitions: int,
     id_window: int = limits.ID_WINDOW_DEFAULT,
-    faults: Mapping[tuple[int, int], DeadLetter] | None = None,
+    rulings: Rulings = NO_RULINGS,
     modules: Modules = NO_MODULES,
     constraints: bool = False,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, faults, modules, constraints=constraints)
+    oracle = Oracle(database, id_window, rulings, modules, constraints=constraints)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 

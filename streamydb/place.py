@@ -83,6 +83,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Of one that follows: how many seqs it lacks of what is resolved; None: it does not know."""
     alarm: str | None = None
     """A divergence from another pipeline."""
+    faults: int | None = None
+    """Transactions that a fault of ours has aborted, in the whole log."""
 
 
 class Place:

@@ -57,12 +57,13 @@ def released(log: Mapping[int, Sequence[LogRecord]], initial_partitions: int) ->
     """The part of the total order that a pipeline executes: nothing can come before it any more.
 
     One partition: everything. Several: what has an effective time below the smallest last one, and
-    what partition 0, while it was alone, held before the marker that ended this.
+    what partition 0, while it was alone, held before the marker that ended this. While only some
+    partitions have announced a further one, nothing past what they announced is released either.
     """
     timed = _effective_times(log, initial_partitions)
     if len(timed) == 1:
         return order(log, initial_partitions)
-    watermark = min(part.last_ms for part in timed.values())
+    watermark = min(*(part.last_ms for part in timed.values()), *_caps(timed))
     alone = timed[0].first_naming(1) if initial_partitions == 1 else None
     return [
         record
@@ -101,6 +102,16 @@ def _effective_times(
             break
         timed[partition] = _timed(log.get(partition, ()), max(times))
     return timed
+
+
+def _caps(timed: Mapping[int, _Timed]) -> list[float]:
+    """Per partition that some have announced, not all: the last time at which one of them did."""
+    named = (marker.partitions for part in timed.values() for _, _, marker in part.markers)
+    caps = [math.inf]
+    for partition in range(len(timed), max(named, default=0)):
+        joins = [part.first_naming(partition) for part in timed.values()]
+        caps.append(max(join[1] for join in joins if join is not None))
+    return caps
 
 
 def _timed(records: Sequence[LogRecord], start_ms: float) -> _Timed:

@@ -27,10 +27,12 @@ from streamydb.backup.state import (
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns import Table
 from streamydb.pipeline.blocks import empty_verdicts
+from streamydb.txn_processor.rulings import Fault, Rulings
 
 __all__ = ["BackupFolder", "Segment", "StateFolder", "write_whole"]
 
 _ABOUT: Final = "state.json"
+_RULINGS: Final = "rulings.json"
 _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
 
 
@@ -105,6 +107,13 @@ class StateFolder:
         return State(about, whole["values"], whole["ids"], whole["verdicts"])
 
 
+class _Rulings(msgspec.Struct):
+    """Which records of the log a fault of ours has aborted."""
+
+    rulings: list[Fault] = []
+    format: int = FORMAT
+
+
 class BackupFolder:
     """A backup on disk; the log in it is a `LogSource`."""
 
@@ -112,6 +121,22 @@ class BackupFolder:
         """Name the folder; nothing is read."""
         self.folder = folder
         self.procedures = folder / "procedures"
+
+    def rulings(self) -> Rulings:
+        """As `LogSource.rulings`; none if a release without rulings has taken the backup.
+
+        Raises:
+            BackupError: the file is damaged, or of a newer format.
+        """
+        path = self.folder / _RULINGS
+        if not path.exists():
+            return Rulings()
+        found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, FORMAT)
+        return Rulings(found.rulings)
+
+    def write_rulings(self, known: Rulings) -> None:
+        """Keep them."""
+        write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults)))
 
     def manifest(self) -> Manifest:
         """What it is.

@@ -11,8 +11,10 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import Piece
 from streamydb.key_processor.digest import Digest
+from streamydb.pipeline.ruling import rulings
 from streamydb.reading import Span, TopicReader
-from streamydb.topics import TopicNames
+from streamydb.topics import TopicNames, log_id
+from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["KafkaLog", "told_digests"]
 
@@ -27,7 +29,13 @@ class KafkaLog:
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
         """Nothing is asked yet."""
         self._connection = {**connection, "queued.max.messages.kbytes": _PREFETCH_KB}
+        self._database = database
         self.topic = TopicNames(database).transactions
+
+    def rulings(self) -> Rulings:
+        """As `LogSource.rulings`, as they are now."""
+        log = log_id(self._connection, self._database)
+        return rulings(self._connection, self._database, log)
 
     def spans(self) -> dict[int, Span]:
         """The first and the end offset of each partition."""

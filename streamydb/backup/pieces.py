@@ -15,6 +15,7 @@ from streamydb.columns import Array, Ragged, Table
 from streamydb.pipeline.tail import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.sorter.core import PartitionState
+from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
 
@@ -57,6 +58,9 @@ class LogSource(Protocol):
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order."""
+
+    def rulings(self) -> Rulings:
+        """Which of its records a fault of ours has aborted."""
 
 
 def encode_piece(piece: Piece, end: int) -> bytes:

@@ -29,6 +29,7 @@ from streamydb.pipeline.stages import execute, parse_feedback, parse_transaction
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = ["EVERYTHING", "FileBlobs", "Replay", "replay"]
 
@@ -79,6 +80,7 @@ class Replay:
         start: the state to begin with; None: the log's beginning.
         until: the last seq to execute.
         modules: where the code of stored procedures is.
+        rulings: which records a fault of ours has aborted.
 
     Attributes:
         seq: the last executed transaction.
@@ -87,7 +89,7 @@ class Replay:
 
     def __init__(
         self, config: ShardConfig, folder: Path, start: State | None, until: int,
-        modules: Modules = NO_MODULES,
+        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Take over the state to begin with."""
         self._config = msgspec.structs.replace(
@@ -97,6 +99,7 @@ class Replay:
         (folder / "values").mkdir(exist_ok=True)
         self._store, self._tables = LmdbValues(folder / "values"), MemoryIdTables()
         self._modules = modules
+        self._rulings = rulings
         self.positions = Positions({} if start is None else start.about.positions)
         self.seq = 0 if start is None else start.about.seq
         self.digests: dict[int, str] = {}
@@ -111,7 +114,7 @@ class Replay:
         rows = len(piece.offsets)
         routed = parse_transactions(
             np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms, piece.values,
-            1, constraints=self._config.constraints,
+            1, constraints=self._config.constraints, rulings=self._rulings,
         )
         self._inbox += [each.block for each in routed]
 
@@ -125,7 +128,7 @@ class Replay:
         for emitted in shard.step(inbox):
             granted.append(emitted.block)
             self.seq = max(self.seq, emitted.seq)
-        for item in execute(granted, self._config, 1, 1, self._modules):
+        for item in execute(granted, self._config, 1, 1, self._modules, self._rulings):
             self._take(item)
         return bool(self._inbox) or self.seq > before
 

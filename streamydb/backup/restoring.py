@@ -25,13 +25,15 @@ from streamydb.backup.pieces import Piece, advance
 from streamydb.backup.state import State
 from streamydb.backup.taking import Progress, config_of, state_at
 from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.pipeline.ruling import RulingTopic
 from streamydb.procedures.folder import FolderModules
 from streamydb.reading import TopicReader
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
-from streamydb.topics import Problem, TopicNames, mend
+from streamydb.topics import Problem, TopicNames, add_shared, log_id, mend
+from streamydb.txn_processor.rulings import Rulings
 
-__all__ = ["Line", "append_log", "lines", "prefix", "seq_at", "set_times"]
+__all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
 
 SEQUENCER: Final = "restore"
 _TIMES: Final = {
@@ -167,6 +169,25 @@ def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str
     """Change settings of the log that say whose clock its records carry."""
     for name, value in given.items():
         mend(connection, [Problem(topic, "", "", setting=(name, value))])
+
+
+def keep_rulings(
+    connection: Mapping[str, str], database: str, known: Rulings,
+    places: Mapping[int, PartitionState],
+) -> None:
+    """Have the new database know which of the restored records a fault of ours has aborted."""
+    add_shared(connection, database)
+    topic = RulingTopic(connection, database, log_id(connection, database))
+    try:
+        topic.adopt(
+            lambda: [
+                fault
+                for fault in known.faults
+                if fault.offset < places.get(fault.partition, PartitionState()).position
+            ]
+        )
+    finally:
+        topic.close()
 
 
 def _compare(

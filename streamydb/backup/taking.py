@@ -118,6 +118,7 @@ def take(
             f"resolved up to {resolved}: wait until the pipeline is there"
         )
     copied = _copy(folder, log, spans, progress)
+    folder.write_rulings(log.rulings())
     _copy_procedures(subject.procedures, folder.procedures)
     ends = _ends(folder, spans)
     base = folder.newest_state(manifest, resolved)
@@ -175,7 +176,7 @@ def state_at(
         return base, {}
     work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
     try:
-        run = Replay(config, work, base, seq, modules)
+        run = Replay(config, work, base, seq, modules, source.rulings())
         goal = seq if seq != EVERYTHING else 0
         replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
         return run.state(config.database, base.about.log if base else ""), run.digests

@@ -69,7 +69,7 @@ class Log:
                 "database was created with: the topic was deleted and made again"
             )
         self._initial = initial
-        self.order = LogOrder(initial, len(spans))
+        self.order = LogOrder(initial)
 
     @property
     def records(self) -> int:
@@ -78,7 +78,7 @@ class Log:
 
     def ordered(self) -> Iterator[list[Ordered]]:
         """The released transactions in their total order, in batches, from the beginning."""
-        self.order = order = LogOrder(self._initial, len(self.ends))
+        self.order = order = LogOrder(self._initial)
         with ExitStack() as stack:
             parts = {number: self._part(number, stack) for number in self.ends}
             unfinished = {number for number, end in self.ends.items() if end > 0}

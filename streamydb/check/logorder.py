@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamydb.records import Marker
 
 _NEVER = -1
+_FOREVER = 2**62
 
 
 class _Partition:
@@ -44,15 +45,9 @@ class LogOrder:
         markers: how many markers were fed.
     """
 
-    def __init__(self, initial_partitions: int, partitions: int) -> None:
-        """Begin with an empty log.
-
-        Args:
-            initial_partitions: partitions of the log when the database was created.
-            partitions: partitions it has now.
-        """
+    def __init__(self, initial_partitions: int) -> None:
+        """Begin with an empty log; ``initial_partitions``: when the database was created."""
         self.markers = 0
-        self._partitions = partitions
         self._joined = [_Partition(_NEVER) for _ in range(initial_partitions)]
         self._out: deque[Ordered] = deque()
 
@@ -94,16 +89,24 @@ class LogOrder:
         if self.joined == 1:
             yield from self._drain(self._joined[0], None)
             return
-        watermark = min(partition.last_ms for partition in self._joined)
+        watermark = min(*(partition.last_ms for partition in self._joined), *self._caps())
         parts = [self._drain(partition, watermark) for partition in self._joined]
         yield from heapq.merge(*parts)
+
+    def _caps(self) -> Iterator[int]:
+        """What a partition that some have announced, but not all, holds back."""
+        named = max((known.naming[-1][0] for known in self._joined if known.naming), default=0)
+        yield _FOREVER
+        for number in range(self.joined, named):
+            times = (known.first_naming(number) for known in self._joined)
+            yield max(ms for ms in times if ms is not None)
 
     def _mark(self, partition: _Partition, marker: Marker) -> None:
         """Take in a marker; it may let partitions in that were added to the topic."""
         self.markers += 1
         if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
             partition.naming.append((marker.partitions, partition.last_ms))
-        while self.joined < self._partitions:
+        while True:
             times = [known.first_naming(self.joined) for known in self._joined]
             if None in times:
                 return

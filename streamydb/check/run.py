@@ -22,18 +22,17 @@ from streamydb.errors import InvariantViolation
 from streamydb.garbage import no_collection
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.oracle import Oracle, OutputRecord
+from streamydb.pipeline.ruling import rulings
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.reading import TopicReader
-from streamydb.records import DeadLetter, decode_dead_letter
+from streamydb.records import decode_dead_letter
 from streamydb.topics import Founding, TopicNames, TopicsError, log_id, recall
+from streamydb.txn_processor.rulings import Rulings
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource
 
 __all__ = ["Options", "Step", "check"]
-
-Faults = dict[tuple[int, int], DeadLetter]
-
 
 class Step(NamedTuple):
     """How far the check is: what it does, and how many of how many records."""
@@ -120,57 +119,51 @@ def _check(options: Options, log: Log, started_s: float) -> Report:
     """
     report = Report(database=options.database)
     with no_collection():
-        faults = _faults(options, log)
-        report.faults = len(faults)
+        ruled = _rulings(options)
+        report.faults = sum(
+            fault.offset < log.ends.get(fault.partition, 0) for fault in ruled.faults
+        )
         workflows = Workflows(report)
-        oracle, expected = _replay(options, log, faults, report, workflows)
+        oracle, expected = _replay(options, log, ruled, report, workflows)
         comparison = Comparison(expected, report, workflows)
-        waited_s, expired = _compare(options, comparison, faults, log)
+        waited_s, expired = _compare(options, comparison, ruled, log)
         state = {key.encode(): value for key, value in oracle.state.items()}
         comparison.finish(state)
     _forgive_expired(report, expired)
     _judge_later(log, comparison)
-    _fill_in(options, log, faults, comparison.wanted())
+    _fill_in(options, log, ruled, comparison.wanted())
     report.seconds = time.monotonic() - started_s
     report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
     report.judge()
     return report
 
 
-def _oracle(options: Options, faults: Faults) -> Oracle:
+def _oracle(options: Options, ruled: Rulings) -> Oracle:
     return Oracle(
-        options.database, options.id_window or ID_WINDOW_DEFAULT, faults, options.modules,
+        options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules,
         constraints=bool(options.constraints),
     )
 
 
-def _faults(options: Options, log: Log) -> Faults:
-    """Dead letters of transactions that a fault of ours has aborted, by partition and offset."""
-    found: Faults = {}
-    with TopicReader(options.connection, TopicNames(options.database).deadletters) as reader:
-        spans = reader.spans()
-        reader.assign({number: span.low for number, span in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            for message in batch:
-                letter = _fault(message.value(), log)
-                if letter is not None:
-                    found[letter.source.partition, letter.source.offset] = letter
-    return found
+def _rulings(options: Options) -> Rulings:
+    """Which transactions a fault of ours has aborted, as it was ruled up to now."""
+    log = log_id(options.connection, options.database)
+    return rulings(options.connection, options.database, log)
 
 
-def _fault(value: bytes | None, log: Log) -> DeadLetter | None:
-    """The dead letter of a fault of ours in the part of the log that is checked."""
+def _fault(value: bytes | None) -> tuple[int, int] | None:
+    """The record of the log whose dead letter names a fault of ours."""
     if value is None or b'"code":"internal"' not in value:
         return None
-    letter = decode_dead_letter(value)
-    return letter if letter.source.offset < log.ends.get(letter.source.partition, 0) else None
+    source = decode_dead_letter(value).source
+    return source.partition, source.offset
 
 
 def _replay(
-    options: Options, log: Log, faults: Faults, report: Report, workflows: Workflows
+    options: Options, log: Log, ruled: Rulings, report: Report, workflows: Workflows
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
-    oracle = _oracle(options, faults)
+    oracle = _oracle(options, ruled)
     expected = Expected()
     total = log.records
     for batch in log.ordered():
@@ -206,7 +199,7 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
 
 
 def _compare(
-    options: Options, comparison: Comparison, faults: Faults, log: Log
+    options: Options, comparison: Comparison, ruled: Rulings, log: Log
 ) -> tuple[float, int]:
     """Judge all outputs; wait for those that are missing.
 
@@ -215,8 +208,9 @@ def _compare(
     """
 
     def dead_letter(output: Output) -> None:
-        letter = _fault(output.value, log)
-        if letter and (letter.source.partition, letter.source.offset) not in faults:
+        place = _fault(output.value)
+        known = place is None or place[1] >= log.ends.get(place[0], 0) or ruled.get(place)
+        if place is not None and not known and _rulings(options).get(place):
             raise _AnotherFaultError
         comparison.dead_letter(output)
 
@@ -319,23 +313,23 @@ def _judge_later(log: Log, comparison: Comparison) -> None:
 
 
 def _fill_in(
-    options: Options, log: Log, faults: Faults, wanted: dict[Place, list[Difference]]
+    options: Options, log: Log, ruled: Rulings, wanted: dict[Place, list[Difference]]
 ) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
     if not wanted:
         return
     last = max(place.seq for place in wanted)
-    for place, key, value in _expected_records(options, log, faults, last):
+    for place, key, value in _expected_records(options, log, ruled, last):
         for difference in wanted.get(place, ()):
             difference.expected = excerpt(value)
             difference.message += f" (key {excerpt(key)!r})"
 
 
 def _expected_records(
-    options: Options, log: Log, faults: Faults, last: int
+    options: Options, log: Log, ruled: Rulings, last: int
 ) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
-    oracle = _oracle(options, faults)
+    oracle = _oracle(options, ruled)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:

@@ -57,7 +57,7 @@ def restore(
     Run it again if it was interrupted. The new database's pipeline executes the restored log.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.restoring import append_log, lines, prefix
+    from streamydb.backup.restoring import append_log, keep_rulings, lines, prefix
     from streamydb.cli.backing import noting
     from streamydb.cli.up import start_broker
 
@@ -79,6 +79,7 @@ def restore(
         appended = append_log(
             target.connection, target.database, contents, lambda done: _note(phase, done, total)
         )
+        keep_rulings(target.connection, target.database, backup.rulings(), about.positions)
         _keep(target, manifest, backup)
         phase.outcome = f"{appended:,} records appended"
     _tell(target, about, appended, json=json)

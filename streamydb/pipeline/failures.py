@@ -46,7 +46,7 @@ _KNOWN: Final = (
         re.compile(r"Could not read records in offset (\[\d+, \d+\)) for topic partition (\S+)"),
         "the offsets {0} of {1} " + _GONE,
     ),
-    (re.compile(r"streamydb\.errors\.InvariantViolation: (.+)"), "{0}"),
+    (re.compile(r"streamydb\.[\w.]+\.(?:InvariantViolation|TooLate|ReadBefore): (.+)"), "{0}"),
     (
         re.compile(r"ModuleMissing: ([^\n]+)"),
         "{0} (docs/procedures.md, 'A version that is missing')",

@@ -17,6 +17,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.gather import TransactionGatherer
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, decode_list
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled
 
 __all__ = ["Gatherer"]
 
@@ -28,20 +29,26 @@ class Gatherer:
 
     def __init__(
         self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1,
-        modules: Modules = NO_MODULES,
+        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Continue from ``blobs``; resolved records go to each of ``changes_partitions``.
 
-        ``modules``: where the code of procedures is.
+        ``modules``: where the code of procedures is. ``rulings``: as they are given.
         """
         self._config = config
         self._proc = proc
         self._blobs = blobs
         self._changes_partitions = changes_partitions
         self._modules = modules
+        self._rulings = rulings
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
-        """Execute what is complete now; yields records, feedback last."""
+        """Execute what is complete now; yields records, feedback last.
+
+        Raises:
+            UnruledFaults, InvariantViolation: as `stages.execute`.
+
+        """
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int]] = set()
         for block in blocks:
@@ -54,9 +61,18 @@ class Gatherer:
             gatherer.add(payloads, decode_list(header["grants"], Granted))
         complete = list(gatherer.complete())
         finished = [
-            execute_gathered(gathered, self._config.database, self._proc, self._modules)
+            execute_gathered(
+                gathered, self._config.database, self._proc, self._modules, self._rulings
+            )
             for gathered in complete
         ]
+        for executed in (True, False):
+            faults = [
+                txn.fault
+                for txn, gathered in zip(finished, complete, strict=True)
+                if txn.fault is not None and gathered.payload.silent is executed
+            ]
+            require_ruled(faults, executed=executed)
         gatherer.save()
         pairs = zip(finished, complete, strict=True)
         yield from _records([txn for txn, gathered in pairs if not gathered.payload.silent])

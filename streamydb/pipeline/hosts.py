@@ -30,6 +30,7 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.sorter.core import chunk_bounds
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.outputs import Records, formatted
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = [
     "BLOCK_SCHEMA",
@@ -88,9 +89,10 @@ class _Settling:
 class Parser:
     """mapInArrow: Kafka rows to blocks for the shards."""
 
-    def __init__(self, config: ShardConfig) -> None:
-        """Route for the shards of ``config``."""
+    def __init__(self, config: ShardConfig, rulings: Rulings = NO_RULINGS) -> None:
+        """Route for the shards of ``config``; ``rulings``: as they are given."""
         self._config = config
+        self._rulings = rulings
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
@@ -115,6 +117,7 @@ class Parser:
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
             whole=config.grouping == "single", constraints=config.constraints,
+            rulings=self._rulings,
         )
 
 
@@ -243,15 +246,18 @@ class GatherProcessor(StatefulProcessor):
     """transformWithState of `grouping=single`: one executing partition; gives blocks of records."""
 
     def __init__(
-        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES
+        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
 
-        ``modules``: where the code of procedures is, on every executor.
+        ``modules``: where the code of procedures is, on every executor. ``rulings``: as they are
+        given.
         """
         self._config = config
         self._changes_partitions = changes_partitions
         self._modules = modules
+        self._rulings = rulings
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
@@ -265,7 +271,9 @@ class GatherProcessor(StatefulProcessor):
         config = self._config
         number = tokens(config.shards).index(key[0])
         blobs, partitions = SparkBlobs(self._state), self._changes_partitions
-        gatherer = Gatherer(config, number, blobs, partitions, self._modules)
+        gatherer = Gatherer(
+            config, number, blobs, partitions, self._modules, self._rulings
+        )
         for records in gatherer.step(bytes(row.block) for row in rows):
             yield Row(token=key[0], dest=number, seq=0, block=output_block(records))
 
@@ -278,12 +286,14 @@ class Executor:
     """
 
     def __init__(
-        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES
+        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
     ) -> None:
         """As `GatherProcessor`."""
         self._config = config
         self._changes_partitions = changes_partitions
         self._modules = modules
+        self._rulings = rulings
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this partition, execute them, and give the records out."""
@@ -291,7 +301,9 @@ class Executor:
         blocks = (block for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards
         partitions, modules = self._changes_partitions, self._modules
-        for item in execute(blocks, self._config, spreads, partitions, modules):
+        for item in execute(
+            blocks, self._config, spreads, partitions, modules, self._rulings
+        ):
             if spreads == 1:
                 yield arrow_records(formatted(item, self._config.database), self._config)
             else:

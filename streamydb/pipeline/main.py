@@ -29,8 +29,10 @@ from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.founding import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
+from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.resuming import resume
+from streamydb.pipeline.ruling import Desk, RulingTopic, aborted_before, note_told
 from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
@@ -164,16 +166,16 @@ def _run(parts: _Parts) -> int:
     _go_on(ending)
     spark = _spark(parts)
     _go_on(ending)
-    writer = _query(spark, config, found)
     _serve_metrics(config.settings, parts.metrics)
-    coordinator = parts.patience.ask(lambda: _coordinator(parts, found))
+    topic, desk = parts.patience.ask(lambda: _rulings(found))
+    coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
     spark.streams.addListener(
         ProgressListener(parts.status, parts.metrics, coordinator.note)
     )
     _go_on(ending)
-    running = _started(writer, config)
+    queries = Queries(partial(_start, parts, found, spark, coordinator), coordinator, desk)
     ending.runs()
-    coordinator.start(running.beats)
+    coordinator.start(queries.beats)
     if not ending.requested.is_set():
         parts.status.update(state="running")
     with (
@@ -181,8 +183,9 @@ def _run(parts: _Parts) -> int:
         LogSampler(config.settings, parts.metrics.registry, loop),
         FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
     ):
-        code = _wait(running, parts, coordinator)
+        code = _wait(queries, parts, coordinator)
     coordinator.stop()
+    topic.close()
     spark.stop()
     if code == 0:
         parts.status.update(state="stopped")
@@ -243,11 +246,41 @@ def _spark(parts: _Parts) -> SparkSession:
     return spark
 
 
-def _query(spark: SparkSession, config: PipelineConfig, found: _Found) -> DataStreamWriter:
+def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
+    """The rulings on this log, those of earlier releases too, and who decides on further ones.
+
+    Raises:
+        ReadingError: Kafka does not answer; it may be done again.
+
+    """
+    settings, checkpoint = found.config.settings, found.config.checkpoint
+    client, name = settings.client_config(), settings.database
+    topic = RulingTopic(client, name, found.log_id)
+    try:
+        topic.adopt(lambda: aborted_before(client, name))
+        return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
+    except Exception:
+        topic.close()
+        raise
+
+
+def _start(
+    parts: _Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, number: int
+) -> RunningQuery:
+    """Start the query with all rulings there are; ``number``: 0 for the first one."""
+    config = found.config
+    client = config.settings.client_config()
+    ends = found.ends
+    if number:
+        ends = resume(client, found.database, config.checkpoint, found.start)
+    rulings = coordinator.give()
+    parts.metrics.faults.set(len(rulings))
+    parts.status.update(faults=len(rulings))
     changes = found.topics[TopicNames(config.settings.database).changes]
-    return build_query(
-        spark, config, found.database, changes.partitions, found.start, found.ends
+    writer = build_query(
+        spark, config, found.database, changes.partitions, found.start, ends, rulings
     )
+    return _started(writer, config)
 
 
 def _serve_metrics(settings: Settings, metrics: Metrics) -> None:
@@ -263,7 +296,7 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
         raise ConfigurationError(explain([what])) from error
 
 
-def _coordinator(parts: _Parts, found: _Found) -> Coordinator:
+def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
     """This pipeline's part among the others over the log; the shards have been told their role.
 
     Raises:
@@ -276,7 +309,7 @@ def _coordinator(parts: _Parts, found: _Found) -> Coordinator:
         terms=database.terms,
     )
     shared = SharedTopics(config.settings.client_config(), database.database)
-    coordinator = Coordinator(shared, database, member, partial(_show, parts))
+    coordinator = Coordinator(shared, database, member, partial(_show, parts), rulings)
     try:
         coordinator.begin()
     except StreamyError:
@@ -302,7 +335,7 @@ def _show(parts: _Parts, view: View) -> None:
     parts.metrics.diverged.set(view.alarm is not None)
 
 
-def _wait(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:
+def _wait(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
     """Wait for the end of the query, whatever ends it; the process's exit code.
 
     Raises:
@@ -311,22 +344,23 @@ def _wait(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int
     """
     code = 1
     try:
-        code = _ended(running, parts, coordinator)
+        code = _ended(queries, parts, coordinator)
     finally:
         parts.ending.leaves(code)
     return code
 
 
-def _ended(running: RunningQuery, parts: _Parts, coordinator: Coordinator) -> int:
+def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
     while coordinator.failure is None and not ending.requested.is_set():
         ended = parts.jvm.ended()
         if ended is not None:
             raise JvmEndedError(ended)
-        if not running.active:
-            return _failed(running, parts)
+        if not parts.patience.ask(queries.keep_up):
+            return _failed(queries.running, parts)
         ending.requested.wait(_POLL_S)
+    running = queries.running
     if coordinator.failure is not None:
         log.error("stopping: %s", coordinator.failure)
         status.update(state="failed", error=coordinator.failure)

@@ -83,6 +83,9 @@ class Metrics:
         self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
         self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
         self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
+        self.faults = Gauge(
+            "streamydb_faults", "Transactions aborted by a fault of ours", registry=self.registry
+        )
         self.ready = Gauge(
             "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
         )

@@ -30,6 +30,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
 from streamydb.topics.names import TopicNames
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = ["build_query"]
 
@@ -56,17 +57,19 @@ _SINK_OPTIONS: Final = {
 def build_query(
     spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int,
     start: Beginning | None = None, ends: Mapping[int, LogEnd] | None = None,
+    rulings: Rulings = NO_RULINGS,
 ) -> DataStreamWriter:
     """Assemble the query of ``database``; the caller starts it.
 
     ``start``: what a new checkpoint begins with, in its folder; None: the beginning of the log.
     ``ends``: what the log holds where the checkpoint's last batch ended; the shards compare.
+    ``rulings``: all that bind what this start of the query executes.
     """
     shards = database.shards
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
-    parser = hosts.Parser(database)
+    parser = hosts.Parser(database, rulings)
     modules = FolderModules(config.procedures)
-    executor = hosts.Executor(database, changes_partitions, modules)
+    executor = hosts.Executor(database, changes_partitions, modules, rulings)
     explode = hosts.Explode(database)
     starter = Starter(None if start is None else start.folder)
     life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
@@ -84,7 +87,7 @@ def build_query(
         f.max("ignored").alias("ignored"),
     )
     if database.grouping == "single":
-        gatherer = hosts.GatherProcessor(database, changes_partitions, modules)
+        gatherer = hosts.GatherProcessor(database, changes_partitions, modules, rulings)
         outputs = grants.groupBy("token").transformWithState(
             gatherer, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
         )

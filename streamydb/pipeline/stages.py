@@ -31,6 +31,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.execution import Outcome, execute_grants
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled
 
 __all__ = ["Routed", "execute", "parse_feedback", "parse_transactions", "passed_on"]
 
@@ -46,14 +47,20 @@ class Routed:
 def parse_transactions(
     partitions: Array, offsets: Array, append_ms: Array,
     values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
-    constraints: bool = False,
+    constraints: bool = False, rulings: Rulings = NO_RULINGS,
 ) -> Iterator[Routed]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
-    ``constraints``: whether the database has constraints.
+    ``constraints``: whether the database has constraints. ``rulings``: as they are given.
+
+    Raises:
+        UnruledFaults: our own code failed on records that nobody has ruled on.
+
     """
-    table = compile_records(partitions, offsets, append_ms, values, constraints=constraints)
+    table = compile_records(
+        partitions, offsets, append_ms, values, constraints=constraints, rulings=rulings
+    )
     if whole:
         home = table.children["home"][1]
         given = values.tolist() if isinstance(values, Ragged) else values
@@ -111,11 +118,16 @@ def parse_feedback(
 
 def execute(
     blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int,
-    modules: Modules = NO_MODULES,
+    modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
 ) -> Iterator[o.Rows | o.Records]:
     """Execute what one partition was granted; yields outputs to be formatted, feedback last.
 
-    ``modules``: where the code of procedures is.
+    ``modules``: where the code of procedures is. ``rulings``: as they are given.
+
+    Raises:
+        UnruledFaults: our own code failed on transactions that nobody has ruled on.
+        InvariantViolation: the same, on transactions that another pipeline has executed.
+
     """
     parts: dict[tuple[PlanName, int, bool, int], _Grants] = {}
     for block in blocks:
@@ -133,7 +145,8 @@ def execute(
         parts.setdefault(plan, _Grants()).add(header, *grant)
     for (name, proc, silent, bytes_max), found in sorted(parts.items(), key=lambda item: item[0]):
         grants = found.in_order()
-        outcome = execute_grants(grants, modules, over=found.over)
+        outcome = execute_grants(grants, modules, rulings, over=found.over)
+        require_ruled(outcome.unruled, executed=silent)
         if not silent:
             yield from o.outputs_of(outcome, spreads)
         deltas = _deltas(outcome, grants, config)

@@ -12,6 +12,7 @@ from streamydb.procedures.declare import Abort
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ordered, pairs
 from streamydb.procedures.sets import OrderedSet
+from streamydb.procedures.texts import require_known
 
 __all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
 
@@ -99,6 +100,7 @@ def _short(machine: Machine, value: Any) -> Any:
         raise ValueError(f"a number has at most {_DIGITS_MAX} characters")
     if type(value) is str:
         machine.charge(len(value) // 8)
+        require_known(value)
     return value if type(value) is str else machine.plain(value)
 
 

@@ -20,7 +20,7 @@ from streamydb.procedures.declare import Abort
 from streamydb.procedures.flow import Flow, keys_of, text_of
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
-from streamydb.procedures.meter import Stop, cut_reason
+from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Host, Place, View, canonical_of, decoded
 
@@ -73,13 +73,18 @@ def run(
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
     view = View(machine, host, place, flow)
     called = _ended(machine, module, name, args, view)
+    if machine.broken is not None:
+        raise machine.broken
     called.steps = budget - machine.left
     machine.stop = None  # its traceback refers to the machine
     return called
 
 
 def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View) -> Called:
-    """Run to whichever end it takes; a stop of the meter stands, whatever came after it."""
+    """Run to whichever end it takes; a stop of the meter stands, whatever came after it.
+
+    An error that no operation of a procedure raises gives no verdict: it is raised.
+    """
     outputs = NO_OUTPUTS
     try:
         with module.namespace(machine) as namespace:
@@ -93,11 +98,11 @@ def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View)
         return Called(stop.code, stop.reason)
     except Abort as abort:
         code, reason = errors.PROCEDURE_ABORTED, text_of(abort)
-    except (RecursionError, MemoryError):
+    except RecursionError:
         code, reason = errors.BUDGET_EXCEEDED, "depth"
-    except errors.StreamyError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a procedure raises is its own affair
+    except Exception as error:
+        if not is_of_language(error):
+            raise
         code, reason = errors.PROCEDURE_ERROR, type(error).__name__
     else:
         if machine.stop is None:

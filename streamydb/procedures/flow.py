@@ -18,7 +18,7 @@ from streamydb.procedures.flows import (
     outputs_of,
 )
 from streamydb.procedures.graph import Graph, flow_key, window_key
-from streamydb.procedures.meter import Stop
+from streamydb.procedures.meter import Stop, is_of_language
 from streamydb.procedures.transform import KEYS_OF
 from streamydb.procedures.windows import SlidingWindow, stored
 
@@ -90,10 +90,10 @@ class Flow:
         self.nest = outer
         try:
             return self._inside(machine, view, name, args)
-        except (RecursionError, MemoryError):
+        except RecursionError:
             raise
         except (Exception, Abort) as error:
-            if isinstance(error, errors.StreamyError):
+            if isinstance(error, Exception) and not is_of_language(error):
                 raise
             aborted = isinstance(error, Abort)
             code = errors.PROCEDURE_ABORTED if aborted else errors.PROCEDURE_ERROR

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter
+from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter, is_of_language
 from streamydb.procedures.methods import ATTRIBUTES, METHODS, Namespace
 from streamydb.procedures.sets import OrderedSet
+from streamydb.procedures.texts import pinned_repr
 
 __all__ = ["HELPERS", "Machine"]
 
@@ -210,7 +211,7 @@ class Machine(Meter):
             raise TypeError("a set has no text; take a list")
         if type(self.integer(self.walk(value))) is int:
             self.charge(value.bit_length() // 128)
-        text = repr(self._spread(value))
+        text = pinned_repr(self._spread(value))
         self.text(len(text))
         return text
 
@@ -258,8 +259,11 @@ class Machine(Meter):
 
     def caught(self) -> None:
         """An exception is being handled: not one that depends on the machine."""
-        if isinstance(sys.exception(), RecursionError | MemoryError):
+        error = sys.exception()
+        if isinstance(error, RecursionError):
             self.exceed("depth")
+        if isinstance(error, Exception) and not is_of_language(error):
+            self.give_up(error)
 
     def _copied(self, kind: type, length: int) -> None:
         self.charge(length // (TEXT_PER_STEP if kind is str else ITEMS_PER_STEP) + 1)

@@ -7,7 +7,7 @@ verdict `budget-exceeded` depends on it; a test pins the counts.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from streamydb import errors
 from streamydb.limits import (
@@ -17,13 +17,20 @@ from streamydb.limits import (
     REASON_BYTES_MAX,
 )
 
-__all__ = ["ITEMS_PER_STEP", "TEXT_PER_STEP", "Meter", "Stop", "cut_reason"]
+__all__ = ["ITEMS_PER_STEP", "TEXT_PER_STEP", "Meter", "Stop", "cut_reason", "is_of_language"]
 
 ITEMS_PER_STEP = 16
 """Items of a list or dict that one step copies or compares."""
 
 TEXT_PER_STEP = 256
 """Characters that one step copies or compares."""
+
+_LANGUAGE: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError,
+    StopIteration, TypeError, ValueError,
+)  # fmt: skip
+
+_OURS: Final = "streamydb."
 
 _INTEGER_MAX = 1 << PROCEDURE_INTEGER_BITS_MAX
 _ATOMS = {int, float, bool, type(None)}
@@ -39,6 +46,21 @@ class Stop(BaseException):
         self.reason = reason
 
 
+def is_of_language(error: BaseException) -> bool:
+    """Whether an operation of a procedure has raised this: then it is the procedure's own affair.
+
+    Anything else is not: memory that is short, a disk, a fault of ours. No verdict follows from it.
+    Code of ours outside of this package is no part of the language, whatever it raises.
+    """
+    if not isinstance(error, _LANGUAGE) and type(error) is not Exception:
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return not raised_in.startswith(_OURS) or raised_in.startswith(__package__)
+
+
 def cut_reason(text: str) -> str:
     """The reason as a result gives it: valid Unicode, not too long."""
     return text.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
@@ -47,13 +69,14 @@ def cut_reason(text: str) -> str:
 class Meter:
     """Counts down; raises `Stop` when nothing is left, from then on at every step."""
 
-    __slots__ = ("depth", "left", "stop")
+    __slots__ = ("broken", "depth", "left", "stop")
 
     def __init__(self, steps: int = PROCEDURE_STEPS_MAX) -> None:
         """Allow so many steps."""
         self.left = steps
         self.depth = 0
         self.stop: Stop | None = None
+        self.broken: BaseException | None = None
 
     def tick(self) -> bool:
         """One step; true, so that it can stand in a condition."""
@@ -73,6 +96,11 @@ class Meter:
         if self.stop is None:
             self.stop = Stop(code, cut_reason(reason))
         raise self.stop
+
+    def give_up(self, error: BaseException) -> NoReturn:
+        """End the call without a verdict, because of an error that is not the procedure's."""
+        self.broken = self.broken or error
+        self.end(errors.INTERNAL, type(error).__name__)
 
     def exceed(self, bound: str) -> NoReturn:
         """End the call because a bound is exceeded."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamydb.procedures.chance import Random
 from streamydb.procedures.sets import OrderedSet
+from streamydb.procedures.texts import pinned
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
@@ -83,6 +84,17 @@ def _text(name: str) -> Method:
     return call
 
 
+def _cased(name: str) -> Method:
+    """As `_text`, for methods that look at the tables of Unicode."""
+    function = getattr(str, name)
+
+    def call(machine: Machine, text: str, *args: Any) -> Any:
+        machine.text(len(text))
+        return pinned(function, text, *args)
+
+    return call
+
+
 def _replace(machine: Machine, text: str, old: str, new: str, count: int = -1) -> str:
     machine.text(len(text))
     found = text.count(old)
@@ -112,7 +124,7 @@ def _split(name: str) -> Method:
 
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
-        parts = function(text, *args)
+        parts = pinned(function, text, *args)
         machine.items(len(parts))
         return parts
 
@@ -123,10 +135,15 @@ _TEXT: Final[dict[str, Method]] = {
     **{
         name: _text(name)
         for name in (
-            "capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha",
-            "isascii", "isdecimal", "isdigit", "islower", "isspace", "isupper", "lower", "lstrip",
-            "removeprefix", "removesuffix", "rfind", "rindex", "rstrip", "startswith", "strip",
-            "title", "upper", "partition", "rpartition",
+            "count", "endswith", "find", "index", "isascii", "removeprefix", "removesuffix",
+            "rfind", "rindex", "startswith", "partition", "rpartition",
+        )
+    },
+    **{
+        name: _cased(name)
+        for name in (
+            "capitalize", "casefold", "isalnum", "isalpha", "isdecimal", "isdigit", "islower",
+            "isspace", "isupper", "lower", "lstrip", "rstrip", "strip", "title", "upper",
         )
     },
     **{name: _split(name) for name in ("rsplit", "split", "splitlines")},

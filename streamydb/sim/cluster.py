@@ -31,14 +31,16 @@ from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.shard import Emitted, Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
-from streamydb.records import decode_marker
+from streamydb.records import decode_marker, decode_result
 from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
+from streamydb.sim.faults import Release, RulingTopic, running
 from streamydb.sim.large import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 
 __all__ = ["Checkpoint", "Cluster", "Written"]
 
@@ -73,6 +75,13 @@ class _Node:
     late: LateWorkers
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     gathered: MemoryBlobs = field(default_factory=MemoryBlobs)
+
+
+def _nodes(config: ShardConfig) -> list[_Node]:
+    """Empty ones."""
+    dice = random.Random(f"caches {config.incarnation}")  # noqa: S311 - to be repeatable
+    kind, chance = dice.choice(_CACHES), dice.choice(_LATE)
+    return [_Node(kind(), LateWorkers(dice, chance)) for _ in range(config.shards)]
 
 
 @dataclass(slots=True)
@@ -116,17 +125,18 @@ class Cluster:
         self.limit_plans(rng.choice(_PLAN_LIMITS))
         self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
         self._other_release = False
-        dice = random.Random(f"caches {config.incarnation}")  # noqa: S311 - to be repeatable
-        kind, chance = dice.choice(_CACHES), dice.choice(_LATE)
-        self.nodes = [
-            _Node(kind(), LateWorkers(dice, chance)) for _ in range(config.shards)
-        ]
+        self.nodes = _nodes(config)
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[Written] = [] if written is None else written
         self.resolved = 0
         self.read_log: dict[int, int] = {}
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
-        self._clock = count() if clock is None else clock
+        self.topic = RulingTopic()
+        self.rulings = self.topic.rulings()
+        self.code: Release | None = None
+        self.epoch, self.leads, self.begun = 1, True, 0
+        self._suspects = Suspects()
+        self.clock = count() if clock is None else clock
         self._interrupted: _Batch | None = None
         self._resolving = 0
 
@@ -159,7 +169,7 @@ class Cluster:
         batch = self._interrupted or self._choose(all_of_it=all_of_it)
         if not any(a < b for a, b in [*batch.log.values(), *batch.feedback.values()]):
             return
-        batch.number = next(self._clock)
+        batch.number = next(self.clock)
         attempts = 0
         while True:
             attempts += 1
@@ -176,6 +186,17 @@ class Cluster:
                 if gives_up:
                     self._interrupted = batch
                     return
+            except UnruledFaults as error:
+                self._rule(error.faults)
+                self.start_anew()
+            except TooLate:
+                self._upgrade()
+                self.start_anew()
+            except ReadBefore:
+                self.begin_anew()
+                return
+            except (MemoryError, OSError):
+                self.start_anew()
         self._interrupted, self.resolved = None, max(self.resolved, self._resolving)
         for node, (blobs, gathered) in zip(self.nodes, copies, strict=True):
             node.blobs, node.gathered = blobs, gathered
@@ -224,6 +245,50 @@ class Cluster:
             return nullcontext()
         return mock.patch.object(shards, "plan_transactions", _packed_otherwise)
 
+    def _rule(self, faults: list[Fault]) -> None:
+        """What the driver does when our own code has failed; it may die before each step."""
+        rng = self.random
+        if rng.random() < self.crashes:
+            self._suspects = Suspects()
+        if self.leads:
+            confirmed = self._suspects.confirm(faults)
+            known = self._known(confirmed)
+            confirmed = [fault for fault in confirmed if fault not in known]
+            if rng.random() < self.crashes:
+                self._suspects = Suspects()
+                confirmed = confirmed[: rng.randint(0, len(confirmed))]
+            self.topic.rule(confirmed, self.epoch)
+        self.rulings = self.topic.rulings()
+        void = self.leads and any(
+            self.rulings.get((fault.partition, fault.offset)) is None for fault in confirmed
+        )
+        if not self.leads or known or void:
+            self._upgrade()
+
+    def _known(self, faults: list[Fault]) -> list[Fault]:
+        """Those of which somebody has written a result."""
+        if not faults:
+            return []
+        results = [r.value or b"" for r in self.written if r.topic == o.RESULTS]
+        sources = [result.source for result in map(decode_result, results)]
+        places = {(source.partition, source.offset) for source in sources}
+        return [fault for fault in faults if (fault.partition, fault.offset) in places]
+
+    def begin_anew(self) -> None:
+        """A new checkpoint, with which all is executed from the beginning of the log."""
+        self.config = msgspec.structs.replace(
+            self.config, incarnation=f"{self.config.incarnation}'"
+        )
+        self.start_anew()
+        self.nodes = _nodes(self.config)
+        self.read_log, self.resolved, self._resolving, self._interrupted = {}, 0, 0, None
+        self.begun += 1
+
+    def _upgrade(self) -> None:
+        """Somebody starts the release that can go on."""
+        if self.code is not None:
+            self.code = self.code.mended()
+
     def _choose(self, *, all_of_it: bool) -> _Batch:
         rng = self.random
         log, feedback = {}, {}
@@ -241,6 +306,12 @@ class Cluster:
         return _Batch(0, log, feedback)
 
     def _attempt(
+        self, batch: _Batch, copies: list[tuple[MemoryBlobs, MemoryBlobs]], *, calm: bool
+    ) -> None:
+        with running(self.code):
+            self._run(batch, copies, calm=calm)
+
+    def _run(
         self, batch: _Batch, copies: list[tuple[MemoryBlobs, MemoryBlobs]], *, calm: bool
     ) -> None:
         rng = self.random
@@ -287,10 +358,12 @@ class Cluster:
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
     ) -> Iterator[o.Records]:
         if not self.single:
-            for item in execute(blocks, self.config, self.config.shards, 2, MODULES):
+            shards = self.config.shards
+            for item in execute(blocks, self.config, shards, 2, MODULES, self.rulings):
                 yield open_output(output_block(item), self.config.database)
         elif blocks:
-            yield from Gatherer(self.config, number, gathered, 2, MODULES).step(blocks)
+            gatherer = Gatherer(self.config, number, gathered, 2, MODULES, self.rulings)
+            yield from gatherer.step(blocks)
 
     def _parse(self, batch: _Batch) -> list[list[bytes]]:
         inputs: list[list[bytes]] = [[] for _ in self.nodes]
@@ -311,6 +384,7 @@ class Cluster:
                     self.config.shards,
                     whole=self.single,
                     constraints=self.config.constraints,
+                    rulings=self.rulings,
                 )
         for s, (start, end) in batch.feedback.items():
             values = self.feedback[s][start:end]

@@ -8,13 +8,11 @@ from typing import Final
 
 import msgspec
 
-from streamydb.errors import INTERNAL
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.oracle import OutputRecord, Topic, replay
 from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import SingleMeta, decode_meta
-from streamydb.records import DeadLetter, decode_dead_letter
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.digests import wrong_digests
 from streamydb.sim.flows import Divergence, check_flows
@@ -60,11 +58,12 @@ def judge(
 
     """
     config = cluster.config
-    faults = _faults(cluster.written)
-    outcome.faults = len(faults)
+    rulings = cluster.topic.rulings()
+    outcome.faults = len(rulings)
     expected = replay(
         log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, faults=faults, modules=MODULES, constraints=config.constraints,
+        id_window=config.id_window, rulings=rulings, modules=MODULES,
+        constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]
@@ -79,17 +78,6 @@ def judge(
     wrong = wrong_digests(digests, expected.outputs, expected.next_seq - 1, config)
     if wrong:
         raise Divergence(wrong)
-
-
-def _faults(written: list[Written]) -> dict[tuple[int, int], DeadLetter]:
-    """Dead letters of transactions that our own code has failed on, by partition and offset."""
-    values = [record.value or b"" for record in written if record.topic == o.DEAD_LETTERS]
-    letters = map(decode_dead_letter, values)
-    return {
-        (letter.source.partition, letter.source.offset): letter
-        for letter in letters
-        if letter.code == INTERNAL
-    }
 
 
 def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:

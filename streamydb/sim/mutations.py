@@ -16,6 +16,7 @@ from streamydb.key_processor.store import LmdbValues
 from streamydb.pipeline import blocks, life, role, shard, single, stages, tail
 from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
+from streamydb.sim import fault_mutations as rulings
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
 from streamydb.txn_processor import alone, core, execution, outputs
@@ -452,7 +453,8 @@ def _compare_deadlines() -> Any:
 class Mutation(NamedTuple):
     """What is broken (its docstring says so), in which groupings, and what it takes to notice.
 
-    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``: as `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
+    takes them.
     """
 
     patch: Callable[[], Any]
@@ -462,10 +464,12 @@ class Mutation(NamedTuple):
     constraints: float | None = None
     deadlines: float | None = None
     large: float | None = None
+    faults: float = 0.0
 
 
 _BOTH = ("planner", "single")
 _MANY, _HALF, _MOST = 0.2, 0.5, 0.9
+_FEW, _SOME = 0.02, 0.1
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -507,6 +511,16 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
+    "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
+    "rulings-fence": Mutation(
+        rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-known": Mutation(
+        rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-standby": Mutation(
+        rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME
+    ),
 }
 """Mutations by name."""
 

@@ -46,6 +46,8 @@ class Pair:
         self._zombie = False
         self._down = [0, 0]
         self._covered = 0
+        for member in self.members:
+            member.topic = self.members[0].topic
         self._tell(1, leads=False)
 
     def behind(self) -> bool:
@@ -67,7 +69,7 @@ class Pair:
             if self._down[number]:
                 self._down[number] -= 1
                 continue
-            self.members[number].batch(gives_up=True)
+            self._batch(number, gives_up=True)
         return None
 
     def _happens(self) -> None:
@@ -91,13 +93,30 @@ class Pair:
 
     def _tell(self, number: int, *, leads: bool) -> None:
         member = self.members[number]
+        member.leads = leads
+        if leads:
+            member.epoch = max(each.epoch for each in self.members) + 1
+            member.topic.fence(member.epoch)
+        self._reload(member)
         block = role_block(member.config.incarnation, leads=leads, covered=self._covered)
         member.feedback[0].append(block)
+
+    def _reload(self, member: Cluster) -> None:
+        """A pipeline takes in all rulings before it is told what to execute."""
+        member.rulings = member.topic.rulings()
 
     def _settle(self) -> None:
         news = self._news()
         if news > self._covered:
             self._covered = news
             self._tell(1 - self._leader, leads=False)
-        for member in self.members:
-            member.batch(all_of_it=True)
+        for number in range(2):
+            self._batch(number, all_of_it=True)
+
+    def _batch(self, number: int, *, all_of_it: bool = False, gives_up: bool = False) -> None:
+        """A batch of one; with a new checkpoint it has to be told its role again."""
+        member = self.members[number]
+        begun = member.begun
+        member.batch(all_of_it=all_of_it, gives_up=gives_up)
+        if member.begun > begun:
+            self._tell(number, leads=member.leads)

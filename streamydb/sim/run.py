@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from unittest import mock
 
+import msgspec
+
 from streamydb.garbage import no_collection
 from streamydb.key_processor import idwindow
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
+from streamydb.sim.faults import Release, failing
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
 from streamydb.sim.large import LargeValues, small_limits
@@ -49,7 +52,7 @@ _SPANS_MS = (16, 100, 20_000)
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None, large: float | None = None,
-    rollbacks: float | None = None, deadlines: float | None = None,
+    rollbacks: float | None = None, deadlines: float | None = None, faults: float = 0.0,
 ) -> Outcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -60,6 +63,8 @@ def run_seed(
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
     ``deadlines``: which share of the transactions has one; by default as the seed has it.
     ``large``: which share of the transactions has large values; by default as the seed has it.
+    ``faults``: on which share of the transactions our own code fails; in the end a mended release
+    rebuilds everything from the log.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = Outcome(seed)
@@ -98,15 +103,18 @@ def run_seed(
     outcome.grouping = grouping
     outcome.config = (
         f"{_shown(config)} keys={len(keys)} large={workload.large.rate} "
-        f"plan_limit={cluster.plan_limit} "
-        f"crashes={members[0].crashes} pair={pair}"
+        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
         limits = small_limits() if is_large else nullcontext()
-        with no_collection(), limits, mock.patch.object(idwindow, "SPAN_MS", span_ms):
-            back = Rollbacks(seed, members, rollbacks)
+        spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
+        with no_collection(), limits, spans, failing() if faults else nullcontext():
+            _break(members, seed, faults)
+            back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
             _drive(cluster, log, workload, rng, records, back)
-            judge(members[0], log, outcome, members[1:])
+            rebuilt = [_rebuilt(members[0], seed)] if faults else []
+            settle([cluster, *rebuilt])
+            judge(members[0], log, outcome, [*members[1:], *rebuilt])
             back.finish()
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
@@ -119,6 +127,30 @@ def _shown(config: ShardConfig) -> str:
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
         f"window={config.id_window} constraints={config.constraints}"
     )
+
+
+def _break(members: Sequence[Cluster], seed: int, faults: float) -> None:
+    """Let the pipelines be of releases that fail; one of two perhaps of a mended one."""
+    dice = random.Random(f"releases {seed}")  # noqa: S311 - as above
+    for member in members if faults else ():
+        member.code = Release(seed, faults, faults / 2)
+    if faults and len(members) > 1 and dice.random() < 0.5:
+        dice.choice(members).code = Release(seed, 0.0, faults / 2)
+
+
+def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
+    """A mended release leads, and begins with the beginning of the log."""
+    config = msgspec.structs.replace(cluster.config, incarnation=f"rebuilt-{seed}")
+    chance = random.Random(f"rebuilt {seed}")  # noqa: S311 - as above
+    rebuilt = Cluster(
+        config, cluster.log, chance, crashes=cluster.crashes, written=cluster.written,
+        clock=cluster.clock,
+    )
+    rebuilt.topic, rebuilt.code = cluster.topic, Release(seed, 0.0, 0.0)
+    rebuilt.epoch = cluster.epoch + 1_000
+    rebuilt.topic.fence(rebuilt.epoch)
+    rebuilt.rulings = rebuilt.topic.rulings()
+    return rebuilt
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

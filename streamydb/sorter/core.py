@@ -180,8 +180,8 @@ class KeyedEventTimeSorter:
     def watermark(self) -> int:
         """Records with an effective time below this are released (ms)."""
         joins, caps = self._joins()
-        if len(joins) == 1:
-            return _FOREVER
+        if len(joins) == 1 or (joins[1] is None and self.state.initial_partitions == 1):
+            return _FOREVER  # partition 0 is alone as long as it does not say otherwise
         last = [
             max(join, self.state.partitions.get(q, PartitionState()).effective)
             for q, join in enumerate(joins)

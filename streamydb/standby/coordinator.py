@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamydb.pipeline.blocks import audit_block, role_block
+from streamydb.pipeline.ruling import RulingsError, RulingTopic
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.reading import ReadingError
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Action, Member, Play, Say
 from streamydb.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.standby.messages import Audited
 from streamydb.topics.names import TopicNames
+from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["Coordinator", "Position", "View"]
 
@@ -62,15 +65,17 @@ class Coordinator:
         config: the pipeline's configuration.
         member: its part.
         show: is told when something changes.
+        rulings: what the query must know before it executes.
 
     Attributes:
         failure: why the pipeline must stop; None while it need not.
+        stale: the query must be started again: it lacks rulings on what it is to execute next.
 
     """
 
     def __init__(
         self, topics: SharedTopics, config: ShardConfig, member: Member,
-        show: Callable[[View], None],
+        show: Callable[[View], None], rulings: RulingTopic,
     ) -> None:
         """Nothing is said yet."""
         self._topics = topics
@@ -78,6 +83,10 @@ class Coordinator:
         self._member = member
         self._is_alive: Callable[[], bool] = lambda: False
         self._show = show
+        self._rulings = rulings
+        self._given: int | None = None
+        self._fenced = 0
+        self.stale = False
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._agreement = Agreement(config.digest_interval, config.shards)
         self._live_from = 0
@@ -126,6 +135,38 @@ class Coordinator:
         self._is_alive = is_alive
         self._thread.start()
 
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this pipeline has begun to lead; its rulings are of that one."""
+        return self._fenced
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads."""
+        return self._member.role == "leading"
+
+    def give(self) -> Rulings:
+        """The rulings that the query is started with."""
+        self._rulings.refresh()
+        given = self._rulings.rulings()
+        self._given, self.stale = len(given), False
+        return given
+
+    def _is_current(self, action: Play) -> bool:
+        """Whether the query runs with all rulings on what it is told to execute.
+
+        Whoever led before has written its rulings before what is covered; and from a fence on it
+        can add none.
+        """
+        epoch = self._member.epoch
+        if action.leads and epoch > self._fenced:
+            known = self._rulings.fence(epoch, self._config.incarnation)
+            self._fenced = epoch
+        else:
+            known = self._rulings.refresh()
+        self.stale = self._given is not None and known > self._given
+        return not self.stale
+
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
@@ -143,7 +184,7 @@ class Coordinator:
         while not self._stop.is_set() and self.failure is None:
             try:
                 self._turn()
-            except SharedTopicsError as error:
+            except (SharedTopicsError, ReadingError, RulingsError) as error:
                 log.warning("%s; trying again", error)
             except Exception as error:
                 log.exception("the part among other pipelines ended")
@@ -188,6 +229,8 @@ class Coordinator:
         for action in actions:
             if isinstance(action, Play):
                 self._untold = action
+                if not self._is_current(action):
+                    continue
                 block = role_block(
                     self._config.incarnation, leads=action.leads, covered=action.covered
                 )

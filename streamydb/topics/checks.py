@@ -71,7 +71,7 @@ def check(
     admin = connect(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
-    found = describe_topics(admin, names.all())
+    found = describe_topics(admin, (*names.all(), names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
         Problem(name, "the topic is missing", f"streamydb create --database {database}")
@@ -133,7 +133,7 @@ def _check_settings(
             "if the pipeline is stopped for so long, and then it must be rebuilt"
         )
         yield problem(what, "retention.ms", "-1", "warning")
-    if topic.name in (names.transactions, names.changes):
+    if topic.name in (names.transactions, names.changes, names.rulings):
         for limit in ("retention.ms", "retention.bytes"):
             if settings.get(limit, "-1") != "-1":
                 what = (

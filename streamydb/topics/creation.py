@@ -100,7 +100,8 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     admin = connect(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
-    wanted = (*names.all(), names.streams, *names.shared(), names.founding, *others)
+    kept = (names.founding, names.rulings)
+    wanted = (*names.all(), names.streams, *names.shared(), *kept, *others)
     present = [name for name in wanted if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
@@ -209,7 +210,8 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     log, shards = found[names.transactions], found[names.feedback].partitions
     min_insync = int(log.settings.get("min.insync.replicas", 1))
     spread = found[names.changes].partitions
-    wanted = {*names.shared(), names.streams, names.founding, names.feedback_of(pipeline)}
+    kept = {names.founding, names.rulings}
+    wanted = {*names.shared(), names.streams, *kept, names.feedback_of(pipeline)}
     plans = _plans(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
@@ -267,6 +269,7 @@ def _plans(
         names.digests: (1, -1),
         names.streams: (changes_partitions, -1),
         names.founding: (1, -1),
+        names.rulings: (1, -1),
     }
     return [
         _Plan(name, count, replication, common | {"retention.ms": str(retention)})

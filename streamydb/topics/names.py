@@ -73,6 +73,11 @@ class TopicNames:
         """What the database was founded with; see `streamydb.topics.founding`."""
         return f"{self.database}.founding"
 
+    @property
+    def rulings(self) -> str:
+        """Which transactions a fault of ours has aborted; see `streamydb.records.ruling`."""
+        return f"{self.database}.rulings"
+
     def feedback_of(self, pipeline: str) -> str:
         """The feedback of a pipeline with a name; each has a topic of its own."""
         return f"{self.feedback}.{pipeline}" if pipeline else self.feedback

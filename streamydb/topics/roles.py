@@ -60,14 +60,15 @@ _MAKES: Final = ("Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs
 
 _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     "transactions": ("Read", "Write", "DescribeConfigs"),
-    "results": ("Write", "DescribeConfigs"),
-    "changes": ("Write", "DescribeConfigs"),
-    "deadletters": ("Write", "DescribeConfigs"),
+    "results": ("Read", "Write", "DescribeConfigs"),
+    "changes": ("Read", "Write", "DescribeConfigs"),
+    "deadletters": ("Read", "Write", "DescribeConfigs"),
     # What pipelines share; the first one makes them.
     "control": ("Create", "Read", "Write", "DescribeConfigs"),
     "digests": ("Create", "Read", "Write", "DescribeConfigs"),
     "streams": ("Create", "Write", "DescribeConfigs"),
     "founding": ("Create", "Read", "Write", "DescribeConfigs"),
+    "rulings": ("Create", "Read", "Write", "DescribeConfigs"),
 }
 
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
@@ -77,7 +78,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests", "streams",
+                    "digests", "streams", "rulings",
                 ),
                 _MAKES,
             )
@@ -125,6 +126,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                 "control": _READ,
                 "founding": _READ,
                 "streams": _FOLLOWED,
+                "rulings": _READ,
             },
             _CONSUMES,
         ),

@@ -91,7 +91,7 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
         TopicsError: the cluster refuses or does not answer.
     """
     admin, names = connect(client_config), TopicNames(database)
-    wanted = {*names.all(), *names.shared(), names.streams, names.founding}
+    wanted = {*names.all(), *names.shared(), names.streams, names.founding, names.rulings}
     topics = [
         name
         for name in cluster(admin).topics

@@ -7,6 +7,7 @@ reference that the planner's path is measured against.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import Raw
 
@@ -24,6 +25,7 @@ from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
+from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
 __all__ = ["Finished", "execute_gathered"]
 
@@ -37,7 +39,8 @@ class Finished:
 
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
     always among them, with nothing to release when the record was rejected. ``workflow``: what
-    goes to streams and to the log.
+    goes to streams and to the log. ``fault``: ours, on which nobody has ruled, so nothing of this
+    may be written.
     """
 
     seq: int
@@ -47,16 +50,21 @@ class Finished:
     letter: tuple[bytes, bytes] | None = None
     releases: dict[int, list[Released]] = field(default_factory=dict)
     workflow: Outputs = NO_OUTPUTS
+    fault: Fault | None = None
 
 
 def execute_gathered(
-    gathered: Gathered, database: str, home: int, modules: Modules = NO_MODULES
+    gathered: Gathered, database: str, home: int, modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS,
 ) -> Finished:
-    """Execute a complete transaction whose id lives on shard ``home``."""
+    """Execute a complete transaction whose id lives on shard ``home``; ``rulings``: as given."""
     payload = gathered.payload
     position = (payload.seq, payload.ts, payload.part, payload.off)
     if payload.kind == p.REJECTED:
         return _rejected(payload, position, home)
+    ruling = rulings.get((payload.part, payload.off))
+    if ruling is not None:
+        require_unread(ruling)
     if payload.duplicate in REFUSALS:
         result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
         return _finished(payload, result, core.Verdict(), home, None)
@@ -65,7 +73,29 @@ def execute_gathered(
         if original is None:
             raise InvariantViolation(f"transaction {payload.seq} repeats one without a result")
         return _finished(payload, copy_of(original, position), core.Verdict(), home, None)
+    if ruling is not None:
+        return _ruled(gathered, position, database, home, ruling)
     return _executed(gathered, position, database, home, modules)
+
+
+def _look(gathered: Gathered, key: str) -> core.Value:
+    grant = gathered.grants[key_lock(key.encode())]
+    return grant.value, grant.version
+
+
+def _ruled(
+    gathered: Gathered, position: Position, database: str, home: int, ruling: Fault
+) -> Finished:
+    """What was ruled to be aborted."""
+    payload = gathered.payload
+    txn = _transaction_of(payload) if ruling.counted else None
+    verdict = core.failed(txn, partial(_look, gathered))
+    result = encode_verdict(payload.id, position, verdict)
+    finished = _finished(payload, result, verdict, home, result)
+    finished.changes = _changes(payload, verdict.writes, database)
+    raw = payload.raw if ruling.shown else None
+    finished.letter = _letter(payload, raw, ruling.error, errors.INTERNAL)
+    return finished
 
 
 def _rejected(payload: Payload, position: Position, home: int) -> Finished:
@@ -89,39 +119,32 @@ def _letter(
 def _executed(
     gathered: Gathered, position: Position, database: str, home: int, modules: Modules
 ) -> Finished:
-    payload = gathered.payload
-
-    def look(key: str) -> core.Value:
-        grant = gathered.grants[key_lock(key.encode())]
-        return grant.value, grant.version
+    payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: core.Verdict) -> int:
         return len(encode_verdict(payload.id, position, verdict))
 
-    letter = None
     place = Place(payload.seq, payload.ts, payload.id.decode())
-    constrained = _CONSTRAINTS in gathered.grants
-    calls = core.Calls(modules, place, constrained)
-    txn = None
+    calls = core.Calls(modules, place, _CONSTRAINTS in gathered.grants)
+    txn, fault = None, None
     try:
         txn = _transaction_of(payload)
         if _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = core.too_large(txn, look)
         else:
             verdict = core.execute(txn, look, size, calls)
-    except errors.ModuleMissing:
+    except STOPPING:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        verdict = core.failed(txn, look)
         name = reported(error, f"transaction {payload.seq}")
-        letter = _letter(payload, payload.raw, name, errors.INTERNAL)
+        fault = Fault(payload.part, payload.off, name, counted=txn is not None)
+        verdict = core.failed(txn, look)
     result = encode_verdict(payload.id, position, verdict)
     plain = verdict.code is None and not verdict.reads and verdict.returned is None
     remembered = None if plain else result
     finished = _finished(payload, result, verdict, home, remembered)
     finished.changes = _changes(payload, verdict.writes, database)
-    finished.letter = letter
-    finished.workflow = verdict.outputs
+    finished.workflow, finished.fault = verdict.outputs, fault
     return finished
 
 

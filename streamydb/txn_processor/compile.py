@@ -28,6 +28,14 @@ from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.program import REJECT_CODES
+from streamydb.txn_processor.rulings import (
+    NO_RULINGS,
+    STOPPING,
+    Fault,
+    Place,
+    Rulings,
+    require_ruled,
+)
 from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]
@@ -236,7 +244,7 @@ def _updates(
 
 def compile_records(
     partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged,
-    *, constraints: bool = False,
+    *, constraints: bool = False, rulings: Rulings = NO_RULINGS,
 ) -> Table:
     """Compile one batch of log records, in the order given.
 
@@ -246,6 +254,10 @@ def compile_records(
         append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
         values: the records' values.
         constraints: whether the database has constraints: then what writes reads their key, too.
+        rulings: which records cannot be compiled, whatever this release makes of them.
+
+    Raises:
+        UnruledFaults: our own code failed on others.
 
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
@@ -253,11 +265,19 @@ def compile_records(
     records = _plain(scanned, texts.offsets[:-1][scanned.plain])
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
-        other = _compile_with_care([values[row] for row in rest.tolist()], constraints=constraints)
+        care = _Care(constraints, rulings)
+        other = _compile_with_care(
+            [values[row] for row in rest.tolist()],
+            list(zip(partitions[rest].tolist(), offsets[rest].tolist(), strict=True)), care,
+        )
+        require_ruled(care.faults)
         order = np.empty(len(texts), np.int64)
         order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
         order[rest] = len(records) + np.arange(len(rest))
         records = Table.concat([records, other]).take(order)
+    ruled = rulings.rows(partitions, offsets)
+    if ruled:
+        records = _as_ruled(records, values, ruled)
     if constraints:
         _read_constraints(records)
     home = records.children["home"][1]
@@ -316,14 +336,40 @@ def _tell_copies_apart(records: Table, home: Table) -> None:
         records.cols["id1"][rows] = hash_ragged(Ragged.of(places), PAYLOAD_SEED)
 
 
-def _compile_with_care(values: Sequence[bytes | None], *, constraints: bool) -> Table:
+@dataclass(slots=True)
+class _Care:
+    """What compiling record by record takes, and the ``faults`` that it meets."""
+
+    constraints: bool
+    rulings: Rulings
+    faults: list[Fault] = field(default_factory=list)
+
+
+def _compile_with_care(
+    values: Sequence[bytes | None], places: Sequence[Place], care: _Care
+) -> Table:
     """Whatever is not plain, record by record."""
     try:
-        return _compile_each(values, constraints=constraints)
+        return _compile_each(values, constraints=care.constraints)
+    except STOPPING:
+        raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         if len(values) == 1:
-            return _poison(values[0] or b"", error)
-        return Table.concat([_compile_with_care([raw], constraints=constraints) for raw in values])
+            return _faulty(values[0] or b"", places[0], error, care)
+        each = zip(values, places, strict=True)
+        return Table.concat([_compile_with_care([raw], [place], care) for raw, place in each])
+
+
+def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Table:
+    """A record that our own code cannot compile; for good, if it was ruled so."""
+    name = reported(error, f"the record at partition {place[0]}, offset {place[1]},")
+    known = care.rulings.get(place)
+    fault = Fault(*place, name, named=False, counted=False)
+    if known is None:
+        care.faults.append(fault)
+    elif known.named:
+        require_ruled([fault], executed=True)  # an earlier release could read it
+    return _poison(raw, name)
 
 
 def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Table:
@@ -364,9 +410,27 @@ def _read_constraints(records: Table) -> None:
     records.children["keys"] = (counts + wanted, both)
 
 
-def _poison(raw: bytes, error: Exception) -> Table:
+def _as_ruled(
+    records: Table, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
+) -> Table:
+    """The records, where some were ruled on: unread ones stay so, others keep their bytes."""
+    poisons: list[Table] = []
+    order = np.arange(len(records))
+    raws = records.children["home"][1].texts["raw"].tolist()
+    for row, fault in ruled.items():
+        kind = records.cols["kind"][row]
+        if not fault.named:
+            order[row] = len(records) + len(poisons)
+            poisons.append(_poison(values[row] or b"", fault.error))
+        elif fault.shown and kind == p.SIMPLE:
+            records.cols["kind"][row] = p.GENERIC
+            raws[row] = values[row] or b""
+    records.children["home"][1].texts["raw"] = Ragged.of(raws)
+    return Table.concat([records, *poisons]).take(order)
+
+
+def _poison(raw: bytes, fault: str) -> Table:
     """A record that our own code cannot compile: it gets its seq, and an abort says so."""
-    fault = reported(error, "a record")
     builder = _Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()

@@ -33,6 +33,7 @@ from streamydb.txn_processor.constrained import constrained, constraints_slot, c
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
+from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
 __all__ = [
     "NOT_A_DUPLICATE",
@@ -64,7 +65,9 @@ class Outcome:
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
-    where it is not a plain commit. ``workflow``: what goes to streams and to the log.
+    where it is not a plain commit. ``internal``: the faults of ours among them, by position;
+    ``unruled``: those that nobody has ruled on, so nothing of this may be written. ``workflow``:
+    what goes to streams and to the log.
     """
 
     txns: Table
@@ -76,7 +79,8 @@ class Outcome:
     writes: npt.NDArray[Any]
     reads: npt.NDArray[Any]
     special: dict[int, bytes] = field(default_factory=dict)
-    internal: dict[int, str] = field(default_factory=dict)
+    internal: dict[int, Fault] = field(default_factory=dict)
+    unruled: list[Fault] = field(default_factory=list)
     workflow: Outputs = NO_OUTPUTS
 
 
@@ -100,8 +104,10 @@ class _Run:
     counts: npt.NDArray[np.int64]
     extra: list[bytes] = field(default_factory=list)
     special: dict[int, bytes] = field(default_factory=dict)
-    internal: dict[int, str] = field(default_factory=dict)
+    internal: dict[int, Fault] = field(default_factory=dict)
+    unruled: list[Fault] = field(default_factory=list)
     workflow: list[Outputs] = field(default_factory=list)
+    ruled: dict[int, Fault] = field(default_factory=dict)
 
     def text(self, ref: int) -> bytes:
         """A text of the pool, or one that Python made in this run."""
@@ -127,14 +133,15 @@ class _Run:
 
 
 def execute_grants(
-    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES, *,
-    over: bool = False,
+    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS, *, over: bool = False,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
         parts: (shard, transactions, slots) from every shard.
         modules: where the code of procedures is.
+        rulings: which transactions are aborted, whatever they would do.
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
 
     Raises:
@@ -146,6 +153,11 @@ def execute_grants(
     txns = run.txns
     route = _routes(txns)
     _special_rejections(run, route)
+    run.ruled = rulings.rows(txns.cols["part"], txns.cols["off"])
+    for row, fault in run.ruled.items():
+        if txns.cols["kind"][row] != p.REJECTED:
+            require_unread(fault)
+            route[row] = _PYTHON if route[row] == _KERNEL else route[row]
     rules = _Rules(run, constraints_slot(run.keys))
     rules.send(route, 0)
     weighed = _to_be_weighed(run, route, over=over)
@@ -163,7 +175,7 @@ def execute_grants(
         )
         if at < n:
             too_much = over or _meets_too_much(run, at)
-            if at in weighed and not (too_much or rules.concern(at)):
+            if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
                 weighed.remove(at)
                 route[at] = _KERNEL
                 continue
@@ -175,7 +187,7 @@ def execute_grants(
     return Outcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
-        joined(run.workflow),
+        run.unruled, joined(run.workflow),
     )
 
 
@@ -326,17 +338,31 @@ def _execute_in_python(
 
     cols = run.txns.cols
     place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
+    ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
     txn = None
     try:
-        txn = _transaction_of(run, i)
-        calls = core.Calls(modules, place, rules in own)
-        verdict = (
-            core.too_large(txn, look) if too_much else core.execute(txn, look, size, calls)
-        )
-    except errors.ModuleMissing:
+        if ruling is not None:
+            run.internal[i] = ruling
+            txn = _transaction_of(run, i) if ruling.counted and raw else None
+            verdict = core.failed(txn, look)
+        else:
+            txn = _transaction_of(run, i)
+            calls = core.Calls(modules, place, rules in own)
+            verdict = (
+                core.too_large(txn, look) if too_much else core.execute(txn, look, size, calls)
+            )
+    except STOPPING:
         raise
-    except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
-        run.internal[i] = reported(error, f"transaction {run.txns.cols['seq'][i]}")
+    except Exception as error:
+        if ruling is not None:
+            raise
+        name = reported(error, f"transaction {place.seq}")
+        fault = Fault(
+            int(cols["part"][i]), int(cols["off"][i]), name, counted=txn is not None,
+            shown=bool(raw),
+        )
+        run.internal[i] = fault
+        run.unruled.append(fault)
         verdict = core.failed(txn, look)
     run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)

@@ -1,8 +1,8 @@
 """Records that end in the dead letters: refused ones, and those that made our own code raise.
 
-A fault of ours gets its transaction a verdict, and the query goes on. It is named by a hash, so
-that the same fault has the same name on every replay, and nothing of the transaction gets into the
-log of the process.
+A fault of ours gets its transaction an abort, once that was ruled (see `rulings`). It is named by
+a hash, so that the same fault has the same name, and nothing of the transaction gets into the log
+of the process.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def fingerprint(error: BaseException) -> str:
 
 
 def reported(error: BaseException, what: str) -> str:
-    """The fingerprint of ``error``, after an error in the process's log that ``what`` is aborted.
+    """The fingerprint of ``error``, after an error in the process's log that ``what`` met it.
 
     The traceback is left out: it would show values.
     """
     name = fingerprint(error)
-    log.error("%s is aborted by a fault of ours: %s", what, name)
+    log.error("a fault of ours on %s: %s", what.rstrip(","), name)
     return name
 
 

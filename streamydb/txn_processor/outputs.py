@@ -296,7 +296,10 @@ def _dead_letters(outcome: Outcome) -> Iterator[Records]:
 def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
     txns = outcome.txns
     raw: bytes | None = txns.texts["raw"][i] or None
-    code, error = errors.INTERNAL, outcome.internal.get(i)
+    code, error = errors.INTERNAL, None
+    fault = outcome.internal.get(i)
+    if fault is not None:
+        raw, error = raw if fault.shown else None, fault.error
     if txns.cols["kind"][i] == p.REJECTED:
         code = p.REJECT_CODES[txns.cols["code"][i]]
         raw, error = opened(raw or b"")

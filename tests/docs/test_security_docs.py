@@ -49,7 +49,9 @@ def test_commands_grant_what_is_applied() -> None:
 
 def test_every_topic_is_somebodys_and_none_is_invented() -> None:
     names = TopicNames("bank")
-    known = (*names.all(), *names.shared(), names.streams, names.founding)
+    known = (
+        *names.all(), *names.shared(), names.streams, names.founding, names.rulings,
+    )  # fmt: skip
     topics = {topic.removeprefix("bank.") for topic in known}
     assert set(ROLES["admin"].topics) == topics
     assert set(ROLES["pipeline"].topics) == topics

@@ -15,6 +15,7 @@ from streamydb.records import Marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create
 from streamydb.topics.admin import connect
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 COUNT = 40
 MARKED = 5
@@ -32,6 +33,9 @@ class Kept:
                 row = each.offset() or 0, each.timestamp()[1], each.key(), each.value()
                 self.rows[each.partition() or 0].append(row)
         consumer.close()
+
+    def rulings(self) -> Rulings:
+        return NO_RULINGS
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         rows = [row for row in self.rows[partition] if start <= row[0] < end]

@@ -175,14 +175,11 @@ class TestRoles:
     def test_pipeline(self, as_role: Callable[[str], Settings], secured: Secured) -> None:
         settings = as_role("pipeline")
         names = TopicNames(settings.database)
-        added = {*names.shared(), names.streams, names.founding}
+        added = {*names.shared(), names.streams, names.founding, names.rulings}
         assert not [p for p in check(settings.client_config(), settings.database, 1) if p.setting]
         for topic in names.all():
             assert write(settings, topic) is None, topic
-        for topic in (names.transactions, names.feedback):
             assert read(settings, topic) is None, topic
-        for topic in (names.results, names.changes, names.deadletters):
-            assert refused(read(settings, topic)), topic
         for topic in {*names.all()} - {names.feedback}:  # its own records it does delete
             with pytest.raises(TopicsError, match="refused"):
                 drop(settings.client_config(), {topic})
@@ -192,7 +189,7 @@ class TestRoles:
         assert set(add_shared(settings.client_config(), settings.database)) == added
         assert write(settings, names.streams) is None
         assert refused(read(settings, names.streams))
-        for topic in (*names.shared(), names.founding):
+        for topic in (*names.shared(), names.founding, names.rulings):
             assert write(settings, topic) is None, topic
             assert read(settings, topic) is None, topic
         with pytest.raises(TopicsError, match="refused"):

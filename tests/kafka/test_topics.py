@@ -220,7 +220,7 @@ def test_syncing(client: Client, database: str) -> None:
 
 def test_deleting(client: Client, database: str) -> None:
     names = create(client, database)
-    wanted = [*names.all(), names.streams, *names.shared(), names.founding]
+    wanted = [*names.all(), names.streams, *names.shared(), names.founding, names.rulings]
     assert delete(client, database) == wanted
     assert delete(client, database) == []
     assert describe(client, database) == {}
@@ -237,8 +237,8 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
         names.feedback_of("b"), names.control, names.digests,
     ]  # fmt: skip
     assert add_shared(client, database, "b") == add_shared(client, database) == []
-    kept = names.streams, *names.shared(), names.founding, names.feedback_of("b")
-    wanted = [*names.all(), *kept]
+    kept = names.founding, names.rulings, names.feedback_of("b")
+    wanted = [*names.all(), names.streams, *names.shared(), *kept]
     assert delete(client, database) == wanted
     with pytest.raises(TopicsError, match="streamydb create"):
         add_shared(client, database)

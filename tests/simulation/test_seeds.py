@@ -84,6 +84,24 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
     assert sum(outcome.faults for outcome in outcomes) > 15
 
 
+@pytest.mark.fault(
+    43,
+    "simulator: code that fails on some transactions for good or once, short memory, crashes "
+    "between a fault and its ruling, pipelines of two releases, a mended one that rebuilds",
+    "equal to the oracle that is given the rulings; nothing is written twice differently",
+)
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
+    *, pair: bool, injected: Callable[..., None]
+) -> None:
+    outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in range(1, 25)]
+    failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
+    assert not failed, failed[0]
+    ruled = sum(outcome.faults for outcome in outcomes)
+    injected(ruled)
+    assert ruled > 100
+
+
 def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transaction left to Python: the same oracle, byte for byte."""
     routes = execution._routes
@@ -113,6 +131,7 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
             run_seed(
                 seed, grouping=grouping, pair=found.pair, workflows=found.workflows,
                 constraints=found.constraints, deadlines=found.deadlines, large=found.large,
+                faults=found.faults,
             ).problems
             for seed in seeds
         )  # fmt: skip

@@ -23,6 +23,7 @@ from streamydb.sim.judge import _TOPICS
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES, Calls
 from streamydb.sim.workload import Deadlines, Workload
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 SEEDS = range(24)
 
@@ -32,6 +33,9 @@ class _Log:
 
     def __init__(self, log: SimulatedLog, rng: random.Random) -> None:
         self._log, self._rng = log, rng
+
+    def rulings(self) -> Rulings:
+        return NO_RULINGS
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         records = [r for r in self._log.partitions[partition] if start <= r.offset < end]

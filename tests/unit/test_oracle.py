@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -423,3 +425,29 @@ def marker_times(payloads: list[bytes | None], last: int) -> list[int]:
 
 def is_marker(payload: bytes) -> bool:
     return bool(payload) and Oracle("db").apply(payload, 0, 0, 0) == []
+
+
+def imported(module: str, found: set[str]) -> set[str]:
+    """The modules that a module of this package imports, and those that they import."""
+    root = Path(__file__).resolve().parents[2]
+    path = root.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if module in found or not path.exists():
+        return found
+    found.add(module)
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("streamydb"):
+            if node.module != "streamydb":
+                imported(str(node.module), found)
+            for alias in node.names:
+                imported(f"{node.module}.{alias.name}", found)
+    return found
+
+
+def test_it_shares_with_the_engine_what_it_says_and_no_more() -> None:
+    rooms = {"sorter", "key_processor", "txn_processor", "pipeline", "sequencer"}
+    found = imported("streamydb.oracle", set())
+    shared = {name for name in found if name.split(".")[1] in rooms}
+    assert shared == {"streamydb.txn_processor.rulings"}
+    constraints = {name for name in found if name.startswith("streamydb.constraints.")}
+    assert constraints == {f"streamydb.constraints.{name}" for name in ("core", "judge", "schema")}

@@ -26,6 +26,7 @@ from streamydb.sim.workload import Workload
 from streamydb.txn_processor import core
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
+from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, UnruledFaults
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 Record = tuple[str, bytes | None, bytes | None]
@@ -42,11 +43,12 @@ class Single:
     replays: float = 0.0
     late: float = 0.0
     doubled: float = 0.0
+    rulings: Rulings = NO_RULINGS
 
     def __post_init__(self) -> None:
         self.config = ShardConfig("bank", "inc", self.shards, 1, self.window, "single")
         self.life = Life("a", self.shape)
-        self.oracle = Oracle("bank", self.window)
+        self.oracle = Oracle("bank", self.window, self.rulings)
         self.blobs = [MemoryBlobs() for _ in range(self.shards)]
         self.values = [MemoryValues() for _ in range(self.shards)]
         self.tables = [MemoryIdTables() for _ in range(self.shards)]
@@ -107,7 +109,9 @@ class Single:
         for q, blocks in enumerate(granted):
             if blocks:
                 self.rng.shuffle(blocks)
-                found += Gatherer(self.config, q, states[self.shards + q], 2).step(blocks)
+                gathered = states[self.shards + q]
+                gatherer = Gatherer(self.config, q, gathered, 2, rulings=self.rulings)
+                found += gatherer.step(blocks)
         return found
 
     def write(self, records: list[o.Records]) -> None:
@@ -260,7 +264,9 @@ def test_an_error_of_our_own_aborts_one_transaction(monkeypatch: pytest.MonkeyPa
         raise KeyError("a fault")
 
     monkeypatch.setattr(core, "execute", fails)
-    db = Single(2)
+    with pytest.raises(UnruledFaults) as stopped:
+        Single(2).batch([txn("a", updates=[add("k", 1)])])
+    db = Single(2, rulings=Rulings(stopped.value.faults))
     db.batch([txn("a", updates=[add("k", 1)])])
     while db.inbox:
         db.batch([])

@@ -7,12 +7,15 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streamydb.check.logorder import LogOrder
 from streamydb.columns import Table
 from streamydb.errors import InvariantViolation
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
-from streamydb.total_order import LogRecord, released
+from streamydb.total_order import LogRecord, Ordered, released
 from streamydb.txn_processor.compile import compile_records
 
 
@@ -94,6 +97,56 @@ def test_any_batching_gives_the_total_order(seed: int) -> None:
             if settled == 2:
                 break
     assert got == [record[:3] for record in released(log, initial)]
+
+
+_STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 5), st.integers(-5, 5)),
+    st.tuples(st.just("round"), st.integers(0, 63), st.integers(-3, 20)),
+    st.tuples(st.just("grow"), st.just(0), st.just(0)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 3), st.lists(_STEPS, max_size=40))
+def test_all_three_release_alike_while_partitions_are_half_announced(
+    initial: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Record by record; a round of markers reaches some of the partitions only."""
+    log: dict[int, list[LogRecord]] = {q: [] for q in range(initial)}
+    sorter = KeyedEventTimeSorter(SorterState(initial), MemoryBlobs())
+    now, got = 100, set()
+
+    def append(q: int, stamp: int, value: bytes) -> None:
+        log[q].append(LogRecord(len(log[q]), stamp, value))
+        feed(sorter, q, log[q][-1:])
+        while (found := sorter.release(1000)) is not None:
+            columns = (found.cols[name].tolist() for name in ("ts", "part", "off"))
+            got.update(zip(*columns, strict=True))
+
+    for kind, which, change in steps:
+        if kind == "grow" and len(log) < 6:
+            log[len(log)] = []
+        elif kind == "append":
+            append(which % len(log), now + change, transaction(f"t{now}"))
+        elif kind == "round":
+            now += max(0, change)
+            for q in log:
+                if which >> q & 1:
+                    append(q, now, marker(now + min(0, change), len(log)))
+        expected = [record[:3] for record in released(log, initial)]
+        assert sorted(got) == expected
+        assert [record[:3] for record in streamed(log, initial)] == expected
+
+
+def streamed(log: dict[int, list[LogRecord]], initial: int) -> list[Ordered]:
+    """As `streamydb check` orders a log."""
+    found, unfinished = LogOrder(initial), set(log)
+    taken: list[Ordered] = []
+    while (number := found.hungriest(unfinished)) is not None:
+        unfinished.remove(number)
+        found.feed(number, log[number])
+        taken += found.take()
+    return taken
 
 
 def test_pieces_of_a_partition_come_in_any_order() -> None:

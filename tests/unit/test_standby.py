@@ -9,6 +9,7 @@ import pytest
 
 from streamydb.key_processor.digest import Digest
 from streamydb.pipeline.blocks import open_block
+from streamydb.pipeline.ruling import RulingTopic
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.standby.agreement import Difference
 from streamydb.standby.coordinator import Coordinator, Position, View
@@ -24,6 +25,7 @@ from streamydb.standby.messages import (
     decode_message,
     encode_message,
 )
+from streamydb.txn_processor.rulings import Fault, Rulings
 from tests.room import Room
 
 
@@ -292,12 +294,30 @@ class Wire:
         return len(self.told)
 
 
+class Ruled:
+    """A topic of rulings with so many of them."""
+
+    def __init__(self) -> None:
+        self.count, self.fences = 0, list[int]()
+
+    def refresh(self) -> int:
+        return self.count
+
+    def fence(self, epoch: int, _pipeline: str) -> int:
+        self.fences.append(epoch)
+        return self.count
+
+    def rulings(self) -> Rulings:
+        return Rulings(Fault(0, offset, "E") for offset in range(self.count))
+
+
 def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
     """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
     wire, shown = Wire(), list[View]()
+    ruled = cast("RulingTopic", Ruled())
     member = Member("log", "me", "me", standby=not leads)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
-    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append)
+    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
     if leads:
         wire.coming = [Claim(log="log", pipeline="me", epoch=1)]
     else:

@@ -19,6 +19,7 @@ from streamydb.procedures.windows import SlidingWindow
 from streamydb.records import schemas
 from streamydb.streams import StreamOrder
 from streamydb.txn_processor import core
+from streamydb.txn_processor.rulings import Fault, Rulings
 from tests.workflows import HEAD, VOTER, Log
 
 FLOW = "$flows/voter"
@@ -385,11 +386,7 @@ def test_a_fault_of_ours_counts_a_follow_up() -> None:
     verdict = core.failed(txn, lambda key: log.oracle.state.get(key, (None, 0)))
     assert verdict.code == "internal"
     assert verdict.writes == [core.Write(FLOW, b'{"done":0,"made":1}', b'{"done":1,"made":1}')]
-    source = r.Source(0, len(log.records))
-    letter = r.dead_letter(
-        raw, seq=3, ts_ms=1, code="internal", id=txn.id, source=source, error="KeyError 0"
-    )
-    log.oracle.faults = {(0, len(log.records)): letter}
+    log.oracle.rulings = Rulings([Fault(0, len(log.records), "KeyError 0")])
     assert log.append(raw)["code"] == "internal"
     assert log.value(FLOW) == {"done": 1, "made": 1}
 

@@ -1,0 +1,87 @@
+"""Texts as Unicode 14.0 has them, the version of Python 3.11, on every Python.
+
+A later Python knows more characters: `upper` would change them, `isalpha` accept them, `repr` show
+them, and a log would mean something else. So what Unicode 14.0 does not assign stays without a
+meaning: functions that look at tables are shown a noncharacter (or a surrogate) in its place, of
+which Unicode promises that it will never mean anything. A few characters of 14.0 got an upper-case
+form later, or are no lower-case letters any more; they are shown as one that has none and will get
+none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from streamydb.procedures.unicode14 import UNASSIGNED
+
+__all__ = ["pinned", "pinned_repr", "require_known"]
+
+_LATER: Final = re.compile(
+    "["
+    + "".join(
+        "-".join(rf"\U{int(point, 16):08x}" for point in run.split("-"))
+        for run in UNASSIGNED.split()
+    )
+    + "]"
+)
+_RECASED: Final = re.compile("[\u019b\u0264\u0277\u027c\u0295\ua7d3\ua7d5\uab4b\uab4c]")
+_NOTHING: Final = tuple(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xD800, 0xE000))))
+_UNCASED: Final = tuple("ªº\u0138\u018d\u01aa\u01ab\u01ba\u0221\u0234\u0235\u0236\u0237\u0238")
+
+
+def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
+    """A method of texts, with the tables of Unicode 14.0.
+
+    Raises:
+        ValueError: there are too many different characters that a later version has changed.
+
+    """
+    if text.isascii() and not args:
+        return function(text)
+    given = text + "".join(arg for arg in args if type(arg) is str)
+    if given.isascii():
+        return function(text, *args)
+    shown = _stand_ins(_LATER, _NOTHING, given) | _stand_ins(_RECASED, _UNCASED, given)
+    if not shown:
+        return function(text, *args)
+    there = str.maketrans(shown)
+    back = str.maketrans({stand_in: mark for mark, stand_in in shown.items()})
+    called = (arg.translate(there) if type(arg) is str else arg for arg in args)
+    found = function(text.translate(there), *called)
+    if type(found) is str:
+        return found.translate(back)
+    return [part.translate(back) for part in found] if type(found) is list else found
+
+
+def _stand_ins(marks: re.Pattern[str], pool: tuple[str, ...], given: str) -> dict[str, str]:
+    """What stands for each of the ``marks`` in a text that has none of it itself."""
+    found = sorted(set(marks.findall(given)).difference(pool))
+    free = [each for each in pool if each not in given]
+    if len(found) > len(free):
+        raise ValueError("too many characters that Unicode 14.0 does not have")
+    return dict(zip(found, free, strict=False))
+
+
+def pinned_repr(value: Any) -> str:
+    """`repr`, which escapes what Unicode 14.0 cannot print."""
+    text = repr(value)
+    return text if text.isascii() else _LATER.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    point = ord(found[0])
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+def require_known(text: str) -> str:
+    """The text of a number, whose digits and spaces Unicode 14.0 has.
+
+    Raises:
+        ValueError: it has other characters, which are no digits.
+
+    """
+    if not text.isascii() and _LATER.search(text):
+        raise ValueError("not a number")
+    return text

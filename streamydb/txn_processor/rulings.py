@@ -1,0 +1,278 @@
+"""What becomes of a fault of ours (pure): no verdict, but a ruling that is written first.
+
+An execution that meets a fault which nobody has ruled on goes through the rest of its batch, so as
+to find all of them, and then raises `UnruledFaults`: nothing of the batch is written. The driver
+repeats the batch. A fault that comes again is ruled on (`Suspects`); one that does not, was none.
+The repeated batch takes the rulings as given: what they name is `aborted: internal`, unexecuted.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
+from streamydb.records.ruling import Adopted, Fence, Ruling, decode_ruling
+
+__all__ = [
+    "NO_RULINGS",
+    "STOPPING",
+    "Book",
+    "Fault",
+    "Place",
+    "ReadBefore",
+    "Rulings",
+    "Suspects",
+    "TooLate",
+    "UnruledFaults",
+    "fault_of",
+    "faults_in",
+    "require_ruled",
+    "require_unread",
+    "ruling_of",
+]
+
+Place = tuple[int, int]
+"""A record of the log: partition and offset."""
+
+STOPPING: Final = (MemoryError, OSError, ModuleMissing, InvariantViolation)
+"""Errors that say nothing about the transaction: they stop the batch, which is then repeated."""
+
+
+class Fault(NamedTuple):
+    """A fault of ours on one record of the log; the fields are those of `Ruling`."""
+
+    partition: int
+    offset: int
+    error: str
+    named: bool = True
+    counted: bool = True
+    shown: bool = True
+
+
+class Rulings:
+    """The rulings that an execution takes as given; never changes, and can be sent to executors."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        """Take the first one of each record."""
+        self._known: dict[Place, Fault] = {}
+        for fault in faults:
+            self._known.setdefault((fault.partition, fault.offset), fault)
+        self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
+
+    def __len__(self) -> int:
+        """How many records were ruled on."""
+        return len(self._known)
+
+    @property
+    def faults(self) -> list[Fault]:
+        """All of them, in order of the records."""
+        return [self._known[place] for place in sorted(self._known)]
+
+    def get(self, place: Place) -> Fault | None:
+        """The ruling on a record."""
+        return self._known.get(place)
+
+    def rows(
+        self, partitions: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> dict[int, Fault]:
+        """The rulings on some records, by their position among them; shapes (n,)."""
+        if not len(self._known) or not len(offsets):
+            return {}
+        at = np.searchsorted(self._offsets, offsets)
+        there = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
+        found = {}
+        for row in np.flatnonzero(there).tolist():
+            fault = self._known.get((int(partitions[row]), int(offsets[row])))
+            if fault is not None:
+                found[row] = fault
+        return found
+
+
+NO_RULINGS: Final = Rulings()
+"""Where nothing was ruled."""
+
+
+class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the other stops
+    """Our own code failed where nobody has ruled; the message carries ``faults`` to the driver."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        """Name them all."""
+        first = faults[0]
+        super().__init__(
+            f"our own code failed on {len(faults)} transactions, the first at partition "
+            f"{first.partition}, offset {first.offset} ({first.error}) [faults:{_packed(faults)}]"
+        )
+        self.faults = faults
+
+
+class TooLate(InvariantViolation):
+    """Our own code failed on a transaction whose result is known: there is nothing to rule."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Name the fault and what to do."""
+        super().__init__(
+            f"this release fails ({fault.error}) on the record at partition {fault.partition}, "
+            f"offset {fault.offset}, whose result is known already: run the release that executed "
+            "it (docs/operations.md, 'InternalAborts')"
+        )
+
+
+class ReadBefore(InvariantViolation):
+    """A record was ruled to be unreadable after this pipeline had read it."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Name the record and what to do."""
+        super().__init__(
+            f"this pipeline read the record at partition {fault.partition}, offset {fault.offset}, "
+            "before the one that led ruled that it cannot be read: start it with a new checkpoint "
+            "folder, so that it reads the ruling first"
+        )
+
+
+def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
+    """Stop here if there are faults that nobody has ruled on.
+
+    Args:
+        faults: what our own code failed on, rulings not counted.
+        executed: another pipeline, or an earlier life of this one, has executed these
+            transactions, so the verdicts are known and are not ours to give.
+
+    Raises:
+        UnruledFaults: there are some, and a ruling can be made.
+        TooLate: there are some, and the verdicts are known.
+
+    """
+    if not faults:
+        return
+    if executed:
+        raise TooLate(faults[0])
+    raise UnruledFaults(faults)
+
+
+def _packed(faults: Iterable[Fault]) -> str:
+    """Faults as text: offsets by their distances, so that a run of thousands is short."""
+    groups = []
+    for (*kind, partition), some in groupby(sorted(faults, key=_kind), key=_kind_of):
+        offsets = np.array([fault.offset for fault in some], np.int64)
+        distances = np.diff(offsets, prepend=0).tolist()
+        groups.append((*kind, partition, distances))
+    return base64.b64encode(zlib.compress(msgspec.msgpack.encode(groups))).decode("ascii")
+
+
+def _kind_of(fault: Fault) -> tuple[str, bool, bool, bool, int]:
+    return fault.error, fault.named, fault.counted, fault.shown, fault.partition
+
+
+def _kind(fault: Fault) -> tuple[str, bool, bool, bool, int, int]:
+    return *_kind_of(fault), fault.offset
+
+
+_PACKED: Final = re.compile(r"UnruledFaults: .*\[faults:([A-Za-z0-9+/=]+)\]")
+_groups = msgspec.msgpack.Decoder(list[tuple[str, bool, bool, bool, int, list[int]]]).decode
+
+
+def faults_in(messages: Iterable[str]) -> list[Fault]:
+    """The faults that the messages of a failure name; none: it failed for another reason."""
+    for message in messages:
+        found = _PACKED.search(message)
+        if found:
+            groups = _groups(zlib.decompress(base64.b64decode(found[1])))
+            return [
+                Fault(partition, offset, error, named, counted, shown)
+                for error, named, counted, shown, partition, distances in groups
+                for offset in np.cumsum(distances).tolist()
+            ]
+    return []
+
+
+def require_unread(fault: Fault) -> None:
+    """Check a ruling on a record that was read.
+
+    Raises:
+        ReadBefore: it says that the record cannot be read.
+
+    """
+    if not fault.named:
+        raise ReadBefore(fault)
+
+
+class Suspects:
+    """Tells a fault that comes again, and is ruled on, from one that does not."""
+
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
+        self._seen: set[Fault] = set()
+
+    def confirm(self, faults: Iterable[Fault]) -> list[Fault]:
+        """Those of ``faults`` that the attempt before this one met, too; the others are noted."""
+        given = sorted(set(faults), key=_kind)
+        confirmed = [fault for fault in given if fault in self._seen]
+        self._seen = set(given).difference(confirmed)
+        return confirmed
+
+
+class Book:
+    """What a topic of rulings says, record by record.
+
+    Attributes:
+        epoch: of the last fence.
+        adopted: the aborts of releases without rulings are among them.
+
+    """
+
+    def __init__(self, log: str) -> None:
+        """Take in what is said of the log with this id."""
+        self.epoch = 0
+        self.adopted = False
+        self._log = log
+        self._known: dict[Place, Fault] = {}
+
+    def __len__(self) -> int:
+        """How many records were ruled on."""
+        return len(self._known)
+
+    def take(self, value: bytes | None) -> None:
+        """Take in the next record. The first ruling on a record of the log stands.
+
+        Raises:
+            RecordError: a newer release has written it.
+
+        """
+        record = decode_ruling(value)
+        if record.log != self._log:
+            return
+        if isinstance(record, Adopted):
+            self.adopted = True
+        elif isinstance(record, Fence):
+            self.epoch = max(self.epoch, record.epoch)
+        elif record.epoch == 0 or record.epoch >= self.epoch:
+            place = record.partition, record.offset
+            self._known.setdefault(place, fault_of(record))
+
+    def rulings(self) -> Rulings:
+        """All that was ruled up to here."""
+        return Rulings(self._known.values())
+
+
+def fault_of(ruling: Ruling) -> Fault:
+    """What was ruled on."""
+    return Fault(
+        ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
+    )
+
+
+def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
+    """The ruling on a fault."""
+    return Ruling(
+        log=log, epoch=epoch, partition=fault.partition, offset=fault.offset, error=fault.error,
+        named=fault.named, counted=fault.counted, shown=fault.shown,
+    )
