@@ -31,7 +31,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.console.memory import HistoryDatabase
-from streamydb.facade import FacadeSettings, create_app, memory
+from streamydb.facade import FacadeSettings, create_app
 from streamydb.place import PipelineStatus
 
 KEYS: Final = Keys
