@@ -136,7 +136,7 @@ def parts_of(table: Table) -> Iterator[Table]:
     sizes = np.full(rows, 64, np.int64)
     for text in table.texts.values():
         sizes += text.lengths()
-    for start, end in chunk_bounds(sizes, _PART_BYTES, _PART_ROWS):  # type: ignore[arg-type]
+    for start, end in chunk_bounds(sizes, _PART_BYTES, _PART_ROWS):
         yield table.take(np.arange(start, end))
 
 

@@ -84,6 +84,7 @@ from streamydb.client.problems import (
     UnknownProcedureError,
     UnknownStreamError,
     UriTooLongError,
+    ValuesTooLargeError,
     ValueTooLargeError,
     VerdictUnknownError,
 )
@@ -175,6 +176,7 @@ __all__ = [
     "UnsafeScanError",
     "UriTooLongError",
     "ValueTooLargeError",
+    "ValuesTooLargeError",
     "VerdictUnknownError",
     "View",
     "Watch",

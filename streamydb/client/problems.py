@@ -303,6 +303,10 @@ class ValueTooLargeError(AbortedError):
     """An append would make the value too large."""
 
 
+class ValuesTooLargeError(AbortedError):
+    """The values of all the keys that it touches are too many bytes together."""
+
+
 class ResultTooLargeError(AbortedError):
     """The values that were read do not fit in one result record."""
 
@@ -392,6 +396,7 @@ ABORTS: Final[dict[str, type[AbortedError]]] = {
     errors.OVERFLOW: NumberOverflowError,
     errors.VALUE_TOO_LARGE: ValueTooLargeError,
     errors.RESULT_TOO_LARGE: ResultTooLargeError,
+    errors.VALUES_TOO_LARGE: ValuesTooLargeError,
     errors.UNKNOWN_PROCEDURE: UnknownProcedureError,
     errors.PROCEDURE_ABORTED: ProcedureAbortedError,
     errors.PROCEDURE_ERROR: ProcedureFailedError,

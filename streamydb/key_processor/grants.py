@@ -90,10 +90,8 @@ class Granter:
     def _of_one(self, texts: Ragged) -> Table:
         """The values for a transaction that is alone, unless they are certainly too much."""
         most = limits.TRANSACTION_VALUES_BYTES_MAX
-        found = self.values.read_within(texts, most)
-        if found is not None:
-            return found
-        if int(self.values.sizes(texts).sum()) <= most:
+        few = len(texts) <= most // limits.VALUE_BYTES_MAX
+        if few or int(self.values.sizes(texts).sum()) <= most:
             return self.values.read(texts)
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
@@ -225,7 +223,7 @@ def in_blocks(txns: Table, slots: Table) -> Iterator[tuple[Table, Table]]:
 def _cut(sizes: Ints) -> list[tuple[int, int]]:
     if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
         return [(0, len(sizes))]
-    return chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))  # type: ignore[arg-type]
+    return chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))
 
 
 def _repeated(earlier: Ints, at_home: Ints) -> Ints:

@@ -36,7 +36,8 @@ _EMPTY: dict[str, Array] = {}
 
 
 class IdTables(Protocol):
-    """Where the tables live, by name. Row 0 is the header: seq = complete up to, id0 = count."""
+    """Where the tables live, by name. Row 0 is the header: complete from id1 to seq, id0 = count.
+    """
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
         """A table, writable in place; None when there is none."""
@@ -256,7 +257,9 @@ class IdWindow:
     def _generation(self, generation: int, upto: int) -> npt.NDArray[Any]:
         """The table of a generation, complete for all ids without deadlines up to ``upto``."""
         low = generation * self.state.window
-        return self._table(f"g{generation}", self.state.ids, low, low + self.state.window - 1, upto)
+        begin = max(low, upto - self.state.window + 1)
+        high = min(low + self.state.window - 1, upto)
+        return self._table(f"g{generation}", self.state.ids, (low, begin), high)
 
     def _span(self, number: int, upto: int) -> npt.NDArray[Any]:
         """The table of a span, complete for all its ids up to ``upto``."""
@@ -265,16 +268,21 @@ class IdWindow:
         if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
             sizes = [sum(run.rows for run in span.ids) for span in spans.values()]
             self._tables.create(f"d{number}", _capacity(max(sizes, default=0)))
-        return self._table(f"d{number}", runs, 0, runs[-1].last if runs else 0, upto)
+        return self._table(f"d{number}", runs, (0, 0), min(runs[-1].last if runs else 0, upto))
 
     def _table(
-        self, name: str, runs: list[Run], low: int, high: int, upto: int
+        self, name: str, runs: list[Run], lows: tuple[int, int], high: int
     ) -> npt.NDArray[Any]:
-        """A table, complete for what ``runs`` have with seqs in [low, high], at most ``upto``."""
+        """A table of what ``runs`` have with seqs in [low, high], complete from ``begin`` on.
+
+        One that was made when less was remembered is made anew: an older checkpoint was put back.
+        ``lows``: low and begin.
+        """
         table = self._tables.get(name)
-        if table is None:
+        low, begin = lows
+        if table is None or int(table[0]["id1"]) > begin:
             table = self._tables.create(name, _FIRST_CAPACITY)
-        high = min(high, upto)
+            table[0]["id1"] = begin
         complete = int(table[0]["seq"])
         if complete >= high:
             return table
@@ -296,7 +304,7 @@ class IdWindow:
             old = table.copy()
             table = self._tables.create(name, max(_capacity(needed), 2 * _FIRST_CAPACITY))
             _insert(table, old[1:][old[1:]["seq"] != 0])
-            table[0]["seq"] = old[0]["seq"]
+            table[0]["seq"], table[0]["id1"] = old[0]["seq"], old[0]["id1"]
         _insert(table, rows)
         if len(rows):
             table[0]["seq"] = max(int(table[0]["seq"]), int(rows["seq"][-1]))
@@ -331,9 +339,9 @@ class IdWindow:
             self._cut(runs, oldest)
         for number in self._passed(ts):
             span = self.state.spans[number]
-            self._cut(span.ids, oldest)
-            if not span.ids:
-                self._cut(span.verdicts, oldest)
+            if span.ids[-1].last <= oldest:
+                for run in (*span.ids, *span.verdicts):
+                    self._blobs.delete(run.name)
                 del self.state.spans[number]
 
     def _passed(self, ts: int) -> list[int]:

@@ -19,7 +19,7 @@ from streamydb.sorter.core import chunk_bounds
 from streamydb.sorter.planner import intern
 from streamydb.txn_processor import program as p
 
-__all__ = ["latest", "merged", "parts_of", "slices", "sorted_by_hash"]
+__all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 
 _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
@@ -39,7 +39,7 @@ def slices(table: Table) -> Iterator[Table]:
     if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
         yield table
         return
-    for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):  # type: ignore[arg-type]
+    for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
         yield table.part(start, end)
 
 

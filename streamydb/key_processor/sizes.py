@@ -23,7 +23,10 @@ from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.txn_processor import program as p
 
-__all__ = ["SMALL_BYTES", "SMALL_COUNTS", "TELLS_MAX", "Sizes", "SizesState", "class_of", "tells", "tells_of"]
+__all__ = [
+    "SMALL_BYTES", "SMALL_COUNTS", "TELLS_MAX", "Sizes", "SizesState", "class_of", "tells",
+    "tells_of",
+]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

@@ -38,7 +38,9 @@ _INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
 _HEAD_BYTES = 9
 _ATTEMPTS_MAX: Final = 64
 _BEHIND_ATTEMPTS_MAX: Final = 3
-_LOADED_KEYS: Final = 16_384
+_LOADED_KEYS: Final = 512
+_LOADED_KEYS_MIN: Final = 32
+_LOADED_BYTES: Final = 4_096
 _NEW: Final = (0, "")
 
 Position: TypeAlias = tuple[int, str]
@@ -137,16 +139,19 @@ class ShardValues:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
         order = _order(keys)
         names = keys.take(order).tolist()
-        parts, total = [], 0
-        for start in range(0, len(names), _LOADED_KEYS):
-            found = self._loaded(names[start : start + _LOADED_KEYS])
+        parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN
+        while start < len(names):
+            found = self._loaded(names[start : start + count])
             parts.append(Ragged.of([value or b"" for value in found]))
-            total += len(parts[-1].data) - _HEAD_BYTES * len(found)
+            start, size = start + count, len(parts[-1].data)
+            total += size - _HEAD_BYTES * len(found)
             if bytes_max is not None and total > bytes_max:
                 return None
+            small = size <= _LOADED_BYTES * len(found)
+            count = min(4 * count, _LOADED_KEYS) if small else _LOADED_KEYS_MIN
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        encoded = Ragged.concat(parts).take(place)
+        encoded = Ragged.concat(parts or [Ragged.empty()]).take(place)
         tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
         cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
         return Table(cols, {"text": Ragged(data, bounds)})

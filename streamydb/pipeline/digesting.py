@@ -102,7 +102,10 @@ class ShardDigests:
     def _stored(self) -> tuple[int, int]:
         if not self._values.state.blobs:
             return 0, 0
-        low, high = item_lanes(self._values.everything()).sum(axis=0, dtype=np.uint64).tolist()
+        lanes = np.zeros(2, np.uint64)
+        for table in self._values.pieces():
+            lanes += item_lanes(table).sum(axis=0, dtype=np.uint64)
+        low, high = lanes.tolist()
         return low & _MASK, high & _MASK
 
 

@@ -152,7 +152,7 @@ class _Query:
             return False
         first, *rest = path.read_bytes().split(b"\n")
         try:
-            return first == b"v1" and bool([msgspec.json.decode(line) for line in rest if line])
+            return first[:1] == b"v" and bool([msgspec.json.decode(line) for line in rest if line])
         except msgspec.MsgspecError:
             return False
 

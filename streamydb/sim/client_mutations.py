@@ -8,7 +8,8 @@ from unittest import mock
 
 import msgspec
 
-from streamydb.client import attempts, core, errors, session
+from streamydb import oracle
+from streamydb.client import attempts, core, errors, session, transactions
 from streamydb.client.requests import Send
 from streamydb.facade import coverage
 
@@ -65,7 +66,7 @@ def _run_again_when_unknown() -> Any:
 
 def _commit_unchecked() -> Any:
     """Functions: what was read is not checked at the commit."""
-    original = attempts.prepare
+    original = transactions.prepare
 
     def prepare(txn_id: str, **parts: Any) -> Any:
         return original(txn_id, **{**parts, "checks": []})
@@ -86,7 +87,31 @@ def _send_after_the_time() -> Any:
 
 def _wait_for_control_records() -> Any:
     """Reads: a strong read waits until the end of the log is covered, whatever lies before it."""
-    return mock.patch.object(coverage.Coverage, "look", lambda _: None)
+    return mock.patch.object(coverage.Coverage, "look", return_value=None)
+
+
+def _set_no_deadline() -> Any:
+    """Retries: transactions have no deadline, so that late copies find their ids forgotten."""
+    return mock.patch.object(session.Session, "deadline_ms", return_value=None)
+
+
+def _believe_a_late_copy() -> Any:
+    """Deadlines: a copy that is refused stands for all copies of its transaction."""
+    return mock.patch.object(core, "UNTIMELY", frozenset())
+
+
+def _forget_at_the_window() -> Any:
+    """Deadlines: the database forgets ids at the window, whatever their deadlines."""
+
+    def is_remembered(self: Any, seen: Any, place: Any) -> bool:
+        return bool(seen.seq > place.seq - self.id_window)
+
+    return mock.patch.object(oracle.Oracle, "_is_remembered", is_remembered)
+
+
+def _execute_after_the_deadline() -> Any:
+    """Deadlines: the database executes what comes too late."""
+    return mock.patch.object(oracle, "untimely", return_value=None)
 
 
 CLIENT_MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
@@ -96,6 +121,10 @@ CLIENT_MUTATIONS: Final[Mapping[str, Callable[[], Any]]] = {
     "client-runs-again": _run_again_when_unknown,
     "client-unchecked": _commit_unchecked,
     "client-too-long": _send_after_the_time,
+    "client-deadline": _set_no_deadline,
+    "client-late-copy": _believe_a_late_copy,
+    "database-forgets": _forget_at_the_window,
+    "database-late": _execute_after_the_deadline,
     "reads-control": _wait_for_control_records,
 }
 """Mutations of the client by name."""

@@ -2,9 +2,10 @@
 
 Clients run functions, transactions and reads in virtual time, while facades are killed and restart
 slowly, answers are lost after the append, requests are refused, lost, doubled and late, the log
-refuses and the pipeline stalls. A share of the seeds has clients without a facade: straight to log
-and read model. Each writing call has a mark of its own, and leaves it in the
-database as often as it has an effect. Afterwards:
+refuses and the pipeline stalls, clocks differ, and ids may be remembered no longer than they must
+be. Who asks again, or sends again, may do so long after the deadline. A share of the seeds has
+clients without a facade: straight to log and read model. Each writing call has a mark of its own,
+and leaves it in the database as often as it has an effect. Afterwards:
 
 - a call that returned has left its mark once; one that raised an error that promises that nothing
   was written, never; one of unknown outcome at most once; however late copies came;
@@ -22,18 +23,24 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamydb.client.awaiting import AsyncClient
+from streamydb.client.awaiting import AsyncAtomic, AsyncClient
 from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions
-from streamydb.client.problems import AbortedError, TransactionUnknownError
+from streamydb.client.problems import (
+    AbortedError,
+    DeadlinePassedError,
+    TransactionUnknownError,
+)
 from streamydb.client.session import Options, Session
 from streamydb.client.transports import AsyncTransport
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
+from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
 from streamydb.sim.network import Network
 from streamydb.sim.virtual import VirtualLoop, run_virtual
@@ -41,6 +48,7 @@ from streamydb.sim.virtual import VirtualLoop, run_virtual
 __all__ = ["ClientsOutcome", "run_clients"]
 
 _CALLS: Final = 12
+_EPOCH_MS: Final = 1_700_000_000_000
 _LATER_S: Final = 6.0
 """A call may end so much later than its time: 5 s for a connection that is dead, and the way."""
 
@@ -91,9 +99,11 @@ class _Simulation:
     """One seed."""
 
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
-        self.rng = random.Random(f"clients {seed}")
+        self.rng = random.Random(f"clients {seed}")  # noqa: S311 - repeatable
         self.outcome = ClientsOutcome(seed)
-        self.database = MemoryDatabase(constraints=False)
+        window = self.rng.choice([1, 20, ID_WINDOW_DEFAULT])
+        self.database = MemoryDatabase(constraints=False, id_window=window)
+        self.database.clock = self.wall_ms
         self.database.executing = self.database.resolving = False
         self.network = Network(self.rng, self.database)
         self.marks: list[_Mark] = []
@@ -135,6 +145,10 @@ class _Simulation:
             if rng.random() < 0.7:
                 database.resolve()
 
+    def _is_over(self) -> bool:
+        """Whether the clients are done; a call, because it changes while one awaits."""
+        return self._over
+
     async def _trouble(self) -> None:
         """Turn the world bad, with restarts that take their time, and good again."""
         rng, network = self.rng, self.network
@@ -144,7 +158,7 @@ class _Simulation:
             log.refusing = log.unknowing = False
             self._well_since = self._loop.time()
             await asyncio.sleep(rng.choice([0.5, 3, 8, 40]))
-            if self._over:
+            if self._is_over():
                 break
             self._well_since = math.inf
             network.world.spoil(rng, silent=self.silent)
@@ -154,9 +168,13 @@ class _Simulation:
                 await network.kill()
                 await asyncio.sleep(rng.choice([0.3, 4, 12, 25]))
                 await network.start()
-            await asyncio.sleep(rng.choice([0.2, 2, 10]))
+            await asyncio.sleep(rng.choice([0.2, 2, 10, 20]))
         network.world.clean()
         log.refusing = log.unknowing = False
+
+    def wall_ms(self) -> int:
+        """Return the time of day."""
+        return _EPOCH_MS + int(1_000 * self._loop.time())
 
     def well_s(self) -> float:
         """Return for how long all has been well."""
@@ -202,11 +220,13 @@ class _Worker:
         self._rng = rng
         self._name = f"c{number}"
         self._loop = simulation._loop  # noqa: SLF001 - of this file
-        self._timeout_s = rng.choice([5.0, 20.0, 40.0])
+        self._timeout_s = rng.choice([3.0, 5.0, 20.0, 40.0])
         self._calls = 0
+        self._dice = random.Random(f"{self._name} {rng.random()}")  # noqa: S311 - repeatable
+        skew_ms = rng.choice([0, 0, 20_000, -20_000])
         session = Session(
             Options(timeout_s=self._timeout_s, conflicts_max=1_000),
-            self._loop.time, rng.random, self._new_id,
+            self._loop.time, rng.random, self._new_id, lambda: simulation.wall_ms() + skew_ms,
         )  # fmt: skip
         self._client = AsyncClient(simulation.transport(), session)
 
@@ -216,7 +236,7 @@ class _Worker:
     async def work(self) -> None:
         """Make some calls, one after the other."""
         for _ in range(_CALLS):
-            await self._rng.choice([self._run, self._add, self._add, self._check, self._read])()
+            await self._rng.choice([self._run, self._run, self._add, self._check, self._read])()
             await asyncio.sleep(self._rng.random())
 
     async def _run(self) -> None:
@@ -238,6 +258,18 @@ class _Worker:
         adding = self._client.atomic().add("total", 1).append(mark.key, mark.mark)
         if await self._judged(mark, adding.commit):
             self._simulation.acknowledged["total"] += 1
+            if self._dice.random() < 0.1:
+                await self._commit_again(mark, adding)
+
+    async def _commit_again(self, mark: _Mark, adding: AsyncAtomic) -> None:
+        """Commit what has been committed, long after, as one does who has lost the answer."""
+        await self._wait_long()
+        try:
+            await adding.commit()
+        except (AbortedError, DeadlinePassedError) as error:
+            self._simulation.complain(f"{mark.mark} returned, then raised {type(error).__name__}")
+        except ClientError:
+            pass
 
     async def _check(self) -> None:
         """Write what only one of several can, by the version that was seen."""
@@ -305,15 +337,23 @@ class _Worker:
         self._simulation.outcome.calls["OutcomeUnknownError"] += 1
         if again is None:
             return False
+        await self._wait_long()
         try:
             await again()
-        except AbortedError:
-            mark.most, mark.said = 0, f"{mark.said}, then that it was aborted"
+        except (AbortedError, DeadlinePassedError) as error:
+            mark.most, mark.said = 0, f"{mark.said}, then {type(error).__name__}"
         except (OutcomeUnknownError, TransactionUnknownError, ClientError):
             return False
         else:
             mark.least, mark.said = 1, f"{mark.said}, then that it was committed"
         return mark.least == 1
+
+    async def _wait_long(self) -> None:
+        """Let time pass, and transactions: mostly past the id window, often past the deadline."""
+        await asyncio.sleep(self._dice.choice([0, 30, 200, 200]))
+        for _ in range(self._dice.choice([0, 5])):
+            with suppress(ClientError):
+                await self._client.put("filler", self._calls)
 
     def _check_time(self, begun: float, said: str, *, bounded: bool) -> None:
         """Nobody gives up early, nor holds on for long after the time."""

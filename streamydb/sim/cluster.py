@@ -113,8 +113,8 @@ class Cluster:
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
-        ``large``: values are large beside the limits; see `large`. Clusters over one log share what
-        is ``written``, and the ``clock`` that numbers batches.
+        Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
+        ``large``: values are large beside the limits; see `large`.
         """
         self.config = config
         self.single = config.grouping == "single"

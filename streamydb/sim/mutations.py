@@ -13,7 +13,7 @@ from msgspec import UNSET
 from streamydb import errors, records
 from streamydb.key_processor import grants, idwindow, locks, repeats, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import life, role, shard, single, stages, tail
+from streamydb.pipeline import blocks, life, role, shard, single, stages, tail
 from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import transaction
 from streamydb.sim import fault_mutations as rulings
@@ -175,15 +175,15 @@ def _cut_otherwise() -> Any:
 
 def _meet_anything() -> Any:
     """Large values: a transaction may meet as many bytes as it likes."""
-    alone_too = mock.patch.object(alone, "_met", lambda _: 0)
+    alone_too = mock.patch.object(alone, "_met", return_value=0)
     within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
-    among = mock.patch.object(execution, "_meets_too_much", lambda _run, _i: False)
+    among = mock.patch.object(execution, "_meets_too_much", return_value=False)
     return _together(alone_too, within, among)
 
 
 def _sizes_untold() -> Any:
     """Large values: the other shards are not told which values have grown."""
-    original = stages.token_block
+    original = blocks.token_block
 
     def token(header: Any) -> Any:
         return original({**header, "sizes": b""})

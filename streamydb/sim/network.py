@@ -56,7 +56,7 @@ class World:
 
     def spoil(self, rng: random.Random, *, silent: bool) -> None:
         """Something is wrong."""
-        self.lost, self.unanswered = rng.choice([0, 0.2, 0.6]), rng.choice([0, 0.3, 0.8])
+        self.lost, self.unanswered = rng.choice([0, 0.2, 0.6]), rng.choice([0, 0.3, 0.9])
         self.doubled, self.refused = rng.choice([0, 0.3]), rng.choice([0, 0, 0.5, 1])
         self.silent = silent and rng.random() < 0.5
         self.stalled = rng.random() < 0.3

@@ -76,10 +76,8 @@ def run_seed(
     if constrained and chance.random() < 0.6:
         partitions = 1  # where the locks of a workload are right
     config = ShardConfig(
-        "sim", f"seed-{seed}", shards, partitions,
-        rng.choice([3, 20, 100, 10_000]), grouping,
-        constraints=constrained,
-        digest_interval=_INTERVALS[seed % len(_INTERVALS)],
+        "sim", f"seed-{seed}", shards, partitions, rng.choice([3, 20, 100, 10_000]), grouping,
+        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
@@ -104,10 +102,8 @@ def run_seed(
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
-        f"grouping={grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} constraints={config.constraints} "
-        f"keys={len(keys)} large={workload.large.rate} plan_limit={cluster.plan_limit} "
-        f"crashes={members[0].crashes} pair={pair}"
+        f"{_shown(config)} keys={len(keys)} large={workload.large.rate} "
+        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
         limits = small_limits() if is_large else nullcontext()
@@ -123,6 +119,14 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _shown(config: ShardConfig) -> str:
+    """A configuration for people."""
+    return (
+        f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
+        f"window={config.id_window} constraints={config.constraints}"
+    )
 
 
 def _break(members: Sequence[Cluster], seed: int, faults: float) -> None:

@@ -312,7 +312,7 @@ def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
 
 
 def chunk_bounds(
-    sizes: npt.NDArray[np.int32], bytes_max: int, rows_max: int
+    sizes: npt.NDArray[np.int32] | npt.NDArray[np.int64], bytes_max: int, rows_max: int
 ) -> list[tuple[int, int]]:
     """Cut rows of these sizes into runs of at most so many bytes and rows; at least one row each.
     """

@@ -86,9 +86,8 @@ def submit(
         name: put before the ids, so that another query over the same source has others.
         key: rows with the same key go to the same partition of the log, in their order.
         rejected_topic: where rows go that are no transactions; by default one fails the query.
-        deadline_s: how long after the beginning of the batch, or of the micro-batch, rows may be
-            appended; those that come later are not executed. None: no deadline, and rows that come
-            again after the id window are executed again.
+        deadline_s: how long after the batch, or micro-batch, began its rows may be appended; later
+            ones are not executed. None: rows that come again after the id window are, again.
         database: its name; by default STREAMYDB_DATABASE.
         bootstrap: Kafka's address; by default STREAMYDB_BOOTSTRAP.
         settings: instead of both, with authentication.

@@ -114,7 +114,7 @@ def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
     if sizes is None or int(sizes[rows].sum()) <= limits.BLOCK_BYTES_MAX:
         yield rows
         return
-    for start, end in chunk_bounds(sizes[rows], limits.BLOCK_BYTES_MAX, len(rows)):  # type: ignore[arg-type]
+    for start, end in chunk_bounds(sizes[rows], limits.BLOCK_BYTES_MAX, len(rows)):
         yield rows[start:end]
 
 

@@ -81,7 +81,7 @@ def test_a_checkpoint_is_put_back_and_loses_its_newest_files(
         assert db.assert_serial().ok
         with load(db, seed=2):
             progressed(db, 100)
-            shutil.copytree(db.place.checkpoint, copy, ignore=shutil.ignore_patterns("*.tmp"))
+            subprocess.run(["cp", "-r", db.place.checkpoint, copy], check=False)  # some vanish
             progressed(db, 200)
             db.kill_pipeline()
         for emptied, gone in (

@@ -75,7 +75,7 @@ def append(settings: Settings, topic: str, *values: bytes) -> None:
 )
 @pytest.mark.parametrize("commit", [True, False])
 @scenario
-async def test_strong_reads_answer(settings: Settings, leave: Leave, commit: bool) -> None:
+async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: bool) -> None:
     """An aborted record is a record: the pipeline executes it, so it is waited for."""
     topic = TopicNames(settings.database).transactions
     model = MemoryModel()

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 from streamydb.broker import EmbeddedBroker
 from streamydb.testing import wait_for
 from streamydb.topics import (
+    Founding,
     TopicNames,
     TopicsError,
     add_shared,
@@ -26,8 +27,14 @@ from streamydb.topics import (
     delete,
     describe,
     grow,
+    is_synced,
+    log_id,
     mend,
+    recall,
+    record,
+    set_sync,
 )
+from streamydb.topics.admin import connect, describe_topics
 from streamydb.topics.creation import existing
 
 Client = dict[str, str]
@@ -171,6 +178,44 @@ def test_growing(client: Client, database: str) -> None:
 def test_growing_what_is_missing(client: Client, database: str) -> None:
     with pytest.raises(TopicsError, match="streamydb create"):
         grow(client, database, 2)
+
+
+def test_what_it_was_founded_with_stays(client: Client, database: str) -> None:
+    create(client, database, partitions=2)
+    log = log_id(client, database)
+    assert recall(client, database, log) == Founding(log=log, partitions=2)
+    asked = Founding(log=log, partitions=5, id_window=7)
+    assert record(client, database, asked) == Founding(log=log, partitions=2, id_window=7)
+    grow(client, database, 3)
+    create(client, database, partitions=3)
+    assert recall(client, database, log).partitions == 2
+    assert recall(client, database, "another") == Founding(log="another")
+
+
+def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
+    client: Client, database: str
+) -> None:
+    names = create(client, database)
+    for future in administration(client).delete_topics([names.founding]).values():
+        future.result(30)
+    wait_for(lambda: existing(client, [names.founding]) == [], "the topic to be gone")
+    log = log_id(client, database)
+    assert recall(client, database, log) == Founding(log=log)
+    grow(client, database, 3)
+    assert recall(client, database, log).partitions == 1
+
+
+def test_syncing(client: Client, database: str) -> None:
+    names = create(client, database)
+    assert not is_synced(client, database)
+    synced = {*names.all(), *names.shared(), names.streams, names.founding}
+    assert set(set_sync(client, database, on=True)) == synced
+    wait_for(lambda: is_synced(client, database), "the setting to be seen")
+    assert names.feedback_of("b") in add_shared(client, database, "b")
+    found = describe_topics(connect(client), [names.feedback_of("b")])
+    assert found[names.feedback_of("b")].settings["flush.messages"] == "1"
+    assert names.feedback_of("b") in set_sync(client, database, on=False)
+    wait_for(lambda: not is_synced(client, database), "the setting to be seen")
 
 
 def test_deleting(client: Client, database: str) -> None:

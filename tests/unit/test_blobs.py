@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamydb import limits
 from streamydb.columns import Ragged, Table
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.blobs import Blob, merge_from
@@ -83,7 +84,11 @@ class Database:
             self.expected[key] = value
             if value[0] == p.ABSENT:
                 del self.expected[key]
-        assert set(self.blobs.blobs) == {blob.name for blob in values.state.blobs}
+        assert set(self.blobs.blobs) == {
+            name
+            for blob in values.state.blobs
+            for name in [f"{blob.name}/{i}" for i in range(blob.parts)] or [blob.name]
+        }
 
     def check(self, others: Sequence[bytes] = ()) -> None:
         keys = [*self.expected, *others]
@@ -212,6 +217,34 @@ def test_blobs_that_are_not_the_states_stop_everything(damage: str) -> None:
         values.state.blobs.pop()
     with pytest.raises(InvariantViolation, match="state"):
         values.read(Ragged.of([b"1"]))
+
+
+@pytest.mark.fault(
+    37, "blobs of values larger than a part are merged, read and rebuilt from",
+    "as in one piece; a few parts in memory",
+)  # fmt: skip
+@pytest.mark.parametrize("part", [1, 60, 400, 3000])
+@pytest.mark.parametrize("seed", range(3))
+def test_large_blobs_are_merged_part_by_part(
+    part: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun with blobs of an earlier release, unsorted and in one piece."""
+    rng = random.Random(seed)
+    db, keys = Database(), names("key/%d", 120)
+    split = 0
+    for plan in range(40):
+        if plan == 12:
+            monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", part)
+        chosen = rng.sample(keys, rng.choice([1, 3, 30]))
+        known = [key for key in chosen if key in db.expected or rng.random() < 0.9]
+        writes = {key: draw_value(rng, plan + 1) for key in known}
+        db.apply({k: v for k, v in writes.items() if v[0] != p.ABSENT or k in db.expected})
+        split += sum(blob.parts > 1 for blob in db.index())
+        if rng.random() < 0.2:
+            db.store = MemoryValues()
+        db.check(keys)
+        db.check_everything()
+    assert split
 
 
 @pytest.mark.parametrize(("count", "size"), [(20, 20), (5000, 20), (5000, 1), (100_000, 50)])

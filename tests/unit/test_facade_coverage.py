@@ -116,14 +116,14 @@ async def test_each_partition_is_passed_for_itself() -> None:
     now: Any = database.model.latest()
     coverage.note(log.ends)
     assert coverage.behind(now, log.ends) == {0: 0, 1: 0, 2: 0}
-    assert await (coverage.look() or pytest.fail())
+    assert await (coverage.look() or pytest.fail("nothing is looked at"))
     assert coverage.behind(now, log.ends) == {0: 0, 2: 0}
     assert coverage.look() is None  # records come next in both that are left
     for covered, left in (({2: 1}, {0: 0, 2: 1}), ({0: 2, 2: 5}, {2: 5})):
         database.model._resolved = type(now)(0, 0, covered)
         now = database.model.latest()
         assert coverage.behind(now, log.ends) == left
-        await (coverage.look() or pytest.fail())
+        await (coverage.look() or pytest.fail("nothing is looked at"))
     assert coverage.behind(now, log.ends) == {}
     assert coverage.look() is None
 
@@ -135,7 +135,7 @@ async def test_a_gap_beyond_the_end_of_the_log_is_forgotten() -> None:
     log: Any = Partitions({0: set()}, {0: 5})
     coverage = Coverage(database.model, log)
     coverage.note({0: 5})
-    await (coverage.look() or pytest.fail())
+    await (coverage.look() or pytest.fail("nothing is looked at"))
     now = database.model.latest()
     assert coverage.behind(now, {0: 5}) == {}
     coverage.note({0: 3})

@@ -187,6 +187,7 @@ SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
     "queries-off": requesting("POST", "/v1/query", b'{"sql": "select 1"}', queries_max=0),
     "constraint-violated": _violated,
     "id-reused": _twice,
+    "deadline-passed": requesting("PUT", "/v1/kv/a", b"1", {"Deadline-Ms": "1"}),
     "too-many-requests": lambda: _crowded(client_in_flight_max=1),
     "headers-too-large": requesting("GET", "/v1/kv/a", b"", {"x": "y" * 20_000}),
     "internal": broken("GET", "/v1/kv/a", _break(latest=_raising)),

@@ -76,6 +76,8 @@ async def test_the_value_of_the_record_is_the_same_with_and_without_a_trace() ->
     databases = MemoryDatabase(), MemoryDatabase()
     plain = InProcess(create_app(*_parts(databases[0]), FacadeSettings()))
     client, _ = traced(databases[1])
+    for database in databases:
+        database.clock = lambda: 1_700_000_000_000
     for each in (plain, client):
         async with each:
             assert (await each.request("POST", "/v1/transactions", BODY)).status == 200

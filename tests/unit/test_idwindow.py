@@ -135,3 +135,21 @@ def test_verdicts_go_with_the_spans_of_their_ids() -> None:
     window.remember(dated([11], [52], [0]), 52, 52, 2_000)
     assert window.state.spans == {}
     assert {name.partition("/")[0] for name in blobs.blobs} == {"ids"}
+
+
+@pytest.mark.parametrize("deadline", [0, 1_500])
+def test_a_table_that_was_made_later_does_not_hide_what_an_older_state_remembers(
+    deadline: int
+) -> None:
+    """A checkpoint's copy is put back on a machine whose tables were lost and made again."""
+    blobs, tables = MemoryBlobs(), MemoryIdTables()
+    window = IdWindow(IdWindowState(100, span_ms=1_000), blobs, tables)
+    window.remember(dated([7], [10], [deadline]), 1, 10, 1_000)
+    window.remember(dated(list(range(100, 140)), list(range(11, 51)), [0] * 40), 11, 50, 1_000)
+    older, kept = copy.deepcopy(window.state), MemoryBlobs(blobs.blobs)
+    window.remember(dated([8], [150], [deadline]), 51, 150, 3_000)
+    tables = MemoryIdTables()
+    again = IdWindow(window.state, blobs, tables)
+    assert look(again, [8], 150) == [150]
+    back = IdWindow(older, kept, tables)
+    assert look(back, [7, 8], 50) == [10, 0]

@@ -70,6 +70,14 @@ class Worker:
         return [None if tag == p.ABSENT else text for tag, text in pairs]
 
 
+def complete(tables: FileIdTables) -> int:
+    """Up to which seq the only table is complete."""
+    (name,) = tables.names()
+    table = tables.get(name)
+    assert table is not None
+    return int(table[0]["seq"])
+
+
 def before_next(monkeypatch: pytest.MonkeyPatch, name: str, what: Callable[[], object]) -> None:
     """Have something happen before the next call of an operation of the file, once."""
     original = getattr(LmdbValues, name)
@@ -82,12 +90,9 @@ def before_next(monkeypatch: pytest.MonkeyPatch, name: str, what: Callable[[], o
     monkeypatch.setattr(LmdbValues, name, disturbed)
 
 
-fault = pytest.mark.fault(
-    41, "another worker on the local files, between any two operations", "each sees its own state"
-)
-
-
-@fault
+@pytest.mark.fault(
+    41, "another worker uses the local file between any two operations", "each sees its own state"
+)  # fmt: skip
 @pytest.mark.parametrize("others", [1, 2, 3, 4])
 def test_a_read_is_of_one_state_whoever_comes_between(
     others: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,7 +107,9 @@ def test_a_read_is_of_one_state_whoever_comes_between(
     assert other.read() == content(others)
 
 
-@fault
+@pytest.mark.fault(
+    41, "a late worker writes after the next one", "refused: the file is what it says it is"
+)  # fmt: skip
 def test_a_late_write_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the file says it is, it is: here the state after two plans, without the third's."""
     late, current = Worker(tmp_path, 1), Worker(tmp_path, 3)
@@ -114,7 +121,9 @@ def test_a_late_write_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.Monk
     assert current.read() == content(3)
 
 
-@fault
+@pytest.mark.fault(
+    41, "two workers take turns in rebuilding the local file", "both come to an end"
+)  # fmt: skip
 @pytest.mark.parametrize(("outer", "inner"), [(4, 2), (2, 4), (2, 3)])
 def test_two_workers_that_alternate_both_come_to_an_end(
     outer: int, inner: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +152,9 @@ def test_two_workers_that_alternate_both_come_to_an_end(
     assert Worker(tmp_path, 4).read() == content(4)
 
 
-@fault
+@pytest.mark.fault(
+    41, "two workers open the tables of ids", "the second one makes its own"
+)  # fmt: skip
 def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
     used = Table({name: np.array([7, 9], np.int64) for name in ("payload", "ts", "part", "off")})
     used.cols |= {"id0": np.array([1, 2], np.uint64), "id1": np.array([3, 4], np.uint64)}
@@ -158,14 +169,10 @@ def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
     assert late.last_use(used.cols["id0"], used.cols["id1"], 2).tolist() == found.tolist() == [1, 2]
     (name,) = first.names()
     second.create(name, 1024)
-    kept = first.get(name)
-    assert kept is not None
-    assert int(kept[0]["seq"]) == 2, "what the second makes is its own"
+    assert complete(first) == 2, "what the second makes is its own"
     first.close()
     third = FileIdTables(tmp_path)
     assert third.shared
-    again = third.get(name)
-    assert again is not None
-    assert int(again[0]["seq"]) == 2
+    assert complete(third) == 2
     third.close()
     second.close()
