@@ -12,10 +12,15 @@ import pytest
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
 from streamydb.errors import InvariantViolation, RecordError
-from streamydb.pipeline import ruling
+from streamydb.pipeline import queries, ruling
+from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.ruling import Desk, RulingTopic, Told
+from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.ruling import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.sim import run_seed
+from streamydb.standby.coordinator import Coordinator
+from streamydb.standby.core import Member, Play
+from streamydb.standby.kafka import SharedTopics
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
@@ -220,3 +225,99 @@ def test_a_backup_keeps_them(tmp_path: Path) -> None:
     assert folder.rulings().faults == []
     folder.write_rulings(Rulings(FAULTS))
     assert BackupFolder(tmp_path).rulings().faults == sorted(FAULTS)
+
+
+class Query:
+    """A query that has ended when it is told to."""
+
+    def __init__(self) -> None:
+        self.active, self.query, self.stopped = True, None, False
+
+    def beats(self) -> bool:
+        return self.active
+
+    def give_up(self) -> None:
+        self.stopped = True
+
+
+class Part:
+    """A pipeline that leads in epoch 3."""
+
+    epoch, leads, stale = 3, True, False
+
+
+def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "failure_of", lambda _: said(FAULTS[0]))
+    topic, part, started = Topic(), Part(), list[Query]()
+
+    def start(number: int) -> Any:
+        assert number == len(started)
+        part.stale = False
+        started.append(Query())
+        return started[-1]
+
+    run = Queries(start, part, desk(topic, monkeypatch))
+    assert run.keep_up()
+    assert len(started) == 1
+    part.stale = True
+    assert run.keep_up()
+    assert len(started) == 2
+    assert started[0].stopped
+    for _ in range(2):
+        started[-1].active = False
+        assert run.keep_up()
+    assert topic.known == [FAULTS[0]]
+    started[-1].active = False
+    monkeypatch.setattr(queries, "failure_of", lambda _: ["something else"])
+    assert not run.keep_up()
+
+
+class Shared:
+    """The shared topics of a pipeline that nobody else talks to."""
+
+    silent = False
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    def poll(self, *_: object) -> list[Any]:
+        return []
+
+    def tell(self, _topic: str, block: bytes) -> int:
+        self.told.append(block)
+        return len(self.told)
+
+
+class Counted(Topic):
+    """A topic of rulings that notes its fences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fences: list[int] = []
+
+    def fence(self, epoch: int, _pipeline: str) -> int:
+        self.fences.append(epoch)
+        return self.refresh()
+
+
+def test_the_shards_are_told_nothing_that_the_query_has_no_rulings_for() -> None:
+    wire, topic = Shared(), Counted()
+    config = ShardConfig("bank", "me", 1, 1, 10)
+    member = Member("log", "me", "me", standby=True)
+    found = Coordinator(
+        cast("SharedTopics", wire), config, member, lambda _: None, cast("RulingTopic", topic)
+    )
+    found._act([Play(leads=False, covered=5)])
+    assert len(wire.told) == 1
+    assert len(found.give()) == 0
+    topic.known = [FAULTS[0]]
+    found._act([Play(leads=False, covered=9)])
+    assert (found.stale, len(wire.told)) == (True, 1)
+    assert len(found.give()) == 1
+    assert found._untold is not None
+    found._act([found._untold])
+    assert (found.stale, len(wire.told)) == (False, 2)
+    member.leader.epoch = 4
+    found._act([Play(leads=True, covered=9)])
+    found._act([Play(leads=True, covered=9)])
+    assert (topic.fences, found.epoch, len(wire.told)) == ([4], 4, 4)

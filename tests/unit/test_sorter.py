@@ -114,7 +114,7 @@ def test_all_three_release_alike_while_partitions_are_half_announced(
     """Record by record; a round of markers reaches some of the partitions only."""
     log: dict[int, list[LogRecord]] = {q: [] for q in range(initial)}
     sorter = KeyedEventTimeSorter(SorterState(initial), MemoryBlobs())
-    now, got = 100, set()
+    now, got = 100, set[tuple[int, int, int]]()
 
     def append(q: int, stamp: int, value: bytes) -> None:
         log[q].append(LogRecord(len(log[q]), stamp, value))
