@@ -39,7 +39,8 @@ from streamydb.pipeline.blocks import (
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
-from streamydb.pipeline.tail import LogEnd
+from streamydb.pipeline.tail import LogEnd, require_ends
+from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -51,7 +52,6 @@ __all__ = [
     "Shard",
     "ShardConfig",
     "mismatch",
-    "refuse_to_wait",
     "taken_over",
     "unreadable",
 ]
@@ -207,8 +207,7 @@ class Shard:
             InvariantViolation: the tail of the log was lost, and it has grown anew.
 
         """
-        for partition, end in ends.items():
-            end.require(partition, self._meta.sorter.partitions.get(partition))
+        require_ends(ends, self._meta.sorter)
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
@@ -421,25 +420,6 @@ def _layout(plan: Plan, shape: PlanShape) -> str:
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()
-
-
-def refuse_to_wait(waits: int, seq: int) -> None:
-    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
-
-    Args:
-        waits: micro-batches in a row in which none came though some is missing.
-        seq: the last one whose feedback is there.
-
-    Raises:
-        InvariantViolation: it will not come any more.
-
-    """
-    if waits > _WAITS_MAX:
-        raise InvariantViolation(
-            f"the feedback of what comes after seq {seq} has not come in {_WAITS_MAX} "
-            "micro-batches: it was lost, say with a broker's power. The log has everything; run "
-            "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
-        )
 
 
 def _load(data: bytes) -> Meta:
