@@ -72,13 +72,8 @@ def run_seed(
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
     likely = _CONSTRAINTS[grouping] if constraints is None else constraints
     constrained = chance.random() < likely
-    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
-    if constrained and chance.random() < 0.6:
-        partitions = 1  # where the locks of a workload are right
-    config = ShardConfig(
-        "sim", f"seed-{seed}", shards, partitions, rng.choice([3, 20, 100, 10_000]), grouping,
-        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
-    )
+    alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
+    config = _draw_config(rng, seed, grouping, constrained=constrained, alone=alone)
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
@@ -113,6 +108,18 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _draw_config(
+    rng: random.Random, seed: int, grouping: str, *, constrained: bool, alone: bool
+) -> ShardConfig:
+    """The database of a seed; ``alone``: its log has one partition."""
+    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
+    return ShardConfig(
+        "sim", f"seed-{seed}", shards, 1 if alone else partitions,
+        rng.choice([3, 20, 100, 10_000]), grouping,
+        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
+    )
 
 
 def _shown(config: ShardConfig) -> str:
