@@ -88,7 +88,7 @@ class Patience:
     def _look(self) -> None:
         if self._addresses is not None and not listens(self._addresses):
             what = f"Kafka does not answer: nobody listens at {self._addresses}"
-            raise _NobodyListensError(what) from ConnectionRefusedError()
+            raise _NobodyListensError(what) from TimeoutError()
 
     def _say(self, error: Exception, said_s: float) -> float:
         """Tell why it waits; when the log was last told."""

@@ -360,7 +360,7 @@ def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
         ended = parts.jvm.ended()
         if ended is not None:
             raise JvmEndedError(ended)
-        if not parts.patience.ask(queries.keep_up):
+        if not parts.patience.ask(queries.keep_up, look=False):
             return _failed(queries.running, parts)
         ending.requested.wait(_POLL_S)
     running = queries.running

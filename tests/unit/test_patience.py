@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from py4j.protocol import Py4JNetworkError
 
 from streamydb.broker.ports import free_port
 from streamydb.contact import RefusedError, is_transient
@@ -40,6 +41,7 @@ def test_what_no_waiting_mends_does_not_pass() -> None:
     assert not is_transient(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
     assert not is_transient(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
     assert is_transient(caused(TopicsError("waited for a leader"), TimeoutError()))
+    assert not is_transient(caused(Py4JNetworkError("the JVM is gone"), ConnectionRefusedError()))
 
 
 def test_it_waits_says_why_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
