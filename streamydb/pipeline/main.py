@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import Beginning, begin
+from streamydb.contact import is_transient
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.patience import Patience, StopRequestedError
@@ -360,7 +361,7 @@ def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
         ended = parts.jvm.ended()
         if ended is not None:
             raise JvmEndedError(ended)
-        if not parts.patience.ask(queries.keep_up, look=False):
+        if not _keeps_up(queries):
             return _failed(queries.running, parts)
         ending.requested.wait(_POLL_S)
     running = queries.running
@@ -373,6 +374,20 @@ def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
     complete = running.finish(ending.give_up)
     log.info("stopped %s", "after a finished batch" if complete else "within a batch")
     return _failed(running, parts) if failure_of(running.query) else 0
+
+
+def _keeps_up(queries: Queries) -> bool:
+    """Whether a query runs, or is to be started again when Kafka answers.
+
+    It is asked once, not waited for: the JVM and the other pipelines are looked at in between.
+    """
+    try:
+        return queries.keep_up()
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        log.warning("waiting for Kafka to start the query again: %s", error)
+        return True
 
 
 def _failed(running: RunningQuery, parts: _Parts) -> int:
