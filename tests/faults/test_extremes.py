@@ -107,3 +107,28 @@ def test_large_records_in_the_log(tmp_path: Path, injected: Callable[..., None])
         report = db.assert_serial()
         assert report.transactions > 100
         assert report.deadletters.matched == 2
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.fault(
+    37, "values of 80 MB are written; then one transaction touches all of them, others many",
+    "reason code for the one; the others commit; equal to the serial replay",
+)  # fmt: skip
+def test_values_of_many_megabytes(tmp_path: Path, shards: int) -> None:
+    keys = [f"large/{number}" for number in range(320)]
+    with Database(tmp_path, shards=shards) as db:
+        for start in range(0, len(keys), 3):
+            updates = [
+                {"op": "put", "key": key, "value": "x" * 250_000} for key in keys[start : start + 3]
+            ]
+            db.load([{"id": f"put-{start}", "updates": updates}])
+        everything = [{"key": key, "exists": True} for key in keys]
+        db.load([{"id": "too-much", "checks": everything}])
+        for number in range(12):
+            own = [{"key": key, "exists": True} for key in keys[number::4]]
+            db.load([{"id": f"many-{number}", "checks": own, "reads": [keys[number]]}])
+        db.load(transfers(50))
+        assert db.assert_serial().ok
+        codes = {result["id"]: result["code"] for result in results_of(db)}
+        assert codes["too-much"] == "values-too-large"
+        assert {codes[f"many-{number}"] for number in range(12)} == {None}
