@@ -363,7 +363,8 @@ def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
     wire, shown = Wire(), list[View]()
     member = Member("log", "me", "me", standby=True)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
-    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append)
+    ruled = cast("RulingTopic", Ruled())
+    found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
     found.begin()
 
     def after(position: Position) -> tuple[int | None, bool]:
