@@ -173,7 +173,7 @@ class _Judge:
 
     def _ready(self, entry: Entry, message: Following) -> None:
         node = self._world.room.nodes[entry.node]
-        if not node.early and not self._is_level(message.resolved, entry.said_t):
+        if message.said_ms > 0 and not self._is_level(message.resolved, entry.said_t):
             told = self._told.seqs[-1]
             raise _FaultError(f"{node.pipeline} says ready with {message.resolved} of {told}")
 
@@ -253,7 +253,7 @@ class _World:
     def stalls(self, pipeline: str) -> bool:
         """Whether a pipeline does not read what there is."""
         found = [node for node in self.room.nodes if node.pipeline == pipeline]
-        return bool(found) and found[0].until.get("stalled", 0) > 0
+        return bool(found) and not {"stalled", "mute"}.isdisjoint(found[0].until)
 
     def run(self) -> None:
         """From the start to the end."""
@@ -345,12 +345,21 @@ class _World:
                 break
             self._step()
         self._pass(_REACTION_MS + (times.behind * 2 if rng.random() < 0.2 else 0))
+        ends_t = room.t + _REACTION_MS  # one that is behind may be relieved just now
+        while not self._agreed() and room.t < ends_t:
+            self._step()
         self.judge.calm(begins=False)
-        running = [node for node in room.nodes if node.member is not None]
-        views = {(n.member.epoch, n.member.leader.pipeline) for n in running if n.member}
-        leading = [node.pipeline for node in running if node.leading]
-        if len(views) != 1 or len(leading) != 1:
-            raise _FaultError(f"in calm {leading} lead, and they say {sorted(views)}")
+        if not self._agreed():
+            leading = [node.pipeline for node in self._running() if node.leading]
+            raise _FaultError(f"in calm {leading} lead, and they say {sorted(self._views())}")
+
+    def _views(self) -> set[tuple[int, str]]:
+        """Who leads in which epoch, as each of them sees it."""
+        return {(n.member.epoch, n.member.leader.pipeline) for n in self._running() if n.member}
+
+    def _agreed(self) -> bool:
+        """Whether one leads, and all know."""
+        return len(self._views()) == 1 and sum(node.leading for node in self._running()) == 1
 
     def _drill(self) -> None:
         """One thing alone: the leader dies, beside one that is cold; or roles are changed."""

@@ -142,6 +142,7 @@ class Member:
         self._others = Others()
         self._wish: _Wish | None = None
         self._called_ms: int | None = None
+        self._told = 0
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
@@ -161,7 +162,7 @@ class Member:
         """How many seqs it lacks of what the leader has told; None: it does not know."""
         if not self._own.reported or self._own.mark is None:
             return None
-        return max(0, self.covered - self._own.resolved)
+        return max(0, self._told - self._own.resolved)
 
     def lag_ms(self, now_ms: int) -> int:
         """For how long the oldest news has been known that is not in the own state."""
@@ -199,7 +200,7 @@ class Member:
         if message.log != self._log or not isinstance(message, Claim | Beat):
             return
         if isinstance(message, Beat):
-            self.covered = max(self.covered, message.resolved)
+            self.covered = self._told = max(self.covered, message.resolved)
         if message.epoch > self.leader.epoch:
             self.leader = _Leader(message.epoch, message.pipeline, message.name)
 
@@ -251,7 +252,9 @@ class Member:
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
             return []
-        rank = Rank(message.ready, message.resolved, message.name, message.pipeline)
+        later = message.ready or message.said_ms > 0  # else it never claims
+        resolved = message.resolved if later else -1
+        rank = Rank(message.ready, resolved, message.name, message.pipeline)
         new = self._others.take(rank, now_ms)
         if self.role == "leading":
             return [self._beat(now_ms)] if new or message.wants else []
@@ -284,6 +287,7 @@ class Member:
 
     def _hear_beat(self, message: Beat, now_ms: int) -> list[Action]:
         actions: list[Action] = []
+        self._told = max(self._told, message.resolved)
         if message.resolved > self.covered and message.pipeline != self._me:
             self.covered = message.resolved
             self._own.expect(message.resolved, now_ms)
@@ -301,13 +305,16 @@ class Member:
         return actions
 
     def _hear_position(self, message: Beat, now_ms: int) -> None:
-        """Learn how far the leader is; one that does not know it itself may be anywhere."""
+        """Learn how far the leader is; one that does not know it itself may be anywhere.
+
+        What anybody ever told counts: a leader may have begun with an older state.
+        """
         own, leader = self._own, self.leader
         recent = message.said_ms > 0
         knows = message.executed >= 0 if recent else message.resolved > 0
         if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
-            own.mark = self.covered
-        if not recent or message.executed >= self.covered:
+            own.mark = self._told
+        if not recent or message.executed >= self._told:
             leader.behind_ms = None
         elif leader.behind_ms is None:
             leader.behind_ms = now_ms

@@ -100,8 +100,8 @@ class Standbys:
         seqs = f"{behind:,} transactions" if behind > 0 else "an unknown number of transactions"
         what = f"the standby {who} is not ready: it has executed up to seq {message.resolved:,}"
         what += f" and lacks {seqs}, some for {message.lag_ms / 1000:.0f} s"
-        do = "nothing was changed; it catches up by itself, so hand over when `streamydb status`"
-        return f"{what}. {do} calls it ready (if the active one stops before, it leads then)"
+        do = "Nothing was changed, and it catches up by itself: hand over when `streamydb status`"
+        return f"{what}. {do} calls it ready"
 
 
 def _rank(message: Following) -> Rank:

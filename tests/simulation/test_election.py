@@ -31,6 +31,11 @@ def test_elections_hold(chunk: int, injected: Callable[..., None]) -> None:
     assert sum(outcome.batches for outcome in outcomes) > 1.5 * len(seeds), "hardly any election"
 
 
+@pytest.mark.parametrize("seed", [60, 477, 976, 1165, 10006, 14829, 15110, 18582])
+def test_what_failed_once_holds(seed: int) -> None:
+    assert run_election(seed).problems == []
+
+
 def test_an_election_repeats_exactly() -> None:
     assert run_election(11) == run_election(11)
     assert run_election(11).transactions > 50

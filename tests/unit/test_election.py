@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamydb.standby.core import Member, Say, Times
@@ -185,3 +187,41 @@ def test_messages_of_the_earlier_release_are_understood() -> None:
     member.hear(beat, 20)
     member.progress(7, 9, 30)
     assert member.is_ready(40)
+
+
+def test_one_of_the_earlier_release_that_is_not_ready_is_not_waited_for() -> None:
+    """It never claims, so that all who leave it the lead would claim at the same time."""
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 1_000)
+    room.pass_ms(1_000)
+    room.reach("b", 10)
+    room.down.add("a")
+    early = Following(
+        log="log", pipeline="id-x", name="x", epoch=1, resolved=500, lag_ms=9_000, ready=False
+    )
+    for _ in range((Times().alone + 2_000) // 500):
+        room.do("b", room.members["b"].hear(early, room.now))
+        room.pass_ms(500)
+    assert room.leaders() == ["a", "b"]
+
+
+@pytest.mark.fault(42, "two with older states, one of which led, and was relieved", "not ready")
+def test_what_was_told_once_counts_whoever_leads() -> None:
+    """Both have lost what they had: the leader's first word is not all that was resolved."""
+    member = Member("log", "id-a", "a", standby=False)
+    place: dict[str, Any] = {"log": "log", "pipeline": "id-b", "name": "b"}
+    member.replay(Beat(**place, epoch=1, resolved=700, read=1, executed=700, said_ms=1))
+    member.replay(Claim(log="log", pipeline="id-a", name="a", epoch=2))
+    (claim,) = member.begin(0)
+    assert isinstance(claim, Say)
+    for action in member.hear(claim.message, 10):
+        if isinstance(action, Say):
+            member.hear(action.message, 20)
+    assert (member.role, member.covered) == ("leading", 0)
+    member.progress(300, 1, 30)
+    for action in member.hear(Claim(**place, epoch=4, said_ms=2), 40):
+        if isinstance(action, Say):
+            member.hear(action.message, 50)
+    member.hear(Beat(**place, epoch=4, resolved=30, read=1, executed=30, said_ms=3), 60)
+    assert (member.behind, member.is_ready(70)) == (400, False)
