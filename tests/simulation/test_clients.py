@@ -11,7 +11,7 @@ import pytest
 from streamydb.sim.client_mutations import CLIENT_MUTATIONS
 from streamydb.sim.clients import run_clients
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "2000")) // 40
+SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40
 CHUNKS = 5
 CAUGHT_WITHIN = 60
 

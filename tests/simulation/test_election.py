@@ -12,7 +12,7 @@ from streamydb.sim.election import run_election
 from streamydb.sim.election_mutations import ELECTION_MUTATIONS, mutated_election
 from streamydb.sim.main import app
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "2000"))
+SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 20
 CAUGHT_WITHIN = 400
 

@@ -15,7 +15,7 @@ from streamydb.sim import run_seed
 from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.txn_processor import core, execution
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "2000"))
+SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 200
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
@@ -41,7 +41,7 @@ def test_seeds_agree_with_the_oracle(chunk: int, injected: Callable[..., None]) 
 @pytest.mark.parametrize("chunk", range(4))
 def test_two_pipelines_over_one_log_are_as_good_as_one(chunk: int) -> None:
     """One follows and takes over at any moment; two that lead at once; kills within a batch."""
-    size = SEEDS // 160
+    size = SEEDS // 80
     first = 1 + chunk * size
     outcomes = [run_seed(seed, pair=True) for seed in range(first, first + size)]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
