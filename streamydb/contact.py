@@ -242,7 +242,7 @@ def is_transient(error: BaseException | None) -> bool:
             return False
         if isinstance(error, KafkaException):
             return passes(error) or error.args[0].code() in _ABSENT
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError | ConnectionRefusedError):
             return True
         error = error.__cause__
     return False

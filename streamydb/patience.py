@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from streamydb.contact import is_transient
+from streamydb.contact import is_transient, listens
 from streamydb.errors import StreamyError
 
 __all__ = ["Patience", "StopRequestedError"]
@@ -30,25 +30,34 @@ class StopRequestedError(StreamyError):
     """The service was told to stop before it had started."""
 
 
+class _NobodyListensError(StreamyError):
+    """No broker is there."""
+
+
 class Patience:
     """Asks Kafka until it answers.
 
     Args:
         stopped: waits for so many seconds, and returns whether the service is to stop.
         note: is told why it waits, and None when it waits no longer.
+        addresses: Kafka's; where nobody listens, that is seen at once, and not after half a minute.
     """
 
     def __init__(
         self,
         stopped: Callable[[float], bool],
         note: Callable[[str | None], None] = lambda _: None,
+        addresses: str | None = None,
     ) -> None:
         """Nothing has been asked."""
+        self._addresses = addresses
         self._stopped = stopped
         self._note = note
 
-    def ask(self, action: Callable[[], _Answer]) -> _Answer:
+    def ask(self, action: Callable[[], _Answer], *, look: bool = True) -> _Answer:
         """The answer of `action`, which may be called any number of times.
+
+        ``look``: whether to see first that somebody listens.
 
         Raises:
             StopRequestedError: the service is to stop.
@@ -58,6 +67,8 @@ class Patience:
         try:
             while not self._stopped(0):
                 try:
+                    if look:
+                        self._look()
                     answer = action()
                 except Exception as error:
                     if not is_transient(error):
@@ -73,6 +84,11 @@ class Patience:
             if said_s != _NEVER:
                 self._note(None)
         raise StopRequestedError("told to stop while it started")
+
+    def _look(self) -> None:
+        if self._addresses is not None and not listens(self._addresses):
+            what = f"Kafka does not answer: nobody listens at {self._addresses}"
+            raise _NobodyListensError(what) from ConnectionRefusedError()
 
     def _say(self, error: Exception, said_s: float) -> float:
         """Tell why it waits; when the log was last told."""

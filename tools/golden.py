@@ -47,6 +47,7 @@ from streamydb.snapshots.rows import COLUMNS, Row
 from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, encode_message
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["make"]
 
@@ -70,6 +71,10 @@ class GoldenLog:
         if some:
             offsets, times = (np.array([r[i] for r in some], np.int64) for i in (0, 1))
             yield Piece(partition, offsets, times, [None] * len(some), [r.value for r in some])
+
+    def rulings(self) -> Rulings:
+        """None of its records met a fault of ours."""
+        return Rulings()
 
     def ends(self) -> dict[int, int]:
         """One past the last offset of each partition."""

@@ -159,7 +159,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     checked(facade)
-    Patience(_wait).ask(log.check)
+    Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
     serve(facade, model, log, changes, pipeline)
 
 

@@ -38,6 +38,7 @@ SMALL_BYTES = 256
 SMALL_COUNTS = 64
 """Values up to so many bytes are small, and count as so many: most have much fewer."""
 
+_STEPS: Final = 16
 _BUCKETS: Final = 1 << 20
 _PAGE: Final = 1 << 16
 _CLASS_BITS: Final = np.uint64(31)
@@ -45,14 +46,14 @@ _CLASS_BITS: Final = np.uint64(31)
 
 class SizesState(msgspec.Struct):
     """What a shard remembers: which pages of the table are not all zero; whether it is ``known``,
-    that is, all shards have told what they held when it began, ``announced``: this one has.
+    that is, all shards have told what they held when it began; for how many steps it was not.
 
     ``heard``: of each part that was told, by shard and number, how many its shard has told.
     """
 
     pages: list[int] = []
     known: bool = False
-    announced: bool = False
+    unknown: int = 0
     heard: dict[str, int] = {}
 
 
@@ -87,6 +88,16 @@ class Sizes:
         self._blobs = blobs
         self._table: npt.NDArray[np.uint8] | None = None
         self._changed: set[int] = set()
+
+    def announcement(self, values: Iterable[Table]) -> Iterator[dict[str, Any]]:
+        """What this shard tells of all its values, while the table is not known: at first, and
+        again every few steps, should it be lost.
+        """
+        self.state.unknown += 1
+        if self.state.unknown % _STEPS == 1:
+            parts = list(tells_of(values)) or [b""]
+            for chunk, told in enumerate(parts):
+                yield {"chunk": chunk, "chunks": len(parts), "sizes": told}
 
     def hear(self, told: bytes) -> None:
         """Take what was told of values; twice is the same as once."""

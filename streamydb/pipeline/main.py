@@ -101,7 +101,10 @@ def run(config: PipelineConfig) -> int:
     status.update()
     jvm = Jvm()
     with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
-        patience = Patience(ending.requested.wait, lambda why: status.update(waiting=why))
+        patience = Patience(
+            ending.requested.wait, lambda why: status.update(waiting=why),
+            config.settings.bootstrap_servers,
+        )
         parts = _Parts(config, status, ending, jvm, Metrics(), patience)
         try:
             with _lease(config.checkpoint):

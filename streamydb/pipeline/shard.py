@@ -23,7 +23,7 @@ from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.sizes import Sizes, SizesState, tells_of
+from streamydb.key_processor.sizes import Sizes, SizesState
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT, PLAN_RECORDS_MAX
 from streamydb.pipeline.blocks import (
@@ -39,7 +39,8 @@ from streamydb.pipeline.blocks import (
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
-from streamydb.pipeline.tail import LogEnd
+from streamydb.pipeline.tail import LogEnd, require_ends
+from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -51,7 +52,6 @@ __all__ = [
     "Shard",
     "ShardConfig",
     "mismatch",
-    "refuse_to_wait",
     "taken_over",
     "unreadable",
 ]
@@ -190,7 +190,10 @@ class Shard:
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)
-        self._sizes = _sizes(self._meta, blobs, new=data is None)
+        self._sizes = None
+        if config.shards > 1:
+            self._meta.sizes = self._meta.sizes or SizesState(known=data is None)
+            self._sizes = Sizes(self._meta.sizes, blobs)
         self._planned: tuple[Plan, npt.NDArray[np.int64], Granter] | None = None
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
@@ -204,8 +207,7 @@ class Shard:
             InvariantViolation: the tail of the log was lost, and it has grown anew.
 
         """
-        for partition, end in ends.items():
-            end.require(partition, self._meta.sorter.partitions.get(partition))
+        require_ends(ends, self._meta.sorter)
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
@@ -375,8 +377,7 @@ class Shard:
                 yield Emitted(proc, block, meta.seq, meta.ignored)
 
     def _fit(self, records: Table) -> int:
-        """How many of the records are one plan, by the values that they touch; keeps that of all.
-        """
+        """How many of the records are one plan, by the values they touch; keeps that of all."""
         meta, keys = self._meta, records.children["keys"][1]
         valid = records.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
@@ -407,25 +408,11 @@ class Shard:
         raise InvariantViolation("a part of a plan that fits does not fit")
 
     def _announce(self, sizes: Sizes) -> Iterator[Emitted]:
-        """Tell all shards how large the values here are, once: an earlier release did not."""
-        if sizes.state.announced:
-            return
-        sizes.state.announced = True
-        parts = list(tells_of(self._values.pieces())) or [b""]
+        """Tell all shards how large the values here are: an earlier release did not."""
         header = {"incarnation": self._meta.config.incarnation, "shard": self._shard}
-        for chunk, told in enumerate(parts):
-            block = sizes_block({**header, "chunk": chunk, "chunks": len(parts), "sizes": told})
+        for part in sizes.announcement(self._values.pieces()):
+            block = sizes_block({**header, **part})
             yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
-
-
-def _sizes(meta: Meta, blobs: BlobStore, *, new: bool) -> Sizes | None:
-    """What is known of the sizes of all shards' values; None with one shard, which knows its own.
-    """
-    if meta.config.shards == 1:
-        return None
-    if meta.sizes is None:
-        meta.sizes = SizesState(known=new)
-    return Sizes(meta.sizes, blobs)
 
 
 def _layout(plan: Plan, shape: PlanShape) -> str:
@@ -433,25 +420,6 @@ def _layout(plan: Plan, shape: PlanShape) -> str:
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()
-
-
-def refuse_to_wait(waits: int, seq: int) -> None:
-    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
-
-    Args:
-        waits: micro-batches in a row in which none came though some is missing.
-        seq: the last one whose feedback is there.
-
-    Raises:
-        InvariantViolation: it will not come any more.
-
-    """
-    if waits > _WAITS_MAX:
-        raise InvariantViolation(
-            f"the feedback of what comes after seq {seq} has not come in {_WAITS_MAX} "
-            "micro-batches: it was lost, say with a broker's power. The log has everything; run "
-            "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
-        )
 
 
 def _load(data: bytes) -> Meta:

@@ -45,9 +45,10 @@ from streamydb.pipeline.blocks import open_block, open_records, resolved_block, 
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.gatherer import Gatherer
 from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
-from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch, refuse_to_wait
+from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
-from streamydb.pipeline.tail import LogEnd
+from streamydb.pipeline.tail import LogEnd, require_ends
+from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
@@ -121,8 +122,7 @@ class SingleShard:
             InvariantViolation: the tail of the log was lost, and it has grown anew.
 
         """
-        for partition, end in ends.items():
-            end.require(partition, self._meta.sorter.partitions.get(partition))
+        require_ends(ends, self._meta.sorter)
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""

@@ -9,7 +9,7 @@ a start compares them with what the log holds now.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from streamydb.columns import Array, Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.sorter.core import PartitionState
+from streamydb.sorter.core import PartitionState, SorterState
 
-__all__ = ["LastRead", "LogEnd", "last_reads", "mark_of"]
+__all__ = ["LastRead", "LogEnd", "last_reads", "mark_of", "require_ends"]
 
 _MARK_BYTES = 8
 
@@ -68,6 +68,16 @@ class LogEnd(NamedTuple):
                 "has grown again: going on would skip records (docs/operations.md, 'The end of "
                 "the log is lost')"
             )
+
+
+def require_ends(ends: Mapping[int, LogEnd], state: SorterState) -> None:
+    """Refuse a log whose end is not what a shard's sorter has read of it.
+
+    Raises:
+        InvariantViolation: the end of the log was lost, and it has grown again.
+    """
+    for partition, end in ends.items():
+        end.require(partition, state.partitions.get(partition))
 
 
 def mark_of(value: bytes | None) -> str:

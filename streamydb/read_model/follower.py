@@ -68,6 +68,7 @@ class Follower:
             )
         self._model = model
         self._retention = Retention(retention_s, retention_seqs)
+        self._addresses = settings.bootstrap_servers if source is None else None
         self._source = source or KafkaSource(
             settings.client_config(), TopicNames(settings.database).changes
         )
@@ -80,11 +81,11 @@ class Follower:
         Raises:
             StreamyError: as `step`, but for what passes.
         """
-        patience = Patience(stop.wait)
+        patience = Patience(stop.wait, addresses=self._addresses)
         try:
             while not stop.is_set():
                 with suppress(StopRequestedError):
-                    patience.ask(partial(self.step, _POLL_S))
+                    patience.ask(partial(self.step, _POLL_S), look=self._progress is None)
         finally:
             self.close()
 

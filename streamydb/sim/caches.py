@@ -175,6 +175,13 @@ class LateWorkers:
     chance: float
     _steps: list[Step] = field(default_factory=list)
 
+    def end(self) -> None:
+        """The workers have ended with the pipeline that a copy of its checkpoint is put back for.
+
+        One of a lost future could still get in the way once; Spark then repeats the task.
+        """
+        self._steps = []
+
     def take(self, step: Step, again: Step, caches: Caches) -> list[Emitted]:
         """What the step gives. ``again``: the same step, to be taken by a late worker some time."""
         rng = self.random

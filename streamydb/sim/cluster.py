@@ -215,6 +215,7 @@ class Cluster:
         """A copy of the checkpoint folder takes its place; whatever lies elsewhere stays."""
         for node, (blobs, gathered) in zip(self.nodes, kept.states, strict=True):
             node.blobs, node.gathered = MemoryBlobs(dict(blobs)), MemoryBlobs(dict(gathered))
+            node.late.end()
         self.read_log, self._read_feedback = dict(kept.log), dict(kept.feedback)
         self._interrupted = copy.deepcopy(kept.interrupted)
         self.start_anew()

@@ -84,7 +84,11 @@ class LargeValues:
 
 
 class GrantedBytes:
-    """Adds up what the shards grant in one batch, to hold it against the bound of the plan."""
+    """Adds up what the shards grant in one batch, to hold it against the bound of the plan.
+
+    The system's own values (few, each of bounded size) are granted even to a transaction that meets
+    too much; they do not count.
+    """
 
     def __init__(self, blobs: MemoryBlobs) -> None:
         """``blobs``: of a shard before the batch."""
@@ -99,10 +103,12 @@ class GrantedBytes:
         header, arrays = open_block(block)
         if header["kind"] != "grant":
             return
-        lengths = Table.unflatten(arrays, "slots.").texts["text"].lengths()
+        slots = Table.unflatten(arrays, "slots.")
+        lengths = slots.texts["text"].lengths()
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")
-        self._total += int(lengths.sum())
+        users = [not key.startswith(b"$") for key in slots.texts["key"].tolist()]
+        self._total += int(lengths[users].sum()) if users else 0
         self._alone |= header["alone"]
 
     def judge(self, shards: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -12,15 +12,15 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.key_processor import grants, idwindow, locks, repeats, values
-from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import blocks, life, role, shard, single, stages, tail
-from streamydb.pipeline.memory import MemoryValues
+from streamydb.pipeline import life, role, shard, single, tail
 from streamydb.records import transaction
 from streamydb.sim import fault_mutations as rulings
+from streamydb.sim import value_mutations
+from streamydb.sim.value_mutations import together
 from streamydb.sorter import core as sorter
 from streamydb.sorter import planner
-from streamydb.txn_processor import alone, core, execution, outputs
 from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
@@ -51,13 +51,13 @@ def _feedback_of_any_attempt() -> Any:
     number = life.PlanName
     named = mock.patch.object(shard.OpenPlan, "name", lambda self: number(self.number))
     told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
-    return _together(named, told, _limits_at_once())
+    return together(named, told, _limits_at_once())
 
 
 def _feedback_of_any_step() -> Any:
     """Recovery: all feedback counts, and limits change at once."""
     held = mock.patch.object(life.History, "holds", return_value=True)
-    return _together(held, _limits_at_once())
+    return together(held, _limits_at_once())
 
 
 def _limits_at_once() -> Any:
@@ -68,7 +68,7 @@ def _limits_at_once() -> Any:
         (begun if isinstance(self, shard.Shard) else begun_single)(self, *rest)
         self._meta.shape = rest[-1].shape
 
-    return _together(
+    return together(
         mock.patch.object(shard.Shard, "__init__", of_the_start),
         mock.patch.object(single.SingleShard, "__init__", of_the_start),
     )
@@ -130,65 +130,6 @@ def _believe_the_cache() -> Any:
         self._store.apply(self._store.position(), (self.state.applied, self.state.digest), [], [])
 
     return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
-
-
-def _write_the_cache_blindly() -> Any:
-    """Recovery: whoever writes the local file does not look where it stands."""
-
-    def patched(store: Any) -> Any:
-        original = store.apply
-
-        def apply(self: Any, _expected: Any, *rest: Any) -> Any:
-            return original(self, self.position(), *rest)
-
-        return mock.patch.object(store, "apply", apply)
-
-    return _together(patched(LmdbValues), patched(MemoryValues))
-
-
-def _read_the_cache_blindly() -> Any:
-    """Recovery: the local file's position is read apart from what is read."""
-
-    def loaded(self: Any, keys: Any) -> Any:
-        if self._store.position() != self._at:
-            self._catch_up(0)
-        self._store.position()
-        return self._store.load(self._store.position(), keys)
-
-    return mock.patch.object(values.ShardValues, "_loaded", loaded)
-
-
-def _uncut_plans() -> Any:
-    """Large values: plans take whatever their values are."""
-    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
-
-
-def _cut_otherwise() -> Any:
-    """Large values: each shard cuts plans by a bound of its own."""
-    original = grants.Granter.weigh
-
-    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
-        return original(self, released, plan, bound // (1 + self.shard), sizes)
-
-    return mock.patch.object(grants.Granter, "weigh", weigh)
-
-
-def _meet_anything() -> Any:
-    """Large values: a transaction may meet as many bytes as it likes."""
-    alone_too = mock.patch.object(alone, "_met", return_value=0)
-    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
-    among = mock.patch.object(execution, "_meets_too_much", return_value=False)
-    return _together(alone_too, within, among)
-
-
-def _sizes_untold() -> Any:
-    """Large values: the other shards are not told which values have grown."""
-    original = blocks.token_block
-
-    def token(header: Any) -> Any:
-        return original({**header, "sizes": b""})
-
-    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
 
 
 def _grant_while_held() -> Any:
@@ -379,7 +320,7 @@ def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
     release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
     silent = mock.patch.object(role.Role, "is_silent", lambda self, _: not self.leads)
-    return _together(release, silent)
+    return together(release, silent)
 
 
 def _mix_silent_and_loud() -> Any:
@@ -395,14 +336,6 @@ def _believe_the_log() -> Any:
     return mock.patch.object(tail.LogEnd, "require", return_value=None)
 
 
-@contextmanager
-def _together(*patches: Any) -> Iterator[None]:
-    with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
-        yield
-
-
 def _forget_in_time() -> Any:
     """Deadlines: ids are forgotten at the window, although their deadlines have not passed."""
 
@@ -412,7 +345,7 @@ def _forget_in_time() -> Any:
     def repeated(self: Any, original: int, seq: int, ts: int) -> Any:
         return self.use(original) if self.remembers((original, 0), seq, ts) else None
 
-    return _together(
+    return together(
         mock.patch.object(idwindow.IdWindow, "remembers", remembers),
         mock.patch.object(idwindow.IdWindow, "repeated", repeated),
     )
@@ -433,7 +366,7 @@ def _execute_too_late() -> Any:
     def untimely(deadlines: Any, _times: Any) -> Any:
         return np.zeros(len(deadlines), np.uint8)
 
-    return _together(
+    return together(
         mock.patch.object(grants, "untimely", untimely),
         mock.patch.object(repeats, "untimely", untimely),
     )
@@ -502,13 +435,13 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
     "log-tail": Mutation(_believe_the_log, _BOTH),
-    "values-uncut": Mutation(_uncut_plans, ("planner",), large=_HALF),
-    "values-cuts": Mutation(_cut_otherwise, ("planner",), large=_HALF),
-    "values-limit": Mutation(_meet_anything, _BOTH, large=_HALF),
-    "values-sizes": Mutation(_sizes_untold, ("planner",), large=_HALF),
+    "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
+    "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),
+    "values-limit": Mutation(value_mutations.meet_anything, _BOTH, large=_HALF),
+    "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
-    "cache-writes": Mutation(_write_the_cache_blindly, _BOTH),
-    "cache-reads": Mutation(_read_the_cache_blindly, _BOTH),
+    "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),
+    "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
     "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),

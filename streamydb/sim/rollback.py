@@ -7,15 +7,15 @@ every copy has read of the feedback is deleted, as the pipeline does.
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Sequence
 
+import msgspec
+
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.memory import MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard
-from streamydb.pipeline.single import SingleShard
-from streamydb.pipeline.tail import LogEnd, mark_of
+from streamydb.pipeline.shard import Meta
+from streamydb.pipeline.single_state import decode_meta
+from streamydb.pipeline.tail import LogEnd, mark_of, require_ends
 from streamydb.sim.cluster import Checkpoint, Cluster
 from streamydb.sim.judge import Divergence
 from streamydb.sim.log import SimulatedLog
@@ -91,12 +91,14 @@ def require_log(cluster: Cluster) -> None:
         InvariantViolation: the log is not what a shard has read.
     """
     ends = ends_of(cluster.log, cluster.read_log)
-    kind = SingleShard if cluster.single else Shard
-    for number, node in enumerate(cluster.nodes):
-        if node.blobs.get("meta") is not None:
-            blobs, stores = copy.deepcopy(node.blobs), (MemoryValues(), MemoryIdTables())
-            shard = kind(cluster.config, number, blobs, *stores, cluster.life)
-            shard.require_log(ends)
+    for node in cluster.nodes:
+        data = node.blobs.get("meta")
+        if data is not None:
+            meta = decode_meta(data) if cluster.single else _decode_meta(data)
+            require_ends(ends, meta.sorter)
+
+
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
 def lose_tail(log: SimulatedLog, read: dict[int, int], dice: random.Random) -> int | None:

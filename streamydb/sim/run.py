@@ -72,41 +72,30 @@ def run_seed(
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
     likely = _CONSTRAINTS[grouping] if constraints is None else constraints
     constrained = chance.random() < likely
-    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
-    if constrained and chance.random() < 0.6:
-        partitions = 1  # where the locks of a workload are right
-    config = ShardConfig(
-        "sim", f"seed-{seed}", shards, partitions, rng.choice([3, 20, 100, 10_000]), grouping,
-        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
-    )
+    alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
+    config = _draw_config(rng, seed, grouping, constrained=constrained, alone=alone)
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
-    dice = random.Random(f"procedures {seed}")  # noqa: S311 - as above
-    workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
-    dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
-    rate = dice.choice(_WORKFLOWS[grouping]) if workflows is None else workflows
-    workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
+    _draw_kinds(workload, seed, workflows, large, config)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
-    dice = random.Random(f"large {seed}")  # noqa: S311 - as above
-    workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
     log = SimulatedLog(rng, config.partitions)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     span_ms = dice.choice(_SPANS_MS)
     kind = Pair if pair else Cluster
-    crashes, is_large = rng.choice([0.0, 0.02, 0.1]), workload.large.rate > 0
-    cluster = kind(config, log, rng, crashes=crashes, large=is_large)
+    crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
+    cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
-        f"{_shown(config)} keys={len(keys)} large={workload.large.rate} "
+        f"{_shown(config)} keys={len(keys)} large={rate} "
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        limits = small_limits() if is_large else nullcontext()
+        limits = small_limits() if rate else nullcontext()
         spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
         with no_collection(), limits, spans, failing() if faults else nullcontext():
             _break(members, seed, faults)
@@ -119,6 +108,18 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _draw_config(
+    rng: random.Random, seed: int, grouping: str, *, constrained: bool, alone: bool
+) -> ShardConfig:
+    """The database of a seed; ``alone``: its log has one partition."""
+    shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
+    return ShardConfig(
+        "sim", f"seed-{seed}", shards, 1 if alone else partitions,
+        rng.choice([3, 20, 100, 10_000]), grouping,
+        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
+    )
 
 
 def _shown(config: ShardConfig) -> str:
@@ -151,6 +152,21 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
     rebuilt.topic.fence(rebuilt.epoch)
     rebuilt.rulings = rebuilt.topic.rulings()
     return rebuilt
+
+
+def _draw_kinds(
+    workload: Workload, seed: int, workflows: float | None, large: float | None,
+    config: ShardConfig,
+) -> None:
+    """Decide which share of the transactions are calls, enter a workflow, or have large values."""
+    keys = workload.keys
+    dice = random.Random(f"procedures {seed}")  # noqa: S311 - to be repeatable
+    workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
+    dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
+    rate = dice.choice(_WORKFLOWS[config.grouping]) if workflows is None else workflows
+    workload.flows = FlowCalls(dice, keys, rate, constraints=config.constraints)
+    dice = random.Random(f"large {seed}")  # noqa: S311 - as above
+    workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

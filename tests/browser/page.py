@@ -31,7 +31,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.console.memory import HistoryDatabase
-from streamydb.facade import FacadeSettings, create_app, memory
+from streamydb.facade import FacadeSettings, create_app
 from streamydb.place import PipelineStatus
 
 KEYS: Final = Keys
@@ -54,7 +54,6 @@ class LiveDatabase(HistoryDatabase):
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self) -> None:
-        memory._EPOCH_MS = now_ms() - len(self.log.records)
         self.execute()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(RESOLVE_S, self._tick)
@@ -100,7 +99,6 @@ class Site:
         self._server.should_exit = True
         self._threads[0].join()
         self._socket.close()
-        memory._EPOCH_MS = 1_000
 
     def commit(self, txn_id: str, values: dict[str, Any]) -> None:
         """Put some values in one transaction."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,10 @@ def part(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def _waits(log: Path) -> bool:
+    return b"waiting for Kafka" in log.read_bytes()
 
 
 def is_ready(port: int) -> bool:
@@ -64,7 +69,7 @@ def test_a_read_model_and_a_facade_wait_for_their_broker(
         model = stack.enter_context(part(logs[0], "read-model", *place))
         facade = stack.enter_context(part(logs[1], "serve", "--port", str(port), *place))
         for log in logs:
-            wait_for(lambda log=log: b"waiting for Kafka" in log.read_bytes(), f"{log.name}", 60)
+            wait_for(partial(_waits, log), f"{log.name}", 60)
         assert (model.poll(), facade.poll()) == (None, None)
         injected(2)
         broker.start()

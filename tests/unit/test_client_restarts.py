@@ -118,7 +118,8 @@ class Facade:
                 "write": lambda: client.atomic("t").put("k", 1).commit().seq,
                 "run": lambda: client.run(increment),
             }
-            return calls[what]()
+            called: Any = calls[what]
+            return called()
 
         async def call() -> Any:
             transport = AsyncHttpTransport(URL, httpx.MockTransport(self))
@@ -239,7 +240,7 @@ def test_a_log_that_is_away_for_long(connect: Callable[..., Any], host: MemoryHo
         return 0.5
 
     client = connect(session=Session(Options(), host.faults.clock, count_down))
-    calls = (
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: client.put("n", 1).seq,
         lambda: client.get("n"),
         lambda: client.run(increment),

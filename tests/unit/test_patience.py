@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamydb.broker.ports import free_port
 from streamydb.contact import RefusedError, is_transient
 from streamydb.errors import ConfigurationError
 from streamydb.patience import Patience, StopRequestedError
@@ -74,3 +75,13 @@ def test_it_ends_when_it_is_told_to_stop_or_when_waiting_does_not_help() -> None
         Patience(lambda _: next(answers)).ask(away)
     with pytest.raises(RefusedError):
         Patience(lambda _: False).ask(refused)
+
+
+def test_where_nobody_listens_kafka_is_not_asked() -> None:
+    notes: list[str | None] = []
+    answers = iter([False, False, True])
+    patience = Patience(lambda _: next(answers), notes.append, f"127.0.0.1:{free_port()}")
+    with pytest.raises(StopRequestedError):
+        patience.ask(lambda: pytest.fail("asked"))
+    assert "nobody listens at 127.0.0.1" in str(notes[0])
+    assert Patience(lambda _: False, addresses="127.0.0.1:1").ask(lambda: 7, look=False) == 7

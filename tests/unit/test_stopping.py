@@ -104,7 +104,7 @@ def test_a_signal_takes_no_lock_that_the_main_thread_may_hold(
 @pytest.mark.parametrize(
     ("stage", "code", "state"), [("starting", 0, True), ("running", 1, True), ("leaving", 0, False)]
 )
-def test_what_hangs_is_ended_by_force_and_explained(stage: str, code: int, state: bool) -> None:
+def test_what_hangs_is_ended_by_force_and_explained(stage: str, code: int, *, state: bool) -> None:
     with script(_HANGING, stage) as process:
         if stage != "leaving":
             process.send_signal(signal.SIGTERM)

@@ -1,0 +1,87 @@
+"""Mutations of local caches and of the bounds on values; see `mutations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from streamydb.key_processor import grants, values
+from streamydb.key_processor.store import LmdbValues
+from streamydb.pipeline import blocks, stages
+from streamydb.pipeline.memory import MemoryValues
+from streamydb.txn_processor import alone, execution
+
+__all__ = [
+    "cut_otherwise", "meet_anything", "read_the_cache_blindly", "sizes_untold", "together",
+    "uncut_plans", "write_the_cache_blindly",
+]
+
+
+@contextmanager
+def together(*patches: Any) -> Iterator[None]:
+    """Several patches as one."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def write_the_cache_blindly() -> Any:
+    """Recovery: whoever writes the local file does not look where it stands."""
+
+    def patched(store: Any) -> Any:
+        original = store.apply
+
+        def apply(self: Any, _expected: Any, *rest: Any) -> Any:
+            return original(self, self.position(), *rest)
+
+        return mock.patch.object(store, "apply", apply)
+
+    return together(patched(LmdbValues), patched(MemoryValues))
+
+
+def read_the_cache_blindly() -> Any:
+    """Recovery: the local file's position is read apart from what is read."""
+
+    def loaded(self: Any, keys: Any) -> Any:
+        if self._store.position() != self._at:
+            self._catch_up(0)
+        self._store.position()
+        return self._store.load(self._store.position(), keys)
+
+    return mock.patch.object(values.ShardValues, "_loaded", loaded)
+
+
+def uncut_plans() -> Any:
+    """Large values: plans take whatever their values are."""
+    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
+
+
+def cut_otherwise() -> Any:
+    """Large values: each shard cuts plans by a bound of its own."""
+    original = grants.Granter.weigh
+
+    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
+        return original(self, released, plan, bound // (1 + self.shard), sizes)
+
+    return mock.patch.object(grants.Granter, "weigh", weigh)
+
+
+def meet_anything() -> Any:
+    """Large values: a transaction may meet as many bytes as it likes."""
+    alone_too = mock.patch.object(alone, "_met", return_value=0)
+    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
+    among = mock.patch.object(execution, "_meets_too_much", return_value=False)
+    return together(alone_too, within, among)
+
+
+def sizes_untold() -> Any:
+    """Large values: the other shards are not told which values have grown."""
+    original = blocks.token_block
+
+    def token(header: Any) -> Any:
+        return original({**header, "sizes": b""})
+
+    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
