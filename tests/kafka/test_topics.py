@@ -196,7 +196,8 @@ def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
     client: Client, database: str
 ) -> None:
     names = create(client, database)
-    for future in administration(client).delete_topics([names.founding]).values():
+    admin = administration(client)  # it must live until its futures are done
+    for future in admin.delete_topics([names.founding]).values():
         future.result(30)
     wait_for(lambda: existing(client, [names.founding]) == [], "the topic to be gone")
     log = log_id(client, database)
@@ -208,7 +209,7 @@ def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
 def test_syncing(client: Client, database: str) -> None:
     names = create(client, database)
     assert not is_synced(client, database)
-    synced = {*names.all(), *names.shared(), names.streams, names.founding}
+    synced = {*names.all(), *names.shared(), names.streams, names.founding, names.rulings}
     assert set(set_sync(client, database, on=True)) == synced
     wait_for(lambda: is_synced(client, database), "the setting to be seen")
     assert names.feedback_of("b") in add_shared(client, database, "b")
