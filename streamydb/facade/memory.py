@@ -413,6 +413,11 @@ class MemoryDatabase:
         self._executed = self._covered = 0
         self._unresolved: list[tuple[str, Change]] = []
 
+    def tick_by_record(self, start_ms: int) -> None:
+        """From now on a millisecond passes with each record, and at no other time."""
+        self.now_ms = start_ms - 1
+        self.clock = lambda: self.now_ms + 1
+
     def run(self) -> None:
         """Let every stage that is not stopped do its work."""
         if self.executing:

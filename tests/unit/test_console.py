@@ -238,6 +238,7 @@ def put(database: HistoryDatabase, *keys: str) -> None:
 @scenario
 async def test_figures_tell_rate_age_and_lag() -> None:
     database = HistoryDatabase()
+    database.tick_by_record(1_000)
     async with sampled(database) as sampler:
         put(database, "a")
         await sampler.sample(100.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from tests.layers import DRIVERS, QUICK, interrupted, layer, together, with_modu
 @pytest.fixture
 def host() -> Iterator[MemoryHost]:
     with MemoryHost() as running:
+        running.database.tick_by_record(time.time_ns() // 1_000_000)
         Queue(with_modules(running).connect(), "any").deploy(None)
         yield running
 

@@ -34,6 +34,7 @@ BLIND = {"Authorization": "Bearer fedcba9876543210"}
 def loaded() -> MemoryDatabase:
     """Three accounts, `b` and `secret`, and then a later state."""
     database = MemoryDatabase()
+    database.tick_by_record(1_000)
     first = {f"acct/{n}": {"balance": 100 * n, "owner": "xyz"[n]} for n in range(3)}
     for record in ({**first, "b": "text", "secret": "hush"}, {"acct/0": {"balance": 7}}):
         updates = [{"op": "put", "key": key, "value": value} for key, value in record.items()]
