@@ -12,8 +12,9 @@ import pytest
 
 from streamydb.limits import KEYS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX
 from streamydb.testing import Database, wait_for
+from streamydb.topics import TopicNames
 from tests.bank import transfers
-from tests.faulty import resolved, results_of
+from tests.faulty import records_of, resolved, results_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 
@@ -129,6 +130,8 @@ def test_values_of_many_megabytes(tmp_path: Path, shards: int) -> None:
             db.load([{"id": f"many-{number}", "checks": own, "reads": [keys[number]]}])
         db.load(transfers(50))
         assert db.assert_serial().ok
-        codes = {result["id"]: result["code"] for result in results_of(db)}
+        topic = TopicNames(db.name).results
+        found = [json.loads(v) for part in range(shards) for v in records_of(db, topic, part)]
+        codes = {result["id"]: result["code"] for result in found}
         assert codes["too-much"] == "values-too-large"
         assert {codes[f"many-{number}"] for number in range(12)} == {None}
