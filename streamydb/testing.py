@@ -93,7 +93,7 @@ class Database:
         self.place = Place(folder / "home", self.name)
         self.log_file = folder / "pipeline.log"
         self.release: Path | None = None
-        """A folder with another release, installed by `pip install --target`; None: this one."""
+        """The site-packages of another release (`pip install --prefix`); None: this one."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

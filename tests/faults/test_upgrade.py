@@ -17,7 +17,7 @@ from tests.phases import ATTEMPTS_MAX, kill_in, outputs_written
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).resolve().parents[2]
-BEFORE_FORMAT_2 = "e05cd8d7"
+BEFORE_FORMAT_2 = "e05cd8d9c722ca49741cb106146331e7bf2c75c9"
 """The last commit whose feedback names only the number of its plan."""
 
 
@@ -37,9 +37,11 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "wheel", "--no-deps", "-w", str(wheels), str(source)], check=True)
     (wheel,) = wheels.glob("*.whl")
     subprocess.run(
-        [*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True
+        [*pip, "install", "--no-deps", "--ignore-installed", "--prefix", str(target), str(wheel)],
+        check=True,
     )
-    return target
+    (packages,) = target.glob("lib/python*/site-packages")
+    return packages
 
 
 @pytest.mark.long

@@ -53,6 +53,7 @@ def stopped_after(folder: Path, operations: int) -> threading.Thread:
     return thread
 
 
+@pytest.mark.randomized
 def test_a_campaign_is_recorded_and_judged(url: str, tmp_path: Path) -> None:
     folder = tmp_path / "history"
     stopped_after(folder, 600)
