@@ -61,6 +61,7 @@ def streamydb(db: Database, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     33,
     "a copy taken while it ran, put back 300 transactions later; and once more under load",
@@ -108,6 +109,7 @@ def test_a_checkpoint_is_put_back_and_loses_its_newest_files(
         db.kill_pipeline()
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     35,
     "the feedback's retention of an earlier release; then its records deleted before they are read",
@@ -209,6 +211,7 @@ def regrow(db: Database, topic: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     40,
     "partitions grow from 1 to 3 under load; then a new checkpoint without any settings",

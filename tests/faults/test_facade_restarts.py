@@ -42,6 +42,7 @@ def append_in_a_transaction(db: Served, *values: bytes, commit: bool) -> None:
     (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
 
+@pytest.mark.long
 @pytest.mark.fault(46, "SIGKILL of a facade in the middle of a client's calls, 3 restarts")
 @pytest.mark.fault(39, "Kafka transactions, committed and aborted, at the end of a real log")
 def test_a_client_outlasts_restarts_and_reads_past_kafkas_transactions(

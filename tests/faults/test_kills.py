@@ -50,7 +50,7 @@ def test_sigkill_of_the_driver_ten_times(
 @pytest.mark.fault(2, "SIGKILL of all Python workers under load, and of the daemons that fork them")
 @pytest.mark.fault(4, "SIGKILL of the broker")
 @pytest.mark.fault(12, "records that are no transactions between the others under load")
-@pytest.mark.fault(31, "SIGKILL at a random moment under load, started again with --plan-limit=7")
+@pytest.mark.fault(31, "SIGKILL at a random moment under load, started again with --plan-limit=100")
 def test_everything_killed_files_deleted_and_hostile_records(
     tmp_path: Path, injected: Callable[..., None]
 ) -> None:
@@ -60,7 +60,7 @@ def test_everything_killed_files_deleted_and_hostile_records(
             db.kill_pipeline()
             injected(1, 1)
             injected(1, 31)
-        db.start_pipeline(["--plan-limit=7"])
+        db.start_pipeline(["--plan-limit=100"])
         with load(db, 1):
             progressed(db, 100)
             killed = db.kill_workers()

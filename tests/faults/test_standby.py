@@ -144,6 +144,7 @@ def test_the_active_one_is_killed_under_load(tmp_path: Path) -> None:
             assert other.status().alarm is None
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     42, "a standby that is far behind beside a level one: `handover` to it, SIGKILL of the leader",
     "refused; the level one leads; equal to the serial replay",
