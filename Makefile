@@ -88,6 +88,10 @@ SIM_MINUTES ?= 60
 sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINUTES=60; adds to docs/reliability.md
 	$(BIN)/python -m tools.seeds --minutes $(SIM_MINUTES)
 
+.PHONY: proof
+proof: kernels ## Run the randomized tests; write which modules they execute into docs/proof.md
+	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -m "not (spark or kafka or long)" --record-modules tests/unit tests/simulation
+
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
 	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker
@@ -141,7 +145,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
 # which needs a few packages only; the other packages come meanwhile.
-NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|typer|rich|pydantic-settings|psutil)\b
+NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|typer|rich|pydantic-settings|psutil)\b
 .PHONY: install-pyspark install-first install-others install-kernels install-this
 install-pyspark:
 	@$(PIP) --no-deps pyspark

@@ -14,6 +14,7 @@ import pytest
 
 from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.garbage import keep_all
+from tests import tracing
 from tests.recording import OPTION, Recorder
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
@@ -37,6 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         OPTION, action="store_true", help="write the faults that were injected, and what came of "
         "them, into bench/results/reliability.json and docs/reliability.md",
     )  # fmt: skip
+    parser.addoption(
+        tracing.OPTION, action="store_true",
+        help="write which modules the randomized tests execute into docs/proof.md",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
             config.pluginmanager.register(Recorder(), "streamydb-faults")
+        if config.getoption(tracing.OPTION):
+            config.pluginmanager.register(tracing.ModuleRecorder(), "streamydb-modules")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,0 +1,217 @@
+"""The table of docs/proof.md: which randomized test executes which production module.
+
+    make proof                            run the randomized tests, write the table
+    python -m tools.proof --write         only write the table
+
+A randomized test draws its inputs from seeds, and holds what it finds against an oracle: the
+simulator, Hypothesis, tests of a seed, and marked ones. What none of them executes has a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["REASONS", "is_randomized", "modules", "name_of", "reason", "record", "table"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = ROOT / "streamydb"
+RESULTS: Final = ROOT / "bench" / "results" / "proof.json"
+PAGE: Final = ROOT / "docs" / "proof.md"
+BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
+_SHOWN: Final = 3
+
+_REAL: Final = "real parts: `make campaign`, `make test-faults`, histories under kills"
+_SHOWS: Final = "names, shows or starts; decides nothing"
+_MEASURES: Final = "measures; its figures are held against invariants"
+_OPEN: Final = "**not yet**: tests with chosen inputs, and on real parts"
+_JUDGES: Final = "judges others; mutations and histories by hand show that it notices"
+
+REASONS: Final[dict[str, str]] = {
+    "streamydb.appending": _REAL,
+    "streamydb.backup.beginning": _OPEN,
+    "streamydb.backup.errors": _SHOWS,
+    "streamydb.backup.kafka": _REAL,
+    "streamydb.backup.needs": _OPEN,
+    "streamydb.backup.resizing": _OPEN,
+    "streamydb.backup.restoring": _OPEN,
+    "streamydb.backup.taking": _OPEN,
+    "streamydb.backup.trimming": _OPEN,
+    "streamydb.bench": _MEASURES,
+    "streamydb.broker": _REAL,
+    "streamydb.check": _JUDGES,
+    "streamydb.classdata": _SHOWS,
+    "streamydb.cli": _SHOWS,
+    "streamydb.client.calls": _OPEN,
+    "streamydb.client.connecting": _OPEN,
+    "streamydb.client.following": _OPEN,
+    "streamydb.client.transports": _OPEN,
+    "streamydb.client.watches": _OPEN,
+    "streamydb.console": _SHOWS,
+    "streamydb.constraints.verify": _SHOWS,
+    "streamydb.contact": _REAL,
+    "streamydb.demo": _SHOWS,
+    "streamydb.facade.constraints": _OPEN,
+    "streamydb.facade.kafka": _REAL,
+    "streamydb.facade.kafka_changes": _REAL,
+    "streamydb.facade.kafka_next": _REAL,
+    "streamydb.facade.kafka_search": _REAL,
+    "streamydb.facade.kafka_streams": _REAL,
+    "streamydb.facade.kafka_tail": _REAL,
+    "streamydb.facade.openapi_details": _SHOWS,
+    "streamydb.facade.operations": _SHOWS,
+    "streamydb.facade.ports": _SHOWS,
+    "streamydb.facade.queries": _OPEN,
+    "streamydb.facade.query": _OPEN,
+    "streamydb.facade.streams": _OPEN,
+    "streamydb.filelock": _SHOWS,
+    "streamydb.jars": _SHOWS,
+    "streamydb.javahome": _SHOWS,
+    "streamydb.jit": _SHOWS,
+    "streamydb.layers.__main__": _SHOWS,
+    "streamydb.layers.deploying": _OPEN,
+    "streamydb.layers.errors": _SHOWS,
+    "streamydb.layers.procedures": _OPEN,
+    "streamydb.layers.queue": _OPEN,
+    "streamydb.limits": _SHOWS,
+    "streamydb.naming": _SHOWS,
+    "streamydb.patience": _REAL,
+    "streamydb.pipeline.__main__": _REAL,
+    "streamydb.pipeline.config": _REAL,
+    "streamydb.pipeline.ending": _REAL,
+    "streamydb.pipeline.failures": _REAL,
+    "streamydb.pipeline.feedback": _REAL,
+    "streamydb.pipeline.founding": _OPEN,
+    "streamydb.pipeline.hosts": _REAL,
+    "streamydb.pipeline.jvm": _REAL,
+    "streamydb.pipeline.main": _REAL,
+    "streamydb.pipeline.mending": _OPEN,
+    "streamydb.pipeline.progress": _REAL,
+    "streamydb.pipeline.queries": _REAL,
+    "streamydb.pipeline.query": _REAL,
+    "streamydb.pipeline.resuming": _REAL,
+    "streamydb.pipeline.ruling": _REAL,
+    "streamydb.pipeline.running": _REAL,
+    "streamydb.pipeline.sampler": _REAL,
+    "streamydb.pipeline.session": _REAL,
+    "streamydb.pipeline.warmup": _SHOWS,
+    "streamydb.place": _SHOWS,
+    "streamydb.procedures.folder": _SHOWS,
+    "streamydb.procedures.unicode14": _SHOWS,
+    "streamydb.processes": _SHOWS,
+    "streamydb.read_model.__main__": _REAL,
+    "streamydb.read_model.kafka": _REAL,
+    "streamydb.read_model.loading": _OPEN,
+    "streamydb.read_model.metrics": _SHOWS,
+    "streamydb.read_model.source": _REAL,
+    "streamydb.read_model.verify": _OPEN,
+    "streamydb.reading": _REAL,
+    "streamydb.records.formats": _SHOWS,
+    "streamydb.sequencer.clients": _REAL,
+    "streamydb.sequencer.kafka": _REAL,
+    "streamydb.sequencer.markers": _REAL,
+    "streamydb.sequencer.producer": _REAL,
+    "streamydb.sequencer.results": _REAL,
+    "streamydb.sequencer.tail": _REAL,
+    "streamydb.settings": _SHOWS,
+    "streamydb.shipped": _SHOWS,
+    "streamydb.sim": _JUDGES,
+    "streamydb.snapshots": _OPEN,
+    "streamydb.snapshots.errors": _SHOWS,
+    "streamydb.spark": _REAL,
+    "streamydb.sql": _OPEN,
+    "streamydb.standby.agreement": _OPEN,
+    "streamydb.standby.coordinator": _REAL,
+    "streamydb.standby.handing": _REAL,
+    "streamydb.standby.kafka": _REAL,
+    "streamydb.standby.messages": _OPEN,
+    "streamydb.standby.pause": _REAL,
+    "streamydb.stopping": _REAL,
+    "streamydb.streams": _OPEN,
+    "streamydb.testing": _SHOWS,
+    "streamydb.topics": _REAL,
+}
+"""Why no randomized test has to execute a module, by its name or that of a package above it."""
+
+
+def is_randomized(item: Any) -> bool:
+    """Whether a test draws its inputs: the simulation's, Hypothesis', those of a seed, marked ones.
+    """
+    path = item.path.relative_to(ROOT).parts
+    drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    seeded = "seed" in getattr(getattr(item, "callspec", None), "params", {})
+    marked = "randomized" in item.keywords
+    return path[:2] == ("tests", "simulation") or drawn or seeded or marked
+
+
+def name_of(node: str) -> str:
+    """A test's file and function, without the folder `tests` and its parameters."""
+    return node.partition("[")[0].removeprefix("tests/")
+
+
+def modules(files: Iterable[Path]) -> set[str]:
+    """The production modules that some files are."""
+    return {
+        ".".join(("streamydb", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in files
+        if path.is_relative_to(PACKAGE) and path.name != "__init__.py"
+    }
+
+
+def every() -> list[str]:
+    """All production modules that hold code of their own."""
+    return sorted(modules(PACKAGE.rglob("*.py")))
+
+
+def reason(module: str) -> str | None:
+    """Why no randomized test has to execute a module; None: one has to."""
+    parts = module.split(".")
+    names = [".".join(parts[:count]) for count in range(len(parts), 1, -1)]
+    return next((REASONS[name] for name in names if name in REASONS), None)
+
+
+def read() -> dict[str, list[str]]:
+    """Per module, the randomized tests that were seen to execute it."""
+    found: dict[str, list[str]] = json.loads(RESULTS.read_text("utf-8"))
+    return found
+
+
+def record(found: Mapping[str, set[str]]) -> None:
+    """Keep what a run has found, and write the page."""
+    kept = {module: sorted(found[module]) for module in every() if found.get(module)}
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    write()
+
+
+def missing(found: Mapping[str, list[str]]) -> list[str]:
+    """Modules that no randomized test executes, and that have no reason for it."""
+    return [module for module in every() if module not in found and reason(module) is None]
+
+
+def table(found: Mapping[str, list[str]]) -> str:
+    """The section of the page, between its marks."""
+    lines = [BEGIN, "| module | executed by |", "|---|---|"]
+    lines += [f"| `{module}` | {_tests(found.get(module, []), module)} |" for module in every()]
+    return "\n".join([*lines, END])
+
+
+def _tests(tests: list[str], module: str) -> str:
+    if not tests:
+        return f"none: {reason(module) or '**nothing**'}"
+    shown = ", ".join(f"`{test}`" for test in tests[:_SHOWN])
+    return shown + (f" and {len(tests) - _SHOWN} more" if len(tests) > _SHOWN else "")
+
+
+def write() -> None:
+    """Put the table into the page."""
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    PAGE.write_text(before + table(read()) + rest.partition(END)[2], "utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        write()
+    print("\n".join(missing(read())) or "no module is missing")
