@@ -60,15 +60,19 @@ with ending.Ending(0.3, told, lambda: print("killed", flush=True)) as watch:
 """
 
 _FINISHING = """
+import os
 from streamydb.pipeline import ending
 
-with ending.Ending(60, lambda **fields: print(fields, flush=True), lambda: None) as watch:
+def say(what):
+    os.write(1, f"{what}\\n".encode())  # a whole line, whichever thread says it
+
+with ending.Ending(60, lambda **fields: say(fields), lambda: None) as watch:
     watch.runs()
-    print("ready", flush=True)
+    say("ready")
     watch.requested.wait()
-    print("requested", flush=True)
+    say("requested")
     watch.give_up.wait()
-    print("given up", flush=True)
+    say("given up")
     watch.leaves(0)
 """
 
