@@ -32,7 +32,6 @@ SPAN_MS = 20_000
 
 _FIRST_CAPACITY = 1024
 _RUN_ROWS_MAX = 65_536
-_EMPTY: dict[str, Array] = {}
 
 
 class IdTables(Protocol):

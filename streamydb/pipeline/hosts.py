@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -224,19 +225,16 @@ class ShardProcessor(StatefulProcessor):
         folder.mkdir(parents=True, exist_ok=True)
         blobs = SparkBlobs(self._state)
         self._starter.put(blobs, config, number)
-        values, tables = LmdbValues(folder), FileIdTables(folder)
         kind = SingleShard if config.grouping == "single" else Shard
-        shard = kind(config, number, blobs, values, tables, self._life)
-        shard.require_log(self._ends)
         routes = tokens(config.shards)
-        try:
+        with closing(FileIdTables(folder)) as tables:
+            shard = kind(config, number, blobs, LmdbValues(folder), tables, self._life)
+            shard.require_log(self._ends)
             for emitted in shard.step(bytes(row.block) for row in rows):
                 yield Row(
                     token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
                     block=emitted.block, ignored=emitted.ignored,
                 )
-        finally:
-            tables.close()
 
     def close(self) -> None:
         """Nothing to close: LMDB stays open for the next batch of this worker."""

@@ -56,9 +56,8 @@ __all__ = [
     "unreadable",
 ]
 
-_WAITS_MAX: Final = 50
-"""Micro-batches; normally all feedback of a plan comes in the next one."""
 _PACE_MIN: Final = 16
+"""Fewest records that are released again after a plan was cut by its values."""
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
