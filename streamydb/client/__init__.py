@@ -5,8 +5,9 @@
 
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
 `requests` says what the core asks of a transport; `core`, `attempts`, `watching` and `following`
-are the core, generators without I/O; `blocking` and `awaiting` drive them; `httpx_transports` and
-`direct` carry the requests. `testing` has a database in memory behind either transport.
+are the core, generators without I/O; `awaiting` drives them and carries the requests over HTTP,
+`blocking` is generated from it; `direct` carries them to Kafka. `testing` has a database in memory
+behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; nothing is said to have failed once it may be in the log; a function under
@@ -16,8 +17,12 @@ a session never reads a state older than what it has seen.
 
 from __future__ import annotations
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient, AsyncView
-from streamydb.client.blocking import Atomic, Client, View
+from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
+from streamydb.client.awaiting.watches import AsyncWatch
+from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.views import Atomic, View
+from streamydb.client.blocking.watches import Watch
 from streamydb.client.connecting import connect, connect_async
 from streamydb.client.errors import (
     ClientError,
@@ -92,7 +97,6 @@ from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
-from streamydb.client.watches import AsyncWatch, Watch
 from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 

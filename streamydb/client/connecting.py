@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from streamydb.client.awaiting import AsyncClient
-from streamydb.client.blocking import Client
+from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.blocking.client import Client
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
 from streamydb.errors import ConfigurationError
 from streamydb.procedures.folder import FolderModules
 
 if TYPE_CHECKING:
+    from streamydb.client.connections import HttpOptions
     from streamydb.client.direct import DirectTransport
-    from streamydb.client.httpx_transports import HttpOptions
 
 __all__ = ["connect", "connect_async"]
 
@@ -56,7 +56,7 @@ def connect(
 
         direct = _direct(url, token, timeout_s)
         return Client(BlockingTransport(Portal(), direct), session)
-    from streamydb.client.httpx_transports import HttpTransport
+    from streamydb.client.blocking.http import HttpTransport
 
     return Client(HttpTransport(_http(url, token, verify, connections_max)), session)
 
@@ -75,7 +75,7 @@ def connect_async(
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
         return AsyncClient(_direct(url, token, timeout_s), session)
-    from streamydb.client.httpx_transports import AsyncHttpTransport
+    from streamydb.client.awaiting.http import AsyncHttpTransport
 
     return AsyncClient(AsyncHttpTransport(_http(url, token, verify, connections_max)), session)
 
@@ -104,7 +104,7 @@ def _http(
     verify: bool | str | Path | ssl.SSLContext,  # noqa: FBT001 - as in httpx
     connections_max: int,
 ) -> HttpOptions:
-    from streamydb.client.httpx_transports import HttpOptions
+    from streamydb.client.connections import HttpOptions
 
     parts = urlsplit(url)
     if not parts.hostname or parts.query or parts.fragment:

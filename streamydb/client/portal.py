@@ -7,9 +7,9 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
 from streamydb.client.errors import ClosedError
 from streamydb.client.requests import Event, Open, Request
-from streamydb.client.transports import AsyncStream, AsyncTransport
 
 __all__ = ["BlockingStream", "BlockingTransport", "Portal"]
 

@@ -21,16 +21,20 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import httpx
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient
-from streamydb.client.blocking import Client
+from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.http import AsyncHttpTransport
+from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
+from streamydb.client.awaiting.views import AsyncAtomic
+from streamydb.client.awaiting.watches import AsyncWatch
+from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.http import HttpTransport
+from streamydb.client.blocking.transports import Stream, Transport
+from streamydb.client.connections import HttpOptions
 from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ConnectionLostError, NotConnectedError, OutcomeUnknownError
-from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions, HttpTransport
 from streamydb.client.portal import BlockingTransport, Portal
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Options, Session
-from streamydb.client.transports import AsyncStream, AsyncTransport, Stream, Transport
-from streamydb.client.watches import AsyncWatch
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase

@@ -25,8 +25,9 @@ from streamydb.client import (
     Session,
     Snapshot,
     View,
-    driving,
 )
+from streamydb.client.awaiting.driving import drive as drive_awaiting
+from streamydb.client.blocking.driving import drive as drive_blocking
 from streamydb.client.transactions import Builder
 
 __all__ = [
@@ -279,12 +280,12 @@ def pause(attempt: int) -> Flow[None]:
 
 def drive(client: Client, flow: Flow[_T]) -> _T:
     """Run a flow to its end on a blocking client."""
-    return driving.drive(flow, lambda step: step.perform(client))
+    return drive_blocking(flow, lambda step: step.perform(client))
 
 
 async def drive_async(client: AsyncClient, flow: Flow[_T]) -> _T:
     """Run a flow to its end on a client for coroutines."""
-    return await driving.drive_async(flow, lambda step: step.perform_async(client))
+    return await drive_awaiting(flow, lambda step: step.perform_async(client))
 
 
 def _in_view(view: View, body: Body[_T]) -> _T:

@@ -27,17 +27,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamydb.client.awaiting import AsyncAtomic, AsyncClient
+from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.http import AsyncHttpTransport
+from streamydb.client.awaiting.transports import AsyncTransport
+from streamydb.client.awaiting.views import AsyncAtomic
+from streamydb.client.connections import HttpOptions
 from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ClientError, OutcomeUnknownError
-from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions
 from streamydb.client.problems import (
     AbortedError,
     DeadlinePassedError,
     TransactionUnknownError,
 )
 from streamydb.client.session import Options, Session
-from streamydb.client.transports import AsyncTransport
 from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT

@@ -30,9 +30,11 @@ from streamydb.client import (
     connect,
     connect_async,
 )
+from streamydb.client.awaiting.http import AsyncHttpTransport
+from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.connecting import _kafka_parts
+from streamydb.client.connections import HttpOptions
 from streamydb.client.http import encode, encode_open
-from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions, HttpTransport
 from streamydb.client.problems import ABORTS, PROBLEMS, refusal
 from streamydb.client.requests import Alive, Ask, Change, Freshness, Open, Progress, Scan, Send
 from streamydb.client.session import Session

@@ -24,7 +24,9 @@ from streamydb.client import (
     connect_async,
 )
 from streamydb.client import connect as connect_to
-from streamydb.client.httpx_transports import AsyncHttpTransport, HttpOptions, HttpTransport
+from streamydb.client.awaiting.http import AsyncHttpTransport
+from streamydb.client.blocking.http import HttpTransport
+from streamydb.client.connections import HttpOptions
 from streamydb.client.session import Session
 from streamydb.client.testing import MemoryHost
 from streamydb.facade import FacadeSettings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.client import ConstraintRefusedError, ConstraintViolatedError
-from streamydb.client.blocking import Client
+from streamydb.client.blocking.client import Client
 from streamydb.client.testing import Kind, MemoryHost
 from streamydb.constraints.verify import verify
 from streamydb.facade.app import create_app

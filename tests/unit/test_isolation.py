@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from streamydb.client.blocking import Client
+from streamydb.client.blocking.client import Client
 from streamydb.client.session import Options
 from streamydb.client.testing import Kind, MemoryHost
 from streamydb.pipeline.shard import ShardConfig

@@ -1,4 +1,4 @@
-"""Drivers: they run a flow to its end, with answers from whatever performs its requests.
+"""The driver: runs a flow to its end, with answers from whatever performs its requests.
 
 A flow is a generator that yields requests, of whatever kind, and is sent the answers.
 """
@@ -10,33 +10,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from streamydb.client.requests import Request
 
-__all__ = ["Perform", "PerformAsync", "drive", "drive_async"]
+__all__ = ["Perform", "drive"]
 
 _R = TypeVar("_R")
 _T = TypeVar("_T")
-Perform: TypeAlias = Callable[[Request[Any]], Any]
-PerformAsync: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
+Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
 
 
-def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
-    """Run a flow to its end."""
-    try:
-        request = next(flow)
-        while True:
-            try:
-                answer = perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
-
-
-async def drive_async(
+async def drive(
     flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]
 ) -> _T:
     """Run a flow to its end."""

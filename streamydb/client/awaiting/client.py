@@ -1,49 +1,46 @@
-"""The client for threads: a driver that blocks, and the methods around the flows."""
+"""The client for coroutines: methods around the flows."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from streamydb.client import core
-from streamydb.client.attempts import Attempt, run
+from streamydb.client.attempts import run
+from streamydb.client.awaiting.driving import drive
+from streamydb.client.awaiting.transports import AsyncTransport
+from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
+from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
-from streamydb.client.driving import Perform, drive
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
 from streamydb.client.following import After, Following
-from streamydb.client.requests import (
-    Call,
-    Consistency,
-    Entry,
-    Flow,
-    Pause,
-    Request,
-)
+from streamydb.client.requests import Call, Consistency, Entry, Flow, Pause, Request
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
-from streamydb.client.transactions import Builder, Committed, Prepared, prepare
-from streamydb.client.transports import Transport
-from streamydb.client.watches import Watch
+from streamydb.client.transactions import Committed, Prepared, prepare
 from streamydb.client.watching import Watching
 from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
-__all__ = ["Atomic", "Client", "View"]
+__all__ = ["AsyncClient"]
 
 _T = TypeVar("_T")
 
 
-class Client:
-    """A connection to a database, for any number of threads; `streamydb.connect` makes it.
+class AsyncClient:
+    """A connection to a database, for one event loop; `streamydb.connect_async` makes it.
 
     Attributes:
         session: what it remembers; `session.seq` is the highest seq it has seen.
     """
 
     def __init__(
-        self, transport: Transport, session: Session, sleep: Callable[[float], None] = time.sleep
+        self,
+        transport: AsyncTransport,
+        session: Session,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Speak through `transport`, pause by `sleep`."""
         self.session = session
@@ -51,25 +48,25 @@ class Client:
         self._sleep = sleep
         self._closed = False
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         """Return the client itself."""
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         """Close."""
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give back all connections."""
         self._closed = True
-        self._transport.close()
+        await self._transport.close()
 
-    def get(
+    async def get(
         self,
         key: str,
         default: Any = None,
@@ -87,10 +84,10 @@ class Client:
             consistency: strong, session or snapshot; by default the client's.
             timeout_s: how long to try; by default the client's.
         """
-        found = self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
+        found = await self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
         return found.value if found.exists else default
 
-    def entry(
+    async def entry(
         self,
         key: str,
         *,
@@ -99,9 +96,10 @@ class Client:
         timeout_s: float | None = None,
     ) -> Entry:
         """Return the value of a key with its version; see `get`."""
-        return self.read([key], at=at, consistency=consistency, timeout_s=timeout_s).entries[key]
+        found = await self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
+        return found.entries[key]
 
-    def read(
+    async def read(
         self,
         keys: Iterable[str],
         *,
@@ -111,9 +109,9 @@ class Client:
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
         freshness = self.session.freshness(consistency, at)
-        return Snapshot(self._run(core.read(self.session, list(keys), freshness, timeout_s)))
+        return Snapshot(await self._run(core.read(self.session, list(keys), freshness, timeout_s)))
 
-    def scan(
+    async def scan(
         self,
         prefix: str = "",
         *,
@@ -123,7 +121,7 @@ class Client:
         at: int | None = None,
         consistency: Consistency | None = None,
         timeout_s: float | None = None,
-    ) -> Iterator[Entry]:
+    ) -> AsyncIterator[Entry]:
         """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes.
 
         Args:
@@ -137,10 +135,11 @@ class Client:
         """
         freshness = self.session.freshness(consistency, at)
         wanted = core.Range(self.session, prefix, start, end, freshness, limit)
-        while page := self._run(core.scan_page(wanted, timeout_s)):
-            yield from (stored.entry() for stored in page)
+        while page := await self._run(core.scan_page(wanted, timeout_s)):
+            for stored in page:
+                yield stored.entry()
 
-    def query(
+    async def query(
         self,
         sql: str,
         params: Sequence[Any] = (),
@@ -168,19 +167,19 @@ class Client:
         """
         freshness = self.session.freshness(consistency, at)
         flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
-        return self._run(flow)
+        return await self._run(flow)
 
-    def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
+    async def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
-        return self.atomic().put(key, value).commit(timeout_s=timeout_s)
+        return await self.atomic().put(key, value).commit(timeout_s=timeout_s)
 
-    def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
+    async def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
         """Remove a key, if it is there; raises as `transaction`."""
-        return self.atomic().delete(key).commit(timeout_s=timeout_s)
+        return await self.atomic().delete(key).commit(timeout_s=timeout_s)
 
     def atomic(
         self, txn_id: str | None = None, *, deadline_ms: int | None = None
-    ) -> Atomic:
+    ) -> AsyncAtomic:
         """Begin a transaction that is put together call by call, then committed.
 
         Args:
@@ -189,9 +188,9 @@ class Client:
                 timeout of its first `commit` needs.
         """
         named = self.session.new_id() if txn_id is None else txn_id
-        return Atomic(self, named, deadline_ms)
+        return AsyncAtomic(self, named, deadline_ms)
 
-    def transaction(
+    async def transaction(
         self,
         *,
         asserts: Mapping[str, Any] | None = None,
@@ -222,9 +221,9 @@ class Client:
             deploy=deploy, constrain=constrain, locks=locks,
             deadline_ms=self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms,
         )
-        return self._send(txn, timeout_s, fresh=txn_id is None)
+        return await self._send(txn, timeout_s, fresh=txn_id is None)
 
-    def call(
+    async def call(
         self,
         procedure: Procedure,
         args: Mapping[str, Any] | None = None,
@@ -268,24 +267,24 @@ class Client:
             procedure, given, keys, reads, checks, after, pinned, calls_max, txn_id, timeout_s
         )
         try:
-            return self._run(call(self.session, wanted))
+            return await self._run(call(self.session, wanted))
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
 
-    def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
+    async def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""
-        return self._send(txn, timeout_s)
+        return await self._send(txn, timeout_s)
 
-    def _send(
+    async def _send(
         self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False
     ) -> Committed:
         """Send a transaction; ``fresh``: nobody has sent it before."""
         try:
-            return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
+            return await self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
         except OutcomeUnknownError as error:
             raise self._answerable(error, txn) from error.__cause__
 
-    def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
+    async def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
         """Look for the verdict of a transaction that was sent before.
 
         Raises:
@@ -293,11 +292,11 @@ class Client:
             TransactionUnknownError: none was found.
             OutcomeUnknownError: it did not come in time.
         """
-        return self._ask(Prepared(txn_id, b""), timeout_s)
+        return await self._ask(Prepared(txn_id, b""), timeout_s)
 
-    def run(
+    async def run(
         self,
-        function: Callable[[View], _T],
+        function: Callable[[AsyncView], Awaitable[_T]],
         *,
         consistency: Consistency | None = None,
         conflicts_max: int | None = None,
@@ -308,7 +307,7 @@ class Client:
         it is a read-only transaction at its snapshot, and nothing is sent to the log.
 
         Args:
-            function: reads and writes through the view that it is given.
+            function: a coroutine function; reads and writes through the view that it is given.
             consistency: of the first snapshot; strong makes read-only functions strictly
                 serializable too.
             conflicts_max: how often it is called at most.
@@ -319,24 +318,26 @@ class Client:
         """
         flow = run(self.session, consistency, conflicts_max)
         try:
-            value: _T = drive(flow, lambda request: self._perform_run(request, function))
+            value: _T = await drive(
+                flow, lambda request: self._perform_run(request, function)
+            )
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
 
-    def watch(self, prefix: str = "", *, since: int | None = None) -> Watch:
+    def watch(self, prefix: str = "", *, since: int | None = None) -> AsyncWatch:
         """Follow the changes of keys with a prefix, in their order, without an end.
 
         Args:
             prefix: only keys that begin with it.
-            since: begin after this seq; by default now: when the watch is entered with `with`, or
-                else when the first change is asked for.
+            since: begin after this seq; by default now: when the watch is entered with
+                `async with`, or else when the first change is asked for.
         """
-        return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
+        return AsyncWatch(self._perform, self._transport, Watching(self.session, prefix, since))
 
     def stream(
         self, name: str, *, after: After = None, end: bool = False
-    ) -> Iterator[Emitted]:
+    ) -> AsyncIterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
         Args:
@@ -344,28 +345,33 @@ class Client:
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        following = Following(self.session, name, after, end=end)
-        return iter(lambda: self._run(following.next()), None)
+        return self._followed(Following(self.session, name, after, end=end))
 
-    def _run(self, flow: Flow[_T]) -> _T:
-        return drive(flow, self._perform)
+    async def _followed(self, following: Following) -> AsyncIterator[Emitted]:
+        while (record := await self._run(following.next())) is not None:
+            yield record
 
-    def _perform(self, request: Request[Any]) -> Any:
+    async def _run(self, flow: Flow[_T]) -> _T:
+        return await drive(flow, self._perform)
+
+    async def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
         if self._closed:
             raise ClosedError("The client is closed.")
         if isinstance(request, Pause):
-            return self._sleep(request.seconds)
-        return self._transport.send(request)
+            return await self._sleep(request.seconds)
+        return await self._transport.send(request)
 
-    def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:
+    async def _perform_run(
+        self, request: Request[Any], function: Callable[[AsyncView], Awaitable[Any]]
+    ) -> Any:
         if isinstance(request, Call):
-            return function(View(self._perform, request.attempt))
-        return self._perform(request)
+            return await function(AsyncView(self._perform, request.attempt))
+        return await self._perform(request)
 
-    def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
+    async def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
         try:
-            return self._run(core.ask(self.session, txn, timeout_s))
+            return await self._run(core.ask(self.session, txn, timeout_s))
         except OutcomeUnknownError as error:
             raise self._answerable(error, txn) from error.__cause__
 
@@ -374,76 +380,3 @@ class Client:
         error.ask = lambda: self._ask(txn)
         error.send_again = lambda: self.send(txn)
         return error
-
-
-class Atomic(Builder):
-    """A transaction that is put together call by call, then committed.
-
-    client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
-    """
-
-    def __init__(
-        self, client: Client, txn_id: str, deadline_ms: int | None = None
-    ) -> None:
-        """Begin empty."""
-        super().__init__(txn_id, deadline_ms)
-        self._client = client
-
-    def commit(self, *, timeout_s: float | None = None) -> Committed:
-        """Execute it; raises as `Client.transaction`."""
-        if self.deadline_ms is None:
-            self.deadline_ms = self._client.session.deadline_ms(timeout_s)
-        return self._client.send(self.prepare(), timeout_s=timeout_s)
-
-
-class View:
-    """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
-
-    def __init__(self, perform: Perform, attempt: Attempt) -> None:
-        """Show an attempt."""
-        self._perform = perform
-        self._attempt = attempt
-
-    @property
-    def seq(self) -> int | None:
-        """The seq of the snapshot; None before the first read."""
-        return self._attempt.seq
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, own writes included; `default` if it is absent."""
-        value = self.read([key])[key]
-        return default if value is None else value
-
-    def read(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of keys in one request; None for those that are absent."""
-        found = drive(self._attempt.entries(list(keys)), self._perform)
-        return {key: entry.value for key, entry in found.items()}
-
-    def scan(
-        self,
-        prefix: str = "",
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Entry]:
-        """Yield the entries of a range; a function that scans cannot write.
-
-        Raises:
-            UnsafeScanError: it has written.
-        """
-        wanted = self._attempt.scan(prefix, start, end, limit)
-        while page := drive(self._attempt.page(wanted), self._perform):
-            yield from (stored.entry() for stored in page)
-
-    def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended.
-
-        Raises:
-            UnsafeScanError: the function has scanned.
-        """
-        self._attempt.put(key, value)
-
-    def delete(self, key: str) -> None:
-        """Remove a key when the function has ended; raises as `put`."""
-        self._attempt.delete(key)

@@ -1,42 +1,37 @@
-"""The client for coroutines: a driver that awaits, and the methods around the flows."""
+# Written by tools/blocking.py from `awaiting`: change that one.
+"""The client for threads: methods around the flows."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from streamydb.client import core
-from streamydb.client.attempts import Attempt, run
+from streamydb.client.attempts import run
+from streamydb.client.blocking.driving import drive
+from streamydb.client.blocking.transports import Transport
+from streamydb.client.blocking.views import Atomic, View
+from streamydb.client.blocking.watches import Watch
 from streamydb.client.calls import Procedure, Wanted, call
-from streamydb.client.driving import PerformAsync, drive_async
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
 from streamydb.client.following import After, Following
-from streamydb.client.requests import (
-    Call,
-    Consistency,
-    Entry,
-    Flow,
-    Pause,
-    Request,
-)
+from streamydb.client.requests import Call, Consistency, Entry, Flow, Pause, Request
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
-from streamydb.client.transactions import Builder, Committed, Prepared, prepare
-from streamydb.client.transports import AsyncTransport
-from streamydb.client.watches import AsyncWatch
+from streamydb.client.transactions import Committed, Prepared, prepare
 from streamydb.client.watching import Watching
 from streamydb.records.emission import Emitted
 from streamydb.sql.table import Table
 
-__all__ = ["AsyncAtomic", "AsyncClient", "AsyncView"]
+__all__ = ["Client"]
 
 _T = TypeVar("_T")
 
 
-class AsyncClient:
-    """A connection to a database, for one event loop; `streamydb.connect_async` makes it.
+class Client:
+    """A connection to a database, for any number of threads; `streamydb.connect` makes it.
 
     Attributes:
         session: what it remembers; `session.seq` is the highest seq it has seen.
@@ -44,9 +39,9 @@ class AsyncClient:
 
     def __init__(
         self,
-        transport: AsyncTransport,
+        transport: Transport,
         session: Session,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Speak through `transport`, pause by `sleep`."""
         self.session = session
@@ -54,25 +49,25 @@ class AsyncClient:
         self._sleep = sleep
         self._closed = False
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         """Return the client itself."""
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         """Close."""
-        await self.close()
+        self.close()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Give back all connections."""
         self._closed = True
-        await self._transport.close()
+        self._transport.close()
 
-    async def get(
+    def get(
         self,
         key: str,
         default: Any = None,
@@ -90,10 +85,10 @@ class AsyncClient:
             consistency: strong, session or snapshot; by default the client's.
             timeout_s: how long to try; by default the client's.
         """
-        found = await self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
+        found = self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
         return found.value if found.exists else default
 
-    async def entry(
+    def entry(
         self,
         key: str,
         *,
@@ -102,10 +97,10 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> Entry:
         """Return the value of a key with its version; see `get`."""
-        found = await self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
+        found = self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
         return found.entries[key]
 
-    async def read(
+    def read(
         self,
         keys: Iterable[str],
         *,
@@ -115,9 +110,9 @@ class AsyncClient:
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
         freshness = self.session.freshness(consistency, at)
-        return Snapshot(await self._run(core.read(self.session, list(keys), freshness, timeout_s)))
+        return Snapshot(self._run(core.read(self.session, list(keys), freshness, timeout_s)))
 
-    async def scan(
+    def scan(
         self,
         prefix: str = "",
         *,
@@ -127,7 +122,7 @@ class AsyncClient:
         at: int | None = None,
         consistency: Consistency | None = None,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[Entry]:
+    ) -> Iterator[Entry]:
         """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes.
 
         Args:
@@ -141,11 +136,11 @@ class AsyncClient:
         """
         freshness = self.session.freshness(consistency, at)
         wanted = core.Range(self.session, prefix, start, end, freshness, limit)
-        while page := await self._run(core.scan_page(wanted, timeout_s)):
+        while page := self._run(core.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
 
-    async def query(
+    def query(
         self,
         sql: str,
         params: Sequence[Any] = (),
@@ -173,19 +168,17 @@ class AsyncClient:
         """
         freshness = self.session.freshness(consistency, at)
         flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
-        return await self._run(flow)
+        return self._run(flow)
 
-    async def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
+    def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
-        return await self.atomic().put(key, value).commit(timeout_s=timeout_s)
+        return self.atomic().put(key, value).commit(timeout_s=timeout_s)
 
-    async def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
+    def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
         """Remove a key, if it is there; raises as `transaction`."""
-        return await self.atomic().delete(key).commit(timeout_s=timeout_s)
+        return self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(
-        self, txn_id: str | None = None, *, deadline_ms: int | None = None
-    ) -> AsyncAtomic:
+    def atomic(self, txn_id: str | None = None, *, deadline_ms: int | None = None) -> Atomic:
         """Begin a transaction that is put together call by call, then committed.
 
         Args:
@@ -194,9 +187,9 @@ class AsyncClient:
                 timeout of its first `commit` needs.
         """
         named = self.session.new_id() if txn_id is None else txn_id
-        return AsyncAtomic(self, named, deadline_ms)
+        return Atomic(self, named, deadline_ms)
 
-    async def transaction(
+    def transaction(
         self,
         *,
         asserts: Mapping[str, Any] | None = None,
@@ -223,13 +216,20 @@ class AsyncClient:
         """
         named = self.session.new_id() if txn_id is None else txn_id
         txn = prepare(
-            named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy, constrain=constrain, locks=locks,
+            named,
+            asserts=asserts,
+            checks=checks,
+            reads=reads,
+            updates=updates,
+            call=call,
+            deploy=deploy,
+            constrain=constrain,
+            locks=locks,
             deadline_ms=self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms,
         )
-        return await self._send(txn, timeout_s, fresh=txn_id is None)
+        return self._send(txn, timeout_s, fresh=txn_id is None)
 
-    async def call(
+    def call(
         self,
         procedure: Procedure,
         args: Mapping[str, Any] | None = None,
@@ -273,24 +273,22 @@ class AsyncClient:
             procedure, given, keys, reads, checks, after, pinned, calls_max, txn_id, timeout_s
         )
         try:
-            return await self._run(call(self.session, wanted))
+            return self._run(call(self.session, wanted))
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
 
-    async def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
+    def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""
-        return await self._send(txn, timeout_s)
+        return self._send(txn, timeout_s)
 
-    async def _send(
-        self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False
-    ) -> Committed:
+    def _send(self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False) -> Committed:
         """Send a transaction; ``fresh``: nobody has sent it before."""
         try:
-            return await self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
+            return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
         except OutcomeUnknownError as error:
             raise self._answerable(error, txn) from error.__cause__
 
-    async def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
+    def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
         """Look for the verdict of a transaction that was sent before.
 
         Raises:
@@ -298,11 +296,11 @@ class AsyncClient:
             TransactionUnknownError: none was found.
             OutcomeUnknownError: it did not come in time.
         """
-        return await self._ask(Prepared(txn_id, b""), timeout_s)
+        return self._ask(Prepared(txn_id, b""), timeout_s)
 
-    async def run(
+    def run(
         self,
-        function: Callable[[AsyncView], Awaitable[_T]],
+        function: Callable[[View], _T],
         *,
         consistency: Consistency | None = None,
         conflicts_max: int | None = None,
@@ -313,7 +311,7 @@ class AsyncClient:
         it is a read-only transaction at its snapshot, and nothing is sent to the log.
 
         Args:
-            function: a coroutine function; reads and writes through the view that it is given.
+            function: reads and writes through the view that it is given.
             consistency: of the first snapshot; strong makes read-only functions strictly
                 serializable too.
             conflicts_max: how often it is called at most.
@@ -324,26 +322,22 @@ class AsyncClient:
         """
         flow = run(self.session, consistency, conflicts_max)
         try:
-            value: _T = await drive_async(
-                flow, lambda request: self._perform_run(request, function)
-            )
+            value: _T = drive(flow, lambda request: self._perform_run(request, function))
         except OutcomeUnknownError as error:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
 
-    def watch(self, prefix: str = "", *, since: int | None = None) -> AsyncWatch:
+    def watch(self, prefix: str = "", *, since: int | None = None) -> Watch:
         """Follow the changes of keys with a prefix, in their order, without an end.
 
         Args:
             prefix: only keys that begin with it.
             since: begin after this seq; by default now: when the watch is entered with
-                `async with`, or else when the first change is asked for.
+                `with`, or else when the first change is asked for.
         """
-        return AsyncWatch(self._perform, self._transport, Watching(self.session, prefix, since))
+        return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
 
-    def stream(
-        self, name: str, *, after: After = None, end: bool = False
-    ) -> AsyncIterator[Emitted]:
+    def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
         Args:
@@ -353,31 +347,29 @@ class AsyncClient:
         """
         return self._followed(Following(self.session, name, after, end=end))
 
-    async def _followed(self, following: Following) -> AsyncIterator[Emitted]:
-        while (record := await self._run(following.next())) is not None:
+    def _followed(self, following: Following) -> Iterator[Emitted]:
+        while (record := self._run(following.next())) is not None:
             yield record
 
-    async def _run(self, flow: Flow[_T]) -> _T:
-        return await drive_async(flow, self._perform)
+    def _run(self, flow: Flow[_T]) -> _T:
+        return drive(flow, self._perform)
 
-    async def _perform(self, request: Request[Any]) -> Any:
+    def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
         if self._closed:
             raise ClosedError("The client is closed.")
         if isinstance(request, Pause):
-            return await self._sleep(request.seconds)
-        return await self._transport.send(request)
+            return self._sleep(request.seconds)
+        return self._transport.send(request)
 
-    async def _perform_run(
-        self, request: Request[Any], function: Callable[[AsyncView], Awaitable[Any]]
-    ) -> Any:
+    def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:
         if isinstance(request, Call):
-            return await function(AsyncView(self._perform, request.attempt))
-        return await self._perform(request)
+            return function(View(self._perform, request.attempt))
+        return self._perform(request)
 
-    async def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
+    def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
         try:
-            return await self._run(core.ask(self.session, txn, timeout_s))
+            return self._run(core.ask(self.session, txn, timeout_s))
         except OutcomeUnknownError as error:
             raise self._answerable(error, txn) from error.__cause__
 
@@ -386,77 +378,3 @@ class AsyncClient:
         error.ask = lambda: self._ask(txn)
         error.send_again = lambda: self.send(txn)
         return error
-
-
-class AsyncAtomic(Builder):
-    """A transaction that is put together call by call, then committed.
-
-    await client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
-    """
-
-    def __init__(
-        self, client: AsyncClient, txn_id: str, deadline_ms: int | None = None
-    ) -> None:
-        """Begin empty."""
-        super().__init__(txn_id, deadline_ms)
-        self._client = client
-
-    async def commit(self, *, timeout_s: float | None = None) -> Committed:
-        """Execute it; raises as `AsyncClient.transaction`."""
-        if self.deadline_ms is None:
-            self.deadline_ms = self._client.session.deadline_ms(timeout_s)
-        return await self._client.send(self.prepare(), timeout_s=timeout_s)
-
-
-class AsyncView:
-    """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
-
-    def __init__(self, perform: PerformAsync, attempt: Attempt) -> None:
-        """Show an attempt."""
-        self._perform = perform
-        self._attempt = attempt
-
-    @property
-    def seq(self) -> int | None:
-        """The seq of the snapshot; None before the first read."""
-        return self._attempt.seq
-
-    async def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, own writes included; `default` if it is absent."""
-        value = (await self.read([key]))[key]
-        return default if value is None else value
-
-    async def read(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of keys in one request; None for those that are absent."""
-        found = await drive_async(self._attempt.entries(list(keys)), self._perform)
-        return {key: entry.value for key, entry in found.items()}
-
-    async def scan(
-        self,
-        prefix: str = "",
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[Entry]:
-        """Yield the entries of a range; a function that scans cannot write.
-
-        Raises:
-            UnsafeScanError: it has written.
-        """
-        wanted = self._attempt.scan(prefix, start, end, limit)
-        while page := await drive_async(self._attempt.page(wanted), self._perform):
-            for stored in page:
-                yield stored.entry()
-
-    def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended.
-
-        Raises:
-            UnsafeScanError: the function has scanned.
-        """
-        self._attempt.put(key, value)
-
-    def delete(self, key: str) -> None:
-        """Remove a key when the function has ended; raises as `put`."""
-        self._attempt.delete(key)

@@ -1,0 +1,79 @@
+"""The HTTP transport: httpx, with connections that are kept and reused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+
+from streamydb.client.connections import HttpOptions, build, fault, lost
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
+from streamydb.client.requests import Event, Open, Request
+from streamydb.client.sse import EventParser
+
+__all__ = ["AsyncHttpStream", "AsyncHttpTransport"]
+
+
+class AsyncHttpTransport:
+    """Performs requests over HTTP; see `AsyncTransport`."""
+
+    def __init__(
+        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        """Connect when the first request is sent; `transport` stands in for the network."""
+        self._client = httpx.AsyncClient(**options.arguments(), transport=transport)
+
+    async def send(self, request: Request[Any]) -> Any:
+        """Perform a request."""
+        try:
+            answer = await self._client.send(build(self._client, encode(request)))
+        except httpx.RequestError as error:
+            raise fault(error) from error
+        return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
+
+    async def open(self, request: Open) -> AsyncHttpStream:
+        """Open a stream of changes."""
+        async with AsyncExitStack() as stack:
+            try:
+                sent = build(self._client, encode_open(request))
+                answer = await self._client.send(sent, stream=True)
+                stack.push_async_callback(answer.aclose)
+                if not answer.is_success:
+                    await answer.aread()
+            except httpx.RequestError as error:
+                raise fault(error) from error
+            body = b"" if answer.is_success else answer.content
+            raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
+            stack.pop_all()
+        return AsyncHttpStream(answer)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+class AsyncHttpStream:
+    """An event stream; see `AsyncStream`."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        """Read the body of an answer."""
+        self._answer = answer
+        self._chunks: AsyncIterator[bytes] = answer.aiter_bytes()
+        self._parser = EventParser()
+
+    async def receive(self) -> list[Event]:
+        """Wait for the next bytes; return the events that they complete."""
+        try:
+            chunk = await anext(self._chunks, None)
+        except (httpx.RequestError, httpx.StreamError) as error:
+            raise lost(error) from error
+        if chunk is None:
+            raise ConnectionLostError("The stream of changes has ended.")
+        return self._parser.feed(chunk)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._answer.aclose()

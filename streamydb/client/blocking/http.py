@@ -1,0 +1,78 @@
+# Written by tools/blocking.py from `awaiting`: change that one.
+"""The HTTP transport: httpx, with connections that are kept and reused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+
+from streamydb.client.connections import HttpOptions, build, fault, lost
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
+from streamydb.client.requests import Event, Open, Request
+from streamydb.client.sse import EventParser
+
+__all__ = ["HttpStream", "HttpTransport"]
+
+
+class HttpTransport:
+    """Performs requests over HTTP; see `Transport`."""
+
+    def __init__(self, options: HttpOptions, transport: httpx.BaseTransport | None = None) -> None:
+        """Connect when the first request is sent; `transport` stands in for the network."""
+        self._client = httpx.Client(**options.arguments(), transport=transport)
+
+    def send(self, request: Request[Any]) -> Any:
+        """Perform a request."""
+        try:
+            answer = self._client.send(build(self._client, encode(request)))
+        except httpx.RequestError as error:
+            raise fault(error) from error
+        return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
+
+    def open(self, request: Open) -> HttpStream:
+        """Open a stream of changes."""
+        with ExitStack() as stack:
+            try:
+                sent = build(self._client, encode_open(request))
+                answer = self._client.send(sent, stream=True)
+                stack.callback(answer.close)
+                if not answer.is_success:
+                    answer.read()
+            except httpx.RequestError as error:
+                raise fault(error) from error
+            body = b"" if answer.is_success else answer.content
+            raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
+            stack.pop_all()
+        return HttpStream(answer)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+class HttpStream:
+    """An event stream; see `Stream`."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        """Read the body of an answer."""
+        self._answer = answer
+        self._chunks: Iterator[bytes] = answer.iter_bytes()
+        self._parser = EventParser()
+
+    def receive(self) -> list[Event]:
+        """Wait for the next bytes; return the events that they complete."""
+        try:
+            chunk = next(self._chunks, None)
+        except (httpx.RequestError, httpx.StreamError) as error:
+            raise lost(error) from error
+        if chunk is None:
+            raise ConnectionLostError("The stream of changes has ended.")
+        return self._parser.feed(chunk)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._answer.close()

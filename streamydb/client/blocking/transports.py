@@ -1,0 +1,36 @@
+# Written by tools/blocking.py from `awaiting`: change that one.
+"""What carries requests: the interfaces that the driver needs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from streamydb.client.requests import Event, Open, Request
+
+__all__ = ["Stream", "Transport"]
+
+
+class Stream(Protocol):
+    """An open stream of changes."""
+
+    def receive(self) -> list[Event]:
+        """Wait for events; `ClientError` when the stream has ended."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Transport(Protocol):
+    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams.
+
+    For any number of threads.
+    """
+
+    def send(self, request: Request[Any]) -> Any:
+        """Perform a request; every failure is a `ClientError`."""
+
+    def open(self, request: Open) -> Stream:
+        """Open a stream of changes."""
+
+    def close(self) -> None:
+        """End."""

@@ -1,0 +1,89 @@
+# Written by tools/blocking.py from `awaiting`: change that one.
+"""What is put together: a transaction call by call, and what a function under `run` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from streamydb.client.attempts import Attempt
+from streamydb.client.blocking.driving import Perform, drive
+from streamydb.client.requests import Entry
+from streamydb.client.transactions import Builder, Committed
+
+if TYPE_CHECKING:
+    from streamydb.client.blocking.client import Client
+
+__all__ = ["Atomic", "View"]
+
+
+class Atomic(Builder):
+    """A transaction that is put together call by call, then committed.
+
+    client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
+    """
+
+    def __init__(self, client: Client, txn_id: str, deadline_ms: int | None = None) -> None:
+        """Begin empty."""
+        super().__init__(txn_id, deadline_ms)
+        self._client = client
+
+    def commit(self, *, timeout_s: float | None = None) -> Committed:
+        """Execute it; raises as `Client.transaction`."""
+        if self.deadline_ms is None:
+            self.deadline_ms = self._client.session.deadline_ms(timeout_s)
+        return self._client.send(self.prepare(), timeout_s=timeout_s)
+
+
+class View:
+    """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
+
+    def __init__(self, perform: Perform, attempt: Attempt) -> None:
+        """Show an attempt."""
+        self._perform = perform
+        self._attempt = attempt
+
+    @property
+    def seq(self) -> int | None:
+        """The seq of the snapshot; None before the first read."""
+        return self._attempt.seq
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, own writes included; `default` if it is absent."""
+        found = self.read([key])
+        return default if found[key] is None else found[key]
+
+    def read(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values of keys in one request; None for those that are absent."""
+        found = drive(self._attempt.entries(list(keys)), self._perform)
+        return {key: entry.value for key, entry in found.items()}
+
+    def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Entry]:
+        """Yield the entries of a range; a function that scans cannot write.
+
+        Raises:
+            UnsafeScanError: it has written.
+        """
+        wanted = self._attempt.scan(prefix, start, end, limit)
+        while page := drive(self._attempt.page(wanted), self._perform):
+            for stored in page:
+                yield stored.entry()
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value when the function has ended.
+
+        Raises:
+            UnsafeScanError: the function has scanned.
+        """
+        self._attempt.put(key, value)
+
+    def delete(self, key: str) -> None:
+        """Remove a key when the function has ended; raises as `put`."""
+        self._attempt.delete(key)

@@ -1,0 +1,111 @@
+"""What both HTTP transports share: how to connect, and what a failure means."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from streamydb.client.errors import ClientError, ConnectionLostError, NotConnectedError
+from streamydb.client.http import HttpRequest
+from streamydb.errors import ConfigurationError
+
+__all__ = ["HttpOptions", "build", "fault", "lost"]
+
+_CONNECT_S: Final = 5.0
+"""How long a connection may take to make, or to become free."""
+
+_NOT_SENT: Final = (
+    httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)  # fmt: skip
+
+_BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""TLS that the other side left in the middle, as a facade does that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How to connect to a facade.
+
+    Attributes:
+        url: its address.
+        token: its bearer token.
+        verify: whether to verify its certificate, or a file of authorities to trust, or a context.
+        connections_max: connections open at once; each `watch` holds one.
+    """
+
+    url: str
+    token: str | None = None
+    verify: bool | Path | ssl.SSLContext = True
+    connections_max: int = 100
+
+    def __repr__(self) -> str:
+        """Show no token."""
+        return f"HttpOptions({self.url!r})"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of httpx's clients.
+
+        Raises:
+            ConfigurationError: there are no certificates in the file.
+        """
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        verify = self.verify
+        if isinstance(verify, Path):
+            verify = _trusting(verify)
+        limits = httpx.Limits(
+            max_connections=self.connections_max, max_keepalive_connections=self.connections_max
+        )
+        return {"base_url": self.url, "headers": headers, "verify": verify, "limits": limits}
+
+
+def _trusting(authorities: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise ConfigurationError(f"{authorities} has no certificates to trust: {error}") from error
+
+
+def build(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> httpx.Request:
+    """Make httpx's form of a request."""
+    return client.build_request(
+        request.method,
+        request.path,
+        params=request.params,
+        headers=request.headers,
+        content=request.body,
+        timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
+    )
+
+
+def fault(error: httpx.RequestError) -> ClientError:
+    """What a failure of the connection means for a request."""
+    if not isinstance(error, _NOT_SENT):
+        return lost(error)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None or isinstance(cause, _BROKEN_OFF):
+        return NotConnectedError(f"No connection to the facade: {error or type(error).__name__}")
+    return NotConnectedError(_insecure(cause), retriable=False)
+
+
+def _insecure(fault: ssl.SSLError) -> str:
+    """What is wrong with the facade's side of TLS, and what to do."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        why = getattr(fault, "verify_message", None) or fault  # set by OpenSSL, not by the class
+        return (
+            f"The facade's certificate is not trusted: {why}. If that should not "
+            "be so, name the file of the authority that signed it: connect(..., verify=file)."
+        )
+    reason = fault.reason or fault
+    return f"TLS with the facade failed ({reason}): does it serve https at this port?"
+
+
+def lost(error: Exception) -> ClientError:
+    """What a broken connection means for a request that was sent."""
+    return ConnectionLostError(f"The connection broke ({type(error).__name__}: {error})")
