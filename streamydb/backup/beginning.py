@@ -49,7 +49,8 @@ def begin(
 
     Args:
         checkpoint: the folder.
-        given: a state or a backup to begin with; None: whatever is in the checkpoint folder.
+        given: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
+            the checkpoint has begun, it replaces a state that was given before.
         config: of the database.
         log: Kafka's id of the log.
         beginnings: the first offset of each partition of the log.
@@ -60,17 +61,20 @@ def begin(
     """
     start = checkpoint / START
     begun = (checkpoint / "query").exists()
-    if given is not None and not start.exists():
-        if begun:
-            raise BackupError(
-                f"the checkpoint {checkpoint} has begun without a state: leave --from-state out, "
-                "or name a new checkpoint folder"
-            )
-        _copy(find_state(given), start)
+    if given is not None and begun and not start.exists():
+        raise BackupError(
+            f"the checkpoint {checkpoint} has begun without a state: leave --from-state out, "
+            "or name a new checkpoint folder"
+        )
+    if given is not None and not begun:
+        found = find_state(given)
+        _refuse(StateFolder(found).about(), found, config, log)
+        _copy(found, start)
     about = StateFolder(start).about() if start.exists() else None
     if not begun:
         if about is not None:
             _refuse(about, start, config, log)
+            StateFolder(start).read()
         _refuse_trimmed(about, beginnings, config.database)
     if about is None:
         return None
@@ -121,9 +125,11 @@ class Starter:
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a folder in the place of another one, so that it is there as a whole or not at all."""
     draft = target.with_name(f"{target.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(source, draft)
+    shutil.rmtree(target, ignore_errors=True)
     draft.rename(target)
 
 
@@ -136,7 +142,6 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
     about.must_fit(config, f"the state in {start}")
     if config.grouping != "planner":
         raise BackupError("grouping=single begins with the log; leave the state out")
-    StateFolder(start).read()
 
 
 def _refuse_trimmed(about: About | None, beginnings: Sequence[int], database: str) -> None:

@@ -32,6 +32,7 @@ from streamydb.txn_processor.rulings import Fault, Rulings
 __all__ = ["BackupFolder", "Segment", "StateFolder", "write_whole"]
 
 _ABOUT: Final = "state.json"
+_DRAFT: Final = ".draft"
 _RULINGS: Final = "rulings.json"
 _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
 
@@ -39,7 +40,7 @@ _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is there as a whole or not at all, and survives a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.draft")
+    draft = path.with_name(f"{path.name}{_DRAFT}")
     with draft.open("wb") as file:
         file.write(data)
         file.flush()
@@ -158,6 +159,11 @@ class BackupFolder:
     def exists(self) -> bool:
         """Whether a backup was finished here."""
         return (self.folder / MANIFEST).exists()
+
+    def has_other_files(self) -> bool:
+        """Whether there is more than the first file of a backup, half written."""
+        found = self.folder.iterdir() if self.folder.exists() else ()
+        return any(path.name != f"{MANIFEST}{_DRAFT}" for path in found)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Say what the backup is: from now on it counts."""

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import StateFolder
 from streamydb.errors import RecordError
 from streamydb.place import Place
 from streamydb.reading import TopicMissingError, TopicReader
@@ -66,6 +68,8 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
         BackupError: the newest files cannot be understood.
     """
     commits = _numbers(checkpoint / "query" / "commits")
+    if not commits and (checkpoint / START).exists():
+        return StateFolder(checkpoint / START).about().offsets()
     if not commits:
         return {} if (checkpoint / "query").exists() else None
     path = checkpoint / "query" / "offsets" / str(max(commits))

@@ -96,8 +96,9 @@ class Replay:
             config, incarnation=_INCARNATION, shards=1, grouping="planner", name=""
         )
         self._blobs = FileBlobs(folder / "blobs")
-        (folder / "values").mkdir(exist_ok=True)
-        self._store, self._tables = LmdbValues(folder / "values"), MemoryIdTables()
+        self._folder = folder / "values"
+        self._folder.mkdir(exist_ok=True)
+        self._store, self._tables = LmdbValues(self._folder), MemoryIdTables()
         self._modules = modules
         self._rulings = rulings
         self.positions = Positions({} if start is None else start.about.positions)
@@ -142,6 +143,10 @@ class Replay:
             for value in item.values.tolist():
                 digest = msgspec.json.decode(value, type=Digest)
                 self.digests[digest.seq] = digest.state
+
+    def close(self) -> None:
+        """Let go of the values' file, so that its folder can be removed."""
+        LmdbValues.close(self._folder)
 
     def settle(self) -> None:
         """Execute all that can be executed of what was fed."""

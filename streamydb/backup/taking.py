@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -176,10 +177,10 @@ def state_at(
         return base, {}
     work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
     try:
-        run = Replay(config, work, base, seq, modules, source.rulings())
         goal = seq if seq != EVERYTHING else 0
-        replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
-        return run.state(config.database, base.about.log if base else ""), run.digests
+        with closing(Replay(config, work, base, seq, modules, source.rulings())) as run:
+            replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
+            return run.state(config.database, base.about.log if base else ""), run.digests
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -196,7 +197,7 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
                     f"{new}: name another folder"
                 )
         return manifest
-    if folder.folder.exists() and any(folder.folder.iterdir()):
+    if folder.has_other_files():
         raise BackupError(f"{folder.folder} is not empty and no backup: name another folder")
     trimmed = {number: span.low for number, span in spans.items() if span.low}
     if trimmed:

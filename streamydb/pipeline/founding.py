@@ -55,13 +55,17 @@ def founded(settings: Settings, checkpoint: Path, known_log: str, log_topic: Top
     elif set(FACTS) - set(known.known()):
         for told in _told(connection, database, known_log):
             known = known.completed(told)
-    facts = settled(settings, known, log_topic)
     before = recall(connection, database, known_log)
-    holds = record(connection, database, facts)
+    holds = record(connection, database, settled(settings, known, log_topic))
     if holds != before:
         log.info("recorded what the database was founded with: %s", holds.known())
     _refuse(settings, holds)
-    return settings.model_copy(update=holds.known())
+    facts = holds.known()
+    if "grouping" in settings.model_fields_set:
+        facts["grouping"] = settings.grouping
+    elif recorded is not None:
+        facts["grouping"] = recorded.grouping
+    return settings.model_copy(update=facts)
 
 
 def settled(settings: Settings, known: Founding, log_topic: TopicDescription) -> Founding:

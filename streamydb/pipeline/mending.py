@@ -128,9 +128,8 @@ class _Query:
             for number, path in self.commits.items()
             if number > batch or (number == batch and not self._is_log(path))
         )
-        replanned = not repeats or any(number > batch + 1 for number in self.offsets)
         for store in self._stores:
-            yield from store.beyond(batch + 1, replanned=replanned)
+            yield from store.beyond(batch + 1, repeats=repeats)
 
     def fault(self) -> str:
         """What is wrong, with the name of a file."""
@@ -188,13 +187,17 @@ class _Store:
             at -= 1
         return 0
 
-    def beyond(self, version: int, *, replanned: bool) -> Iterator[Path]:
-        """Damaged snapshots, and what a batch left that is not repeated as it was."""
+    def beyond(self, version: int, *, repeats: bool) -> Iterator[Path]:
+        """Damaged snapshots, and what batches left that were not done, or count no more.
+
+        Spark writes the changes of a batch that it repeats anew. But it would later take a snapshot
+        of the first attempt for one of its own, and the first attempt may have planned otherwise.
+        """
         for number, path in self._snapshots.items():
-            if not self._is_snapshot(number) or (replanned and number > version):
+            if number > version or not self._is_snapshot(number):
                 yield path
-        if replanned:
-            yield from (path for number, path in self._changes.items() if number > version)
+        last = version + 1 if repeats else version
+        yield from (path for number, path in self._changes.items() if number > last)
 
     def fault(self) -> Path | None:
         """A damaged file."""

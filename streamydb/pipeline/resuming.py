@@ -55,21 +55,22 @@ def _resume(
     names = TopicNames(database.database)
     operators = 2 if database.grouping == "single" else 1
     found = mend(checkpoint, database.shards, operators)
+    topic = names.transactions
+    known = () if start is None else start.offsets
+    begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
     if found is None:
-        known = {} if start is None else dict(enumerate(start.offsets))
-        ends = {partition: max(0, offset) for partition, offset in known.items()}
-        return log_ends(connection, names.transactions, ends)
+        return log_ends(connection, topic, begins)
     if found.moved:
         log.warning(
-            "files of the checkpoint were lost, damaged or copied while it ran (%s): set aside; it "
-            "goes on after batch %d, and what %d batches wrote is written again, the same",
+            "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
+            "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
+            "same",
             ", ".join(found.moved[:5]), found.batch, found.again,
         )
-    done = offsets_of(checkpoint, found.batch)
+    done = offsets_of(checkpoint, found.batch) or {topic: begins}
     begun = offsets_of(checkpoint, found.batch + 1)
     feedback = names.feedback_of(database.name)
     _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
-    topic = names.transactions
     _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
     return log_ends(connection, topic, done.get(topic, {}))
 

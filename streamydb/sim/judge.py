@@ -21,15 +21,16 @@ from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
 
-__all__ = ["Divergence", "Outcome", "judge"]
+__all__ = ["TOPICS", "Divergence", "Outcome", "judge"]
 
-_TOPICS: Final[dict[int, Topic]] = {
+TOPICS: Final[dict[int, Topic]] = {
     o.RESULTS: "results",
     o.CHANGES: "changes",
     o.DEAD_LETTERS: "deadletters",
     o.STREAMS: "streams",
     o.FOLLOW_UPS: "transactions",
 }
+"""The topics of the outputs, as the oracle names them."""
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def _first_writes(
     for record in written:
         if record.value is not None and record.value.startswith(b'{"resolved"'):
             continue
-        topic = _TOPICS[record.topic]
+        topic = TOPICS[record.topic]
         if record.value is None:
             identity = ("tombstones", identity[1], identity[2])
         else:
@@ -164,7 +165,7 @@ def _never_early(written: list[Written], last: int) -> None:
             resolved.append((record.batch, msgspec.json.decode(value)["resolved"]))
         elif value and (record.topic, record.key, value) not in seen:
             seen.add((record.topic, record.key, value))
-            seq = _identity(_TOPICS[record.topic], value)[1]
+            seq = _identity(TOPICS[record.topic], value)[1]
             firsts[seq] = max(firsts.get(seq, -1), record.batch)
     latest = [-1] * (last + 1)
     for seq in range(1, last + 1):

@@ -1,0 +1,404 @@
+"""Backups, trims, resizes and restores of random logs, with deaths between all steps.
+
+A log grows; it is copied piece by piece, trimmed, executed by pipelines that are somewhere. Every
+step is production's, over Kafka in memory; a process dies at any request and within any file, and
+the step is done again. What comes of it must be what the oracle says of the whole log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from streamydb.backup import folder as files
+from streamydb.backup import resizing, restoring, taking, trimming
+from streamydb.backup.beginning import START, Beginning, begin
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder, StateFolder
+from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.needs import Need, needs
+from streamydb.backup.state import State
+from streamydb.key_processor.digest import Digest
+from streamydb.oracle import Ordered, released
+from streamydb.pipeline.ruling import RulingTopic
+from streamydb.place import Place
+from streamydb.procedures.folder import file_name
+from streamydb.records import Marker, Result, decode_result, encode_marker
+from streamydb.records.ruling import encode_ruling
+from streamydb.sim.procedures import MODULES
+from streamydb.sorter.core import PartitionState
+from streamydb.standby.messages import Following, encode_message
+from streamydb.topics.names import TopicNames
+from streamydb.total_order import LogRecord
+from streamydb.txn_processor.rulings import Fault, Rulings, ruling_of
+from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
+from tests.states import goes_on, truth, written
+
+SEEDS = max(8, int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40)
+NAMES, NEW = TopicNames("sim"), TopicNames("new")
+Answer = TypeVar("Answer")
+
+
+class Kept:
+    """A database whose log is kept, and what is true of it."""
+
+    def __init__(self, seed: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = written(seed)
+        self.dice = random.Random(f"backups {seed}")
+        self.kafka = MemoryKafka(self.dice)
+        self.kafka.install(monkeypatch)
+        self._break_files(monkeypatch)
+        self.place = Place(home, "sim")
+        self.folder = BackupFolder(home / "backup")
+        self.rulings = Rulings(self._faults())
+        self.outputs, self.digests = truth(self.made.log, self.made.config, self.rulings)
+        self.order = released(self.made.log.partitions, self.made.config.partitions)
+        self.stage, self.resolved, self.taken, self.died = 0, 0, 0, 0
+        self.pipelines: dict[str, int] = {}
+        self.gone: set[str] = set()
+        self.floor = 0
+        self._set_up(home)
+
+    def _faults(self) -> list[Fault]:
+        """Some transactions with ids of their own that a fault of ours has aborted."""
+        count = self.dice.choice([0, 1, 4])
+        outputs, _ = truth(self.made.log, self.made.config) if count else ([], [])
+        results = [
+            decode_result(each.value or b"")
+            for some in outputs
+            for each in some[:1]
+            if each.topic == "results"
+        ]
+        times = Counter(result.id for result in results)
+        executed = [
+            Fault(each.source.partition, each.source.offset, "KeyError")
+            for each in results
+            if isinstance(each, Result) and times[each.id] == 1 and each.status == "committed"
+        ]
+        return self.dice.sample(executed, min(len(executed), count))
+
+    def _set_up(self, home: Path) -> None:
+        """Topics, and the modules in their folder."""
+        for topic in (NAMES.control, NAMES.digests, NAMES.rulings, NAMES.deadletters):
+            self.kafka.create(topic)
+        self.kafka.create(NAMES.transactions, self.made.config.partitions)
+        self.kafka.ids |= {NAMES.transactions: "log", NEW.transactions: "new log"}
+        for fault in self.rulings.faults:
+            self.kafka.append(NAMES.rulings, 0, encode_ruling(ruling_of(fault, "log")))
+        interval = self.made.config.digest_interval
+        for seq in range(0, len(self.digests), interval):
+            told = Digest(seq, 0, interval, self.digests[seq], "0" * 16, 1)
+            self.kafka.append(NAMES.digests, 0, msgspec.json.encode(told), b"0/x")
+        (home / "procedures").mkdir()
+        for digest, text in MODULES.texts.items():
+            for name in ("sim", "other"):
+                (home / "procedures" / file_name(name, digest)).write_bytes(text)
+        self.subject = taking.Subject(
+            connection=CONNECTION, database="sim", log="log", shards=1, grouping="planner",
+            partitions=self.made.config.partitions, id_window=self.made.config.id_window,
+            digest_interval=self.made.config.digest_interval, procedures=home / "procedures",
+        )
+
+    def _break_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process dies while it writes a file: before, amid, or after."""
+        write = files.write_whole
+        monkeypatch.setattr("os.fsync", lambda _: None)  # no power is lost here
+
+        def dying(path: Path, data: bytes) -> None:
+            if self.dice.random() >= self.kafka.failing:
+                return write(path, data)
+            if self.dice.random() < 0.5:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                draft = path.with_name(f"{path.name}.draft")
+                draft.write_bytes(data[: self.dice.randrange(len(data) + 1)])
+            else:
+                write(path, data)
+            raise Died
+
+        monkeypatch.setattr(files, "write_whole", dying)
+        monkeypatch.setattr(taking, "write_whole", dying)
+
+    def again(self, step: Callable[[], Answer]) -> Answer:
+        """Do something until nobody dies over it; what is kept is sound all the time."""
+        chance = self.dice.choice([0.0, 0.03, 0.15])
+        while True:
+            self.kafka.failing = chance
+            try:
+                return step()
+            except Died:
+                self.died += 1
+                chance *= 0.7
+            finally:
+                self.kafka.failing = 0.0
+                self.sound()
+
+    def grow(self) -> None:
+        """The log grows, and the pipeline resolves some of it."""
+        self.stage = min(self.stage + self.dice.randint(1, 6), len(self.made.ends) - 1)
+        ends = self.made.ends[self.stage]
+        parts = self.kafka.create(NAMES.transactions, len(ends))
+        for number, part in enumerate(parts):
+            part.high = max(part.high, ends[number])
+            part.records = [
+                Record(number, each.offset, each.append_ms, None, each.value)
+                for each in self.made.log.partitions[number]
+                if part.low <= each.offset < part.high
+            ]
+        last = len(self.here())
+        assert self.order[:last] == self.here()
+        self.resolved = self.dice.choice([last, last, self.dice.randint(self.resolved, last)])
+
+    def here(self) -> list[Ordered]:
+        """What a pipeline executes of the log as it is now, were it not trimmed."""
+        ends = self.made.ends[self.stage]
+        log = {q: [r for r in rs if r.offset < ends.get(q, 0)]
+               for q, rs in self.made.log.partitions.items() if q in ends}  # fmt: skip
+        return released(log, self.made.config.partitions)
+
+    def lows(self) -> list[int]:
+        """The first offset of each partition."""
+        return [part.low for part in self.kafka.topics[NAMES.transactions]]
+
+    def sound(self) -> None:
+        """What the backup says that it has, it has."""
+        if not self.folder.exists():
+            assert self.taken == 0
+            return
+        manifest = self.folder.manifest()
+        assert manifest.seq >= self.taken
+        for partition, end in manifest.ends.items():
+            found = [row for piece in self.folder.pieces(partition, 0, end) for row in piece.rows()]
+            known = self.made.log.partitions[partition]
+            assert [(row[0], row[1], row[3]) for row in found] == [
+                tuple(each) for each in known if each.offset < end
+            ]
+        for seq in manifest.states:
+            assert self.folder.state(seq).read().about.digest == self.digests[seq]
+
+    def back_up(self) -> None:
+        """Take a backup, or go on with one."""
+        keep = self.dice.randint(1, 3)
+        done = self.again(
+            lambda: taking.take(self.folder, self.subject, self.resolved, keep, _quiet)
+        )
+        last = len(self.here())
+        assert (done.seq, done.digest, done.state) == (last, self.digests[last], self.resolved)
+        self.taken = last
+        manifest = self.folder.manifest()
+        assert len(manifest.states) <= keep
+        assert max(manifest.states) == self.resolved
+        assert self.folder.rulings().faults == self.rulings.faults
+        self.sound()
+
+    def move(self) -> None:
+        """Pipelines come and go on: one in this home, some that have told where they are."""
+        for name in ("two", "three", "active"):
+            if self.dice.random() < 0.5:
+                continue
+            seq = self.pipelines[name] = max(
+                self.pipelines.get(name, self.floor), self.dice.randint(0, self.resolved),
+                self.dice.choice([0, self.resolved]),
+            )  # fmt: skip
+            self.gone.discard(name)
+            if name == "active":
+                self._write_checkpoint(self.needed(seq))
+                continue
+            told = Following(
+                log="log", pipeline=f"of {name}", name=name, epoch=1, resolved=seq, lag_ms=0,
+                ready=True,
+            )  # fmt: skip
+            self.kafka.append(NAMES.control, 0, encode_message(told))
+
+    def needed(self, seq: int) -> dict[int, int]:
+        """Per partition, the first record that comes after a seq."""
+        before: dict[int, int] = {}
+        for each in self.order[seq:]:
+            before.setdefault(each.partition, each.offset)
+        ends = self.made.ends[-1]
+        return {q: before.get(q, ends[q]) for q in self.made.ends[self.stage]}
+
+    def _write_checkpoint(self, offsets: dict[int, int]) -> None:
+        """Batch 3 of the pipeline in this home is done; another one has begun, perhaps."""
+        query = self.place.checkpoint / "query"
+        named = {NAMES.transactions: {str(q): at for q, at in offsets.items()}}
+        for batch, folders in ((3, ("offsets", "commits")), (4, ("offsets",))):
+            for folder in folders:
+                (query / folder).mkdir(parents=True, exist_ok=True)
+                text = f"v1\n{{}}\n{msgspec.json.encode(named).decode()}"
+                (query / folder / str(batch)).write_text(text if folder == "offsets" else "v1\n{}")
+            named = {NAMES.transactions: {q: at + 9 for q, at in named[NAMES.transactions].items()}}
+
+    def trim(self) -> None:
+        """Delete what nobody needs any more, where the backup has it."""
+        if not self.folder.exists() or not self.folder.manifest().states:
+            return
+        self.gone |= {name for name in self.pipelines if self.dice.random() < 0.1}
+        manifest = self.folder.manifest()
+
+        def trimmed() -> list[str]:
+            spans = KafkaLog(CONNECTION, "sim").spans()
+            cut = trimming.cut(self.folder, manifest, "log", spans)
+            known = list(needs(CONNECTION, "sim", "log", self.place))
+            known.append(Need("what is resolved", "resolved", self.resolved, None))
+            against = trimming.refusals(cut, known, self.gone)
+            trimming.verify(self.folder, cut, _quiet)
+            if not against:
+                lows = trimming.trim(CONNECTION, "sim", cut)
+                assert lows == {number: span.high for number, span in cut.deletes.items()}
+            return against
+
+        against = self.again(trimmed)
+        oldest = min(manifest.states)
+        self.pipelines = {n: seq for n, seq in self.pipelines.items() if n not in self.gone}
+        behind = [seq for seq in self.pipelines.values() if seq < oldest]
+        assert bool(behind) == bool(against), "refused if somebody is behind the oldest state"
+        self.floor = self.floor if against else max(self.floor, oldest)
+        for name, seq in self.pipelines.items():
+            for partition, needed in self.needed(seq).items():
+                assert self.lows()[partition] <= needed, f"{name} lost what it needs"
+
+    def resize(self) -> Beginning | None:
+        """Divide the state anew; the checkpoint begins with it. None: its beginning is gone."""
+        given = self.folder if self.folder.exists() and self.dice.random() < 0.7 else None
+        checkpoint = self.place.checkpoint
+        try:
+            state = self.again(
+                lambda: resizing.divided(self.subject, checkpoint, given, self.resolved, _quiet)
+            )
+        except BackupError:
+            assert any(self.lows()), "the whole log is there"
+            assert not self._has_base(given)
+            return None
+        assert (state.about.seq, state.about.digest) == (self.resolved, self.digests[self.resolved])
+        self.again(lambda: self._put(state))
+        config = msgspec.structs.replace(self.made.config, incarnation="new")
+        return begin(checkpoint, None, config, "log", self.lows())
+
+    def _put(self, state: State) -> None:
+        """As `streamydb resize` does."""
+        checkpoint = self.place.checkpoint
+        with resizing.standing_still(checkpoint):
+            draft = checkpoint.with_name("checkpoint.draft")
+            StateFolder(draft / START).write(state)
+            resizing.put_aside(checkpoint)
+            self.kafka.may_die()
+            draft.rename(checkpoint)
+        self.pipelines["active"] = state.about.seq
+        self.gone.discard("active")
+
+    def _has_base(self, given: BackupFolder | None) -> bool:
+        """Whether there is a state to begin with from which on the log is whole."""
+        states = [] if given is None else [given.state(n) for n in given.manifest().states]
+        if (self.place.checkpoint / START).exists():
+            states.append(StateFolder(self.place.checkpoint / START))
+        found = [each.about() for each in states]
+        return any(
+            about.seq <= self.resolved
+            and all(about.offsets().get(q, 0) >= low for q, low in enumerate(self.lows()))
+            for about in found
+        )
+
+    def rebuild(self, home: Path) -> Beginning | None:
+        """A new checkpoint begins with the newest state of the backup, after a wrong one."""
+        config = msgspec.structs.replace(self.made.config, incarnation="anew")
+        newest = self.folder.state(max(self.folder.manifest().states)).read()
+        older = {q: PartitionState() for q in newest.about.positions}
+        wrong: list[dict[str, Any]] = [{"log": "another"}, {"positions": older}]
+        for changes in wrong[: 2 if any(self.lows()) else 1]:
+            about = msgspec.structs.replace(newest.about, **changes)
+            StateFolder(home / "other").write(replace(newest, about=about))
+            with pytest.raises(BackupError, match=r"of another log|was trimmed"):
+                begin(home / "anew", home / "other", config, "log", self.lows())
+        return begin(home / "anew", self.folder.folder, config, "log", self.lows())
+
+    def restore(self) -> None:
+        """Make a new database that is right after some seq or time."""
+        manifest = self.folder.manifest()
+        seq = self.dice.randint(0, manifest.seq)
+        if seq and self.dice.random() < 0.5:
+            seq = self._at_time(self.order[seq - 1].ts_ms + self.dice.choice([-1, 0, 0, 1]))
+        self.kafka.create(NEW.transactions, len(manifest.ends))
+        self.kafka.create(NEW.rulings)
+
+        def restored() -> State:
+            state = restoring.prefix(self.folder, manifest, seq, _quiet)
+            places = state.about.positions
+            contents = {
+                number: restoring.lines(self.folder, manifest, number, places)
+                for number in sorted(manifest.ends)
+            }
+            restoring.append_log(CONNECTION, "new", contents, lambda _: None)
+            restoring.keep_rulings(CONNECTION, "new", self.folder.rulings(), places)
+            return state
+
+        state = self.again(restored)
+        assert (state.about.seq, state.about.digest) == (seq, self.digests[seq])
+        assert self._order_of_new() == self.order[:seq]
+        kept = RulingTopic(CONNECTION, "new", "new log")
+        kept.refresh()
+        before = {(each.partition, each.offset) for each in self.order[:seq]}
+        wanted = [f for f in self.rulings.faults if (f.partition, f.offset) in before]
+        assert [f for f in kept.rulings().faults if (f.partition, f.offset) in before] == wanted
+        self._append_to_new(len(manifest.ends))
+        assert self._order_of_new()[:seq] == self.order[:seq]
+
+    def _at_time(self, ts_ms: int) -> int:
+        """The last seq that was committed until a time, or of all if the backup ends before."""
+        manifest = self.folder.manifest()
+        at = dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC)
+        if ts_ms > manifest.ts_ms:
+            with pytest.raises(BackupError, match="committed at"):
+                restoring.seq_at(self.folder, manifest, at)
+            return manifest.seq
+        seq = restoring.seq_at(self.folder, manifest, at)
+        assert seq == sum(each.ts_ms <= ts_ms for each in self.order[: manifest.seq])
+        return seq
+
+    def _append_to_new(self, partitions: int) -> None:
+        """The new database lives: brokers whose clocks are anywhere, clients and a sequencer."""
+        self.kafka.now_ms = self.dice.choice([1, 2_000_000_000])
+        marker = encode_marker(Marker(3_000_000_000, partitions, "later"))
+        for value in (b'{"id":"later"}', marker, marker):
+            for number in range(partitions):
+                self.kafka.append(NEW.transactions, number, value)
+
+    def _order_of_new(self) -> list[Ordered]:
+        log = {
+            number: [LogRecord(each.at, each.append_ms, each.content) for each in part.records]
+            for number, part in enumerate(self.kafka.topics[NEW.transactions])
+        }
+        return released(log, self.made.config.partitions)
+
+
+def _quiet(*_: Any) -> None:
+    """Tell nobody of the progress."""
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_whatever_is_kept_trimmed_divided_and_restored_is_what_the_log_says(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(seed, tmp_path, monkeypatch)
+    start = None
+    for _ in range(kept.dice.randint(3, 6)):
+        kept.grow()
+        kept.move()
+        kept.dice.choice([kept.back_up, kept.back_up, kept.trim])()
+        if kept.dice.random() < 0.3:
+            start = kept.resize()
+    if not kept.folder.exists():
+        kept.back_up()
+    kept.trim()
+    kept.restore()
+    start = kept.resize() if start is None or kept.dice.random() < 0.5 else kept.rebuild(tmp_path)
+    if start is not None:
+        goes_on(start, kept.made, kept.outputs, kept.lows(), kept.rulings)

@@ -1,0 +1,177 @@
+"""What a database was founded with, over any starts: what is recorded holds, or a start is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamydb.errors import ConfigurationError
+from streamydb.pipeline.config import read_record, recorded_config
+from streamydb.pipeline.founding import founded
+from streamydb.settings import Settings
+from streamydb.standby.messages import Following, encode_message
+from streamydb.topics import founding as topic
+from streamydb.topics.admin import TopicDescription
+from streamydb.topics.founding import FACTS, Founding
+from streamydb.topics.names import TopicNames
+from tests.memory_kafka import Died, MemoryKafka
+
+SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4
+NAMES = TopicNames("sim")
+CHOICES: dict[str, list[Any]] = {
+    "partitions": [1, 2, 3], "id_window": [20, 300], "digest_interval": [1000, 2000],
+    "constraints": [False, True], "grouping": ["planner", "single"],
+}  # fmt: skip
+BINDING = [name for name in FACTS if name != "grouping"]
+
+
+class Database:
+    """A log that grows, and pipelines that start with any settings."""
+
+    def __init__(self, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.dice = random.Random(f"founding {seed}")
+        self.folder = folder / str(seed)
+        self.kafka = MemoryKafka(self.dice)
+        self.kafka.install(monkeypatch)
+        self.kafka.create(NAMES.founding)
+        self.kafka.create(NAMES.control)
+        self.partitions = self.began = self.dice.choice(CHOICES["partitions"])
+        self.records = 0
+        self.truth: dict[str, Any] = {}
+        self.told: list[dict[str, Any]] = []
+        self._let_others_write(monkeypatch)
+        self._noise()
+
+    def _let_others_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Another start may record its facts between a look at the topic and the writing."""
+        append = topic._append
+
+        def late(*given: Any) -> None:
+            if self.dice.random() < 0.2:
+                facts = {name: self.dice.choice(CHOICES[name]) for name in FACTS}
+                self._record({**facts, "partitions": min(facts["partitions"], self.partitions)})
+            append(*given)
+
+        monkeypatch.setattr(topic, "_append", late)
+
+    def _noise(self) -> None:
+        """Records of another log, and such as nobody understands."""
+        for value in (b"no json", b"", msgspec.json.encode(Founding(log="gone", partitions=9))):
+            if self.dice.random() < 0.5:
+                self.kafka.append(NAMES.founding, 0, value)
+
+    def _record(self, facts: dict[str, Any]) -> None:
+        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(Founding(log="log", **facts)))
+
+    def checkpoint(self) -> Path:
+        """A new one or one of before."""
+        return self.folder / str(self.dice.randrange(3))
+
+    def settings(self) -> Settings:
+        """Of a start: some are given."""
+        names = [name for name in FACTS if self.dice.random() < 0.25]
+        given = {name: self.dice.choice(CHOICES[name]) for name in names}
+        for name in names:
+            if name in self.truth and self.dice.random() < 0.6:
+                given[name] = self.truth[name]
+        return Settings.model_validate({"database": "sim", "bootstrap": "memory:9092", **given})
+
+    def live(self) -> None:
+        """The log gets records and partitions; a pipeline of an earlier release tells its terms."""
+        self.records += self.dice.choice([0, 0, 5])
+        if self.dice.random() < 0.3:
+            self.partitions += 1
+        if self.dice.random() < 0.2:
+            config = {name: self.truth.get(name, CHOICES[name][0]) for name in BINDING}
+            config["partitions"] = self.truth.get("partitions", self.began)
+            terms = " ".join(f"{name}={value}" for name, value in config.items())
+            told = Following(
+                log="log", pipeline="p", epoch=1, resolved=0, lag_ms=0, ready=True, terms=terms
+            )
+            self.kafka.append(NAMES.control, 0, encode_message(told))
+            self.told.append(config)
+
+    def start(self) -> None:
+        """A pipeline starts; what comes of it is what was recorded first."""
+        given, checkpoint = self.settings(), self.checkpoint()
+        ends = (self.records,) * self.partitions
+        log = TopicDescription(NAMES.transactions, self.partitions, 1, {}, ends, ends)
+        self.kafka.failing = self.dice.choice([0.0, 0.0, 0.2])
+        doubtful = self._doubtful(given, checkpoint)
+        try:
+            found = founded(given, checkpoint, "log", log)
+        except Died:
+            return
+        except ConfigurationError as error:
+            self._rightly_refused(given, str(error), doubtful=doubtful)
+            return
+        finally:
+            self.kafka.failing = 0.0
+            self.truth = self._holds()
+        assert not doubtful, "nobody can know how many partitions there were"
+        assert {name: getattr(found, name) for name in BINDING} == {
+            name: self.truth[name] for name in BINDING
+        }
+        for name in FACTS:
+            if name in given.model_fields_set:
+                assert getattr(found, name) == getattr(given, name), f"{name} was given"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        try:
+            kept = recorded_config(checkpoint, found, found.partitions).grouping
+        except ConfigurationError:
+            assert "grouping" in given.model_fields_set, "nothing else is a checkpoint's own"
+            before = read_record(checkpoint)
+            assert before is not None
+            assert before.grouping != given.grouping
+        else:
+            assert kept == found.grouping
+
+    def _holds(self) -> dict[str, Any]:
+        """What was recorded first, by reading the records one by one; nothing ever changes."""
+        found: dict[str, Any] = {}
+        for record in self.kafka.topics[NAMES.founding][0].records:
+            try:
+                told = msgspec.json.decode(record.content or b"")
+            except msgspec.DecodeError:
+                continue
+            if told["log"] == "log":
+                found = {**{n: told[n] for n in FACTS if told.get(n) is not None}, **found}
+        assert {name: found[name] for name in self.truth} == self.truth
+        return found
+
+    def _doubtful(self, given: Settings, checkpoint: Path) -> bool:
+        """Nothing says how many partitions a log of several began with."""
+        known = "partitions" in self.truth or self.told or (checkpoint / "streamydb.json").exists()
+        said = "partitions" in given.model_fields_set
+        return not known and not said and self.partitions > 1 and self.records > 0
+
+    def _rightly_refused(self, given: Settings, said: str, *, doubtful: bool) -> None:
+        if "nothing says how many" in said:
+            assert doubtful
+            return
+        known = {**(self.told[0] if self.told else {}), **self.truth, **self._holds()}
+        names = [name for name in BINDING if name in given.model_fields_set]
+        wrong = [name for name in names if getattr(given, name) != known.get(name)]
+        assert wrong or known.get("partitions", 0) > self.partitions, said
+        assert any(f"--{name.replace('_', '-')}" in said for name in wrong) or "began" in said
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_the_first_record_holds_whatever_starts_say(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(1 + chunk, SEEDS + 1, 4):
+        with monkeypatch.context() as patched:
+            database = Database(seed, tmp_path, patched)
+            for _ in range(8):
+                database.live()
+                try:
+                    database.start()
+                except AssertionError as error:
+                    raise AssertionError(f"seed {seed}: {error}") from error
