@@ -16,9 +16,16 @@ from typing import Any
 
 import pytest
 
+from streamydb.layers.deploying import FOLDER
 from tools import proof
 
 OPTION = "--record-modules"
+
+
+class _Imports(threading.local):
+    """How many modules a thread is importing: what they do meanwhile is no test's doing."""
+
+    depth = 0
 
 
 class ModuleRecorder:
@@ -36,10 +43,14 @@ class ModuleRecorder:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         """Watch the calls of one test, of its fixtures and of the threads that they start."""
         files: set[str] = set()
+        imports = _Imports()
 
         def note(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call":
-                files.add(frame.f_code.co_filename)
+            code = frame.f_code
+            if code.co_name == "<module>":
+                imports.depth += {"call": 1, "return": -1}.get(event, 0)
+            elif event == "call" and not imports.depth:
+                files.add(code.co_filename)
 
         before = sys.getprofile()
         sys.setprofile(note)
@@ -52,13 +63,18 @@ class ModuleRecorder:
         test = proof.name_of(item.nodeid)
         fresh = _kernels() - self._kernels
         self._kernels |= fresh
-        for module in {*proof.modules(map(Path, files)), *fresh}:
+        for module in {*proof.modules(map(_source, files)), *fresh}:
             self._found[module].add(test)
         return done
 
     def pytest_sessionfinish(self) -> None:
         """Write what was found."""
         proof.record(self._found)
+
+
+def _source(name: str) -> Path:
+    """The file of some code; that of a stored procedure is called `<module>`."""
+    return FOLDER / f"{name[1:-1]}.py" if name.startswith("<streamydb_") else Path(name)
 
 
 def _kernels() -> set[str]:

@@ -13,6 +13,7 @@ from streamydb.backup.pieces import Piece
 from streamydb.key_processor.digest import Digest
 from streamydb.pipeline.ruling import rulings
 from streamydb.reading import Span, TopicReader
+from streamydb.records.formats import UNREADABLE
 from streamydb.topics import TopicNames, log_id
 from streamydb.txn_processor.rulings import Rulings
 
@@ -109,7 +110,7 @@ def _note(
 ) -> None:
     try:
         digest = msgspec.json.decode(value, type=Digest)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return
     pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")
     if digest.interval == interval:

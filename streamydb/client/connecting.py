@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.blocking.client import Client
@@ -90,12 +90,28 @@ def _session(
 
 
 def _is_kafka(url: str) -> bool:
-    scheme = urlsplit(url).scheme
+    scheme = _split(url).scheme
     if scheme not in {"http", "https", "kafka"}:
         raise ConfigurationError(
             f"the URL begins with http://, https:// or kafka://, not {scheme or 'nothing'}://"
         )
     return scheme == "kafka"
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL.
+
+    Raises:
+        ConfigurationError: it has none: a bracket is open, a port is no number.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError as fault:
+        raise _unreadable(url, fault) from None
+
+
+def _unreadable(url: str, fault: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{url!r} is no URL, such as http://host:port: {fault}")
 
 
 def _http(
@@ -104,9 +120,15 @@ def _http(
     verify: bool | str | Path | ssl.SSLContext,  # noqa: FBT001 - as in httpx
     connections_max: int,
 ) -> HttpOptions:
+    import httpx
+
     from streamydb.client.connections import HttpOptions
 
-    parts = urlsplit(url)
+    parts = _split(url)
+    try:
+        httpx.URL(url)
+    except httpx.InvalidURL as fault:
+        raise _unreadable(url, fault) from None
     if not parts.hostname or parts.query or parts.fragment:
         raise ConfigurationError("a facade's URL is http://host:port or https://host:port")
     if token is not None and not (token.isascii() and token.isprintable() and token):
@@ -143,7 +165,7 @@ def _direct(url: str, token: str | None, timeout_s: float) -> DirectTransport:
 
 def _kafka_parts(url: str) -> tuple[str, str, Path]:
     """The brokers, the database and the folder that a URL names."""
-    parts = urlsplit(url)
+    parts = _split(url)
     query = parse_qs(parts.query)
     folders = query.pop("read_model", [])
     database = unquote(parts.path.removeprefix("/"))

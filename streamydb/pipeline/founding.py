@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from streamydb.errors import ConfigurationError, RecordError
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.shard import ShardConfig
@@ -137,7 +135,7 @@ def _told(connection: Mapping[str, str], database: str, known_log: str) -> Itera
                 for each in batch:
                     try:
                         message = decode_message(each.value())
-                    except (RecordError, msgspec.MsgspecError):
+                    except RecordError:
                         continue
                     if message.log == known_log and message.terms:
                         yield of_terms(known_log, message.terms)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from streamydb.records.formats import not_read
+from streamydb.records.formats import UNREADABLE, not_read
 
 CONNECTOR = "streamydb"
 
@@ -83,5 +83,5 @@ def decode_change(value: bytes) -> Change | Resolved:
         if value.startswith(b'{"resolved"'):
             return _decode_resolved(value)
         return _decode_change(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise not_read(value, "change", fault) from fault

@@ -10,7 +10,7 @@ import base64
 import msgspec
 
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
-from streamydb.records.formats import not_read
+from streamydb.records.formats import UNREADABLE, not_read
 from streamydb.records.result import Source
 
 
@@ -78,5 +78,5 @@ def decode_dead_letter(value: bytes) -> DeadLetter:
     """
     try:
         return _decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise not_read(value, "dead-letter", fault) from fault

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.rejection import NAME
 
 __all__ = ["STREAMS_SCOPE", "Emitted", "decode_emitted", "is_stream", "partition_of", "place_of"]
@@ -54,7 +55,7 @@ def decode_emitted(value: bytes | None) -> Emitted:
     """
     try:
         return _decode(value or b"")
-    except msgspec.MsgspecError as fault:
+    except UNREADABLE as fault:
         raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
 
 
@@ -62,7 +63,7 @@ def place_of(value: bytes | None) -> tuple[int, int]:
     """(seq, index) of the record of a stream; raises as `decode_emitted`."""
     try:
         found = _decode_place(value or b"")
-    except msgspec.MsgspecError as fault:
+    except UNREADABLE as fault:
         raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
     return found.seq, found.index
 

@@ -12,10 +12,15 @@ import msgspec
 
 from streamydb.errors import RecordError
 
-__all__ = ["FORMAT", "later_format", "not_read"]
+__all__ = ["FORMAT", "UNREADABLE", "later_format", "not_read"]
 
 FORMAT: Final = 1
 """Version of all records on the wire; a record of a later one has the field ``format``."""
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises on bytes that are no such record: text that is no UTF-8, and nesting that is
+too deep, have errors of Python's own.
+"""
 
 
 class _Formatted(msgspec.Struct):
@@ -29,7 +34,7 @@ def later_format(value: bytes) -> int | None:
     """The format of a JSON object, if it is another one than ours."""
     try:
         found = _decode(value).format
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     return None if found == FORMAT else found
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.records.formats import not_read
+from streamydb.records.formats import UNREADABLE, not_read
 
 Status: TypeAlias = Literal["committed", "aborted", "rejected"]
 NULL = Raw(b"null")
@@ -89,5 +89,5 @@ def decode_result(value: bytes) -> Result:
     """
     try:
         return _decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise not_read(value, "result", fault) from fault

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from streamydb.errors import RecordError
-from streamydb.records.formats import FORMAT, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = ["Adopted", "Fence", "Ruling", "RulingRecord", "decode_ruling", "encode_ruling"]
 
@@ -72,7 +72,7 @@ def decode_ruling(value: bytes | None) -> RulingRecord:
     """
     try:
         found: RulingRecord = _decoder.decode(value or b"")
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise not_read(value or b"", "ruling", error) from error
     if found.format != FORMAT:
         raise RecordError(

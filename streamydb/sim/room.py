@@ -16,7 +16,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streamydb.standby.core import Action, Member, Play, Say, Times
-from streamydb.standby.messages import Beat, Claim, Following, Handover, Message
+from streamydb.standby.messages import (
+    Beat,
+    Claim,
+    Following,
+    Handover,
+    Message,
+    decode_message,
+    encode_message,
+)
 
 __all__ = ["STEP_MS", "Earlier", "Entry", "Node", "Room"]
 
@@ -237,6 +245,8 @@ class Room:
         heappush(self._underway, (entry.taken_t, self._sent, entry))
 
     def _take(self, entry: Entry) -> None:
+        """Append a record: what is read of it went through the topic's bytes."""
+        entry = entry._replace(message=decode_message(encode_message(entry.message)))
         self.log.append(entry)
         self._took(entry)
 

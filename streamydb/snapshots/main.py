@@ -86,15 +86,14 @@ def moment(text: str | None) -> int | dt.datetime | None:
     """
     if text is None or text == "newest":
         return None
-    if text.isascii() and text.isdigit():
-        return int(text)
+    is_number = text.isascii() and text.isdigit()
     try:
-        found = dt.datetime.fromisoformat(text)
+        found = int(text) if is_number else dt.datetime.fromisoformat(text)
     except ValueError:
         raise SnapshotError(
             f"--at {text}: give a seq, or a time such as 2026-01-31T12:00:00+00:00"
         ) from None
-    if found.tzinfo is None:
+    if isinstance(found, dt.datetime) and found.tzinfo is None:
         raise SnapshotError(f"--at {text}: the time needs a time zone, such as +00:00")
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
 from streamydb.snapshots.errors import SnapshotError
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ FORMAT: Final = 1
 """Version of the layout; raised when an older program would misread it."""
 
 MANIFEST: Final = "manifest.json"
+
+_SEAL: Final = "seal"
+"""The field with the digest of all others."""
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -78,28 +83,42 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The content of the file."""
-    return msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+    """The content of the file: the manifest, and a digest of it.
+
+    The rows have a digest; without one of its own, a manifest whose seq or positions are damaged
+    would make a read model that misses changes.
+    """
+    fields: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True)
+    sealed = {**fields, _SEAL: _seal(fields)}
+    return msgspec.json.format(msgspec.json.encode(sealed)) + b"\n"
 
 
 def decode_manifest(data: bytes, folder: str) -> Manifest:
     """The manifest in a file.
 
     Raises:
-        SnapshotError: it is none, or of a later format.
+        SnapshotError: it is none, a damaged one, or of a later format.
     """
     try:
-        found = msgspec.json.decode(data)
-        if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        found = msgspec.json.decode(data, type=dict[str, Any])
+        if found.get("format", FORMAT) != FORMAT:
             raise SnapshotError(
                 f"the snapshot in {folder} has format {found['format']}, this program reads "
                 f"{FORMAT}: use the release that wrote it, or a newer one"
             )
+        seal = found.pop(_SEAL, None)  # an earlier release wrote none
+        if seal is not None and seal != _seal(found):
+            raise msgspec.ValidationError("its digest is of another content")
         return msgspec.convert(found, Manifest, strict=False)
-    except msgspec.MsgspecError as fault:
+    except UNREADABLE as fault:
         raise SnapshotError(
             f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
         ) from fault
+
+
+def _seal(fields: dict[str, Any]) -> str:
+    """The digest of a manifest's fields, in their order."""
+    return hashlib.blake2b(msgspec.json.encode(fields), digest_size=16).hexdigest()
 
 
 def read_manifest(folder: Path | str) -> Manifest:

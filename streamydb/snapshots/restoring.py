@@ -17,6 +17,7 @@ from streamydb.appending import TopicAppender
 from streamydb.errors import REJECTED_CODES
 from streamydb.reading import TopicReader
 from streamydb.records import Rejection, decode, decode_marker
+from streamydb.records.formats import UNREADABLE
 from streamydb.snapshots.errors import SnapshotError
 from streamydb.snapshots.manifest import Manifest, read_manifest
 from streamydb.snapshots.rows import Row, read_rows
@@ -29,6 +30,10 @@ CHUNK_ROWS_MAX: Final = 500
 
 CHUNK_BYTES_MAX: Final = 500_000
 """Bytes of a transaction, unless one row alone is larger."""
+
+
+_PUT_BYTES: Final = 40
+"""Bytes of a put, besides its key, as it is written with its escapes, and its value."""
 
 
 class Restored(NamedTuple):
@@ -100,7 +105,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
     group: list[Row] = []
     size = 0
     for row in rows:
-        needed = 2 * len(row.key) + len(row.value) + 40  # a key may grow by its escapes
+        needed = len(msgspec.json.encode(row.key.decode())) + len(row.value) + _PUT_BYTES
         if group and (len(group) == CHUNK_ROWS_MAX or size + needed > CHUNK_BYTES_MAX):
             yield group
             group, size = [], 0
@@ -137,7 +142,7 @@ def _known(connection: Mapping[str, str], database: str, manifest: Manifest) -> 
 def _number(value: bytes, name: str, database: str) -> int:
     try:
         found = msgspec.json.decode(value, type=_Id).id
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         found = ""
     number = found.removeprefix(name)
     if number == found or not (number.isascii() and number.isdigit()):

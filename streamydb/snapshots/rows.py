@@ -61,10 +61,12 @@ def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
     system, path = file_system(folder)
     for name in manifest.files:
         try:
-            with parquet.ParquetFile(posixpath.join(path, name), filesystem=system) as file:
+            with parquet.ParquetFile(
+                posixpath.join(path, name), filesystem=system, page_checksum_verification=True
+            ) as file:
                 for batch in file.iter_batches(BATCH_ROWS, columns=COLUMNS):
                     yield _rows(batch)
-        except (OSError, pa.ArrowException, KeyError) as fault:
+        except (OSError, pa.ArrowException, KeyError, ValueError) as fault:
             raise SnapshotError(
                 f"{folder}/{name} cannot be read ({fault}); take another snapshot"
             ) from fault
@@ -73,6 +75,8 @@ def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
 def _rows(batch: pa.RecordBatch) -> list[Row]:
     import pyarrow as pa
 
-    taken = [batch.column(name) for name in COLUMNS]
-    plain = [part.cast(pa.binary()) if pa.types.is_string(part.type) else part for part in taken]
+    kinds = [pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.binary()]
+    plain = [batch.column(name).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
+    if any(part.null_count for part in plain):
+        raise ValueError("a column lacks values")
     return list(map(Row._make, zip(*(part.to_pylist() for part in plain), strict=True)))

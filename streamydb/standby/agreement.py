@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from streamydb.key_processor.digest import Digest
-from streamydb.records.formats import not_read
+from streamydb.records.formats import UNREADABLE, not_read
 
 __all__ = ["Agreement", "Difference"]
 
@@ -62,7 +62,7 @@ class Agreement:
         """
         try:
             digest = msgspec.json.decode(value or b"", type=Digest)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from streamydb.errors import RecordError
-from streamydb.records.formats import FORMAT, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
     "Audited",
@@ -105,7 +105,7 @@ def decode_message(value: bytes | None) -> Message:
     """
     try:
         found: Message = _decoder.decode(value or b"")
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise not_read(value or b"", "control", error) from error
     if found.format != FORMAT:
         what = f"this control record has format {found.format}, this release reads {FORMAT}"

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamydb.errors import ConfigurationError
 from streamydb.reading import ReadingError, TopicMissingError, TopicReader
-from streamydb.records.formats import FORMAT, later_format
+from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.topics.admin import TopicsError
 from streamydb.topics.names import TopicNames
 
@@ -79,7 +79,7 @@ def merged(log: str, values: Iterable[bytes]) -> Founding:
             )
         try:
             each = msgspec.json.decode(value, type=Founding)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue
         if each.log == log:
             found = found.completed(each)

@@ -36,7 +36,8 @@ def make(folder: Path, rows: list[Row], files: int = 2, **changes: object) -> Ma
             for column, kind in zip(columns, kinds, strict=True)
         ]
         names.append(f"data/part-{number:05}.parquet")
-        parquet.write_table(pa.table(arrays, names=COLUMNS), folder / names[-1])
+        table = pa.table(arrays, names=COLUMNS)
+        parquet.write_table(table, folder / names[-1], write_page_checksum=True)  # as Spark does
     fields: dict[str, object] = {
         "format": 1, "database": "bank", "cluster": None, "topic": "memory", "seq": 5, "ts_ms": 50,
         "rows": digest.rows, "digest": digest.hex(), "files": names,
