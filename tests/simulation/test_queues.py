@@ -17,8 +17,8 @@ import pytest
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncView
-from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.connections import HttpOptions
+from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.session import Options, Session
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
