@@ -7,7 +7,7 @@ again, and seqs, versions and remembered ids go on. The old checkpoint is kept b
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.state import About, State
 from streamydb.backup.taking import Progress, Subject, config_of, state_at
 from streamydb.procedures.folder import FolderModules
+from streamydb.reading import Span
 
 __all__ = ["divided", "put_aside", "standing_still"]
 
@@ -59,9 +60,10 @@ def divided(
     Raises:
         BackupError: the log was trimmed, and there is no state to begin with.
     """
-    base = _base(subject, checkpoint, backup, resolved)
     log = KafkaLog(subject.connection, subject.database)
-    ends = {number: span.high for number, span in log.spans().items()}
+    spans = log.spans()
+    base = _base(subject, checkpoint, backup, resolved, spans)
+    ends = {number: span.high for number, span in spans.items()}
     manifest = Manifest(
         format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
         partitions=subject.partitions, id_window=subject.id_window,
@@ -70,14 +72,20 @@ def divided(
     )
     modules = FolderModules([subject.procedures])
     state, _ = state_at(log, config_of(manifest), base, resolved, ends, modules, progress)
+    if not _has_rest(spans, state.about):
+        raise BackupError(
+            f"the log of {subject.database} was trimmed, and nothing at hand is at seq {resolved} "
+            "or just before: name the backup that it was trimmed behind (--from-state)"
+        )
     about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
     return State(about, state.values, state.ids, state.verdicts)
 
 
 def _base(
-    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int
+    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
+    spans: Mapping[int, Span],
 ) -> State | None:
-    """The newest state that is at hand, not after the seq."""
+    """The newest state that is at hand, not after the seq, of which the log has what follows."""
     found: list[tuple[About, StateFolder]] = []
     folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
     if backup is not None:
@@ -86,11 +94,17 @@ def _base(
         about = folder.about()
         if about.log != subject.log:
             raise BackupError(f"{folder.folder} is of another log than that of {subject.database}")
-        if about.seq <= resolved:
+        if about.seq <= resolved and _has_rest(spans, about):
             found.append((about, folder))
     if not found:
         return None
     return max(found, key=lambda each: each[0].seq)[1].read()
+
+
+def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
+    """Whether the log has all that comes after a state."""
+    known = about.offsets()
+    return all(known.get(number, 0) >= span.low for number, span in spans.items())
 
 
 def put_aside(checkpoint: Path) -> Path:

@@ -64,6 +64,7 @@ class Kept:
         self.order = released(self.made.log.partitions, self.made.config.partitions)
         self.stage, self.resolved, self.taken, self.died = 0, 0, 0, 0
         self.pipelines: dict[str, int] = {}
+        self.alive = self.dice.sample(["two", "three", "active"], self.dice.randint(0, 3))
         self.gone: set[str] = set()
         self.floor = 0
         self._set_up(home)
@@ -109,27 +110,25 @@ class Kept:
         )
 
     def _break_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process dies while it writes a file: before, amid, or after."""
+        """A process dies while it writes a file, of which some is there, or right after it."""
         write = files.write_whole
-        monkeypatch.setattr("os.fsync", lambda _: None)  # no power is lost here
 
-        def dying(path: Path, data: bytes) -> None:
-            if self.dice.random() >= self.kafka.failing:
-                return write(path, data)
-            if self.dice.random() < 0.5:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                draft = path.with_name(f"{path.name}.draft")
-                draft.write_bytes(data[: self.dice.randrange(len(data) + 1)])
-            else:
-                write(path, data)
-            raise Died
+        def torn(file: int) -> None:
+            if self.dice.random() < self.kafka.failing:
+                os.ftruncate(file, self.dice.randint(0, os.fstat(file).st_size))
+                raise Died
 
-        monkeypatch.setattr(files, "write_whole", dying)
-        monkeypatch.setattr(taking, "write_whole", dying)
+        def written_last(path: Path, data: bytes) -> None:
+            write(path, data)
+            self.kafka.may_die()
+
+        monkeypatch.setattr("os.fsync", torn)
+        monkeypatch.setattr(files, "write_whole", written_last)
+        monkeypatch.setattr(taking, "write_whole", written_last)
 
     def again(self, step: Callable[[], Answer]) -> Answer:
         """Do something until nobody dies over it; what is kept is sound all the time."""
-        chance = self.dice.choice([0.0, 0.03, 0.15])
+        chance = self.dice.choice([0.0, 0.03, 0.15, 0.4])
         while True:
             self.kafka.failing = chance
             try:
@@ -201,7 +200,7 @@ class Kept:
 
     def move(self) -> None:
         """Pipelines come and go on: one in this home, some that have told where they are."""
-        for name in ("two", "three", "active"):
+        for name in self.alive:
             if self.dice.random() < 0.5:
                 continue
             seq = self.pipelines[name] = max(
@@ -235,7 +234,9 @@ class Kept:
                 (query / folder).mkdir(parents=True, exist_ok=True)
                 text = f"v1\n{{}}\n{msgspec.json.encode(named).decode()}"
                 (query / folder / str(batch)).write_text(text if folder == "offsets" else "v1\n{}")
-            named = {NAMES.transactions: {q: at + 9 for q, at in named[NAMES.transactions].items()}}
+            named = {
+                topic: {q: at + 1000 for q, at in read.items()} for topic, read in named.items()
+            }
 
     def trim(self) -> None:
         """Delete what nobody needs any more, where the backup has it."""
@@ -270,15 +271,16 @@ class Kept:
         """Divide the state anew; the checkpoint begins with it. None: its beginning is gone."""
         given = self.folder if self.folder.exists() and self.dice.random() < 0.7 else None
         checkpoint = self.place.checkpoint
+        seq = self.dice.choice([self.resolved, self.dice.randint(0, self.resolved)])
         try:
             state = self.again(
-                lambda: resizing.divided(self.subject, checkpoint, given, self.resolved, _quiet)
+                lambda: resizing.divided(self.subject, checkpoint, given, seq, _quiet)
             )
         except BackupError:
             assert any(self.lows()), "the whole log is there"
-            assert not self._has_base(given)
+            assert not self._has_base(given, seq)
             return None
-        assert (state.about.seq, state.about.digest) == (self.resolved, self.digests[self.resolved])
+        assert (state.about.seq, state.about.digest) == (seq, self.digests[seq])
         self.again(lambda: self._put(state))
         config = msgspec.structs.replace(self.made.config, incarnation="new")
         return begin(checkpoint, None, config, "log", self.lows())
@@ -295,14 +297,14 @@ class Kept:
         self.pipelines["active"] = state.about.seq
         self.gone.discard("active")
 
-    def _has_base(self, given: BackupFolder | None) -> bool:
-        """Whether there is a state to begin with from which on the log is whole."""
+    def _has_base(self, given: BackupFolder | None, seq: int) -> bool:
+        """Whether there is a state before a seq from which on the log is whole."""
         states = [] if given is None else [given.state(n) for n in given.manifest().states]
         if (self.place.checkpoint / START).exists():
             states.append(StateFolder(self.place.checkpoint / START))
         found = [each.about() for each in states]
         return any(
-            about.seq <= self.resolved
+            about.seq <= seq
             and all(about.offsets().get(q, 0) >= low for q, low in enumerate(self.lows()))
             for about in found
         )

@@ -121,6 +121,13 @@ def test_a_damaged_snapshot_is_passed_over(checkpoint: Path) -> None:
     assert found == Resumption(9, ["state/0/1/9.zip"], 0)
 
 
+def test_a_snapshot_of_a_batch_that_is_done_again_is_set_aside(checkpoint: Path) -> None:
+    """The attempt that is repeated may plan otherwise, and its changes come on top of it."""
+    snapshot(checkpoint / "query/state/0/1", 11)
+    assert mend(checkpoint, 2, 1) == Resumption(9, ["state/0/1/11.zip"], 0)
+    assert (checkpoint / "query/state/0/1/11.changelog").exists(), "Spark writes it anew"
+
+
 @pytest.mark.fault(33, "a folder copied while it ran: its parts are of different moments")
 def test_a_copy_taken_while_it_ran_goes_on_where_its_parts_meet(checkpoint: Path) -> None:
     """Commits are copied first and states last, so the commits are the oldest."""
