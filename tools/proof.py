@@ -102,7 +102,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.procedures.folder": _SHOWS,
     "streamydb.procedures.unicode14": _SHOWS,
     "streamydb.processes": _SHOWS,
-    "streamydb.read_model.__main__": _REAL,
+    "streamydb.read_model.service": _REAL,
     "streamydb.read_model.kafka": _REAL,
     "streamydb.read_model.loading": _OPEN,
     "streamydb.read_model.metrics": _SHOWS,
