@@ -104,7 +104,7 @@ def peers(keys: int, value_bytes: int, phases: Phases) -> Iterator[list[Server]]
                 dsn, process = stack.enter_context(postgresql.cluster(SCHEMA))
                 phase.note("loading")
                 postgresql.load(dsn, keys, f'"{"v" * value_bytes}"')
-                server = stack.enter_context(_peer(POSTGRESQL, "--dsn", dsn))
+                server = stack.enter_context(_peer(POSTGRESQL, dsn))
                 running.append(replace(server, store=process))
                 phase.outcome = f"{keys:,} keys"
         yield running
