@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from streamydb.snapshots.main import main
+from streamydb.cli import app
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], submitted=True))
+    app(["snapshot", "--master=", *sys.argv[1:]])

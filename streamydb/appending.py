@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from streamydb.errors import StreamyError
+from streamydb.sequencer.clients import BULK, appender
 
 __all__ = ["Delivered", "TopicAppender"]
 
 Delivered = Callable[[KafkaError | None, Message], None]
 
 _FLUSH_S: Final = 120.0
-_PRODUCER: Final[dict[str, str | int | bool]] = {
-    "enable.idempotence": True, "acks": "all", "linger.ms": 20, "compression.type": "lz4",
-    "message.max.bytes": 1_048_588, "queue.buffering.max.kbytes": 131_072, "log_level": 0,
-}  # fmt: skip
 
 
 class TopicAppender:
@@ -36,7 +33,7 @@ class TopicAppender:
         self, connection: Mapping[str, str], topic: str, error: type[StreamyError]
     ) -> None:
         """Nothing is sent yet."""
-        self._producer = Producer({**_PRODUCER, **connection})
+        self._producer = appender(connection, BULK)
         self._topic = topic
         self._error = error
         self.fault: object = None

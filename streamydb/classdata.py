@@ -11,7 +11,6 @@ Source: Java's manual, "Class Data Sharing" (dynamic archives, `-XX:ArchiveClass
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import sys
@@ -111,10 +110,8 @@ def _keep(made: Path, file: Path) -> None:
     made.rename(file)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """`python -m streamydb.classdata`: make the archives; 0, or 1 with a message."""
-    parser = argparse.ArgumentParser(prog="python -m streamydb.classdata", description=__doc__)
-    parser.parse_args(arguments)
     try:
         for file in make():
             sys.stdout.write(f"{file} ({file.stat().st_size >> 20} MB)\n")

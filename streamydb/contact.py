@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import ConfigurationError
 
 __all__ = [
     "Contact",
-    "ContactedAdmin",
-    "ContactedConsumer",
     "RefusedError",
     "is_transient",
     "listens",
@@ -147,25 +144,6 @@ class Contact:
             return None
 
 
-class ContactedAdmin(AdminClient):
-    """An administration client that knows why it cannot connect."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background."""
-        self.contact = Contact(config)
-        told: dict[str, Any] = {**config, "error_cb": self.contact}
-        super().__init__(told)
-
-
-class ContactedConsumer(Consumer):
-    """A consumer that knows why it cannot connect."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background."""
-        self.contact = Contact(config)
-        super().__init__({**config, "error_cb": self.contact})
-
-
 def listens(addresses: str) -> bool:
     """Whether somebody may listen at one of some addresses (`host:port,...`).
 
@@ -194,19 +172,19 @@ def _place(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def metadata(client: Any, topic: str | None, timeout_s: float, contact: Contact) -> Any:
+def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     """Return the cluster's metadata, of one topic or of all.
 
     Args:
-        client: any client whose `error_cb` is `contact`; a consumer that is not assigned yet.
+        client: any client with a `contact`; a consumer that is not assigned yet.
         topic: the topic's name; None: all that this user may see.
         timeout_s: how long to try.
-        contact: what the client was told.
 
     Raises:
         RefusedError: the settings cannot work.
         KafkaException: no answer in time.
     """
+    contact: Contact = client.contact
     deadline = time.monotonic() + timeout_s
     asked = {} if topic is None else {"topic": topic}
     attempt_s = ATTEMPT_S

@@ -271,6 +271,7 @@ def _failure(conf: str, tail: Iterable[str], code: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch the jars of the named configurations (all by default), showing progress; 0 = done."""
+    # Not typer: whatever starts a JVM imports this module, and typer takes 70 ms.
     parser = argparse.ArgumentParser(prog="python -m streamydb.jars", description=main.__doc__)
     parser.add_argument("confs", nargs="*", metavar="conf", help=f"of {', '.join(CONFIGURATIONS)}")
     parser.add_argument("--cache", type=Path, help="the cache folder")

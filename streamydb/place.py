@@ -16,6 +16,7 @@ import msgspec
 
 from streamydb import processes
 from streamydb.errors import ConfigurationError
+from streamydb.filelock import write_whole
 from streamydb.records.formats import FORMAT, later_format
 
 PIPELINE = "pipeline"
@@ -142,10 +143,7 @@ class Place:
 
     def write_record(self, record: DatabaseRecord) -> None:
         """Keep how the database was created."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self._record_file.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
-        draft.replace(self._record_file)
+        write_whole(self._record_file, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
 
     def pipeline(self) -> processes.ProcessRecord | None:
         """The background process that runs the pipeline, if it runs."""
@@ -162,7 +160,7 @@ class Place:
 
     def note_facade(self, url: str) -> None:
         """Keep where the facade serves."""
-        self._facade_file.write_text(f"{url}\n", "utf-8")
+        write_whole(self._facade_file, f"{url}\n".encode())
 
     def status(self, name: str = "") -> PipelineStatus:
         """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced.

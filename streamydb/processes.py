@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from streamydb.filelock import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -180,12 +182,7 @@ def _spawn(
 
 
 def _write(folder: Path, record: ProcessRecord) -> None:
-    """Write the record in one step: a reader sees the old one or the new one."""
-    path = record_path(folder, record.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(msgspec.json.encode(record))
-    draft.replace(path)
+    write_whole(record_path(folder, record.name), msgspec.json.encode(record))
 
 
 def _created_s(pid: int) -> float:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
+from streamydb.contact import RefusedError, metadata, watermarks
+from streamydb.sequencer.clients import PARTITION_EOF, WHOLE_TOPICS, reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,25 +30,6 @@ REQUEST_TIMEOUT_S = 10.0
 
 STALL_S_MAX = 60.0
 """A reader that gets nothing for so long although the end is not reached gives up, in seconds."""
-
-_SETTINGS: dict[str, str | int | bool] = {
-    "group.id": "streamydb-reader",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",
-    "allow.auto.create.topics": False,
-    # As the pipeline reads: what lies in the log is executed, whatever became of the Kafka
-    # transaction that it was appended in.
-    "isolation.level": "read_uncommitted",
-    "fetch.wait.max.ms": 20,
-    "fetch.max.bytes": 64 << 20,
-    "max.partition.fetch.bytes": 16 << 20,
-    "queued.min.messages": 200_000,
-    "queued.max.messages.kbytes": 131_072,
-    "log_level": 0,
-}
-"""Reading in bulk without a group; options of confluent-kafka."""
 
 
 class ReadingError(RuntimeError):
@@ -83,7 +65,7 @@ class TopicReader:
         self.topic = topic
         self.positions: dict[int, int] = {}
         self._bootstrap = connection["bootstrap.servers"]
-        self._consumer = ContactedConsumer({**_SETTINGS, **connection})
+        self._consumer = reader(connection, WHOLE_TOPICS, eof=True)
 
     def __enter__(self) -> Self:
         """The reader itself."""
@@ -100,8 +82,7 @@ class TopicReader:
             ReadingError: the broker does not answer, or the topic does not exist.
         """
         try:
-            contact = self._consumer.contact
-            found = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S, contact)
+            found = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
         except RefusedError as error:
             raise ReadingError(str(error)) from error
         except KafkaException as error:
@@ -143,7 +124,7 @@ class TopicReader:
             if error is None:
                 records.append(message)
                 positions[_known(message.partition())] = _known(message.offset()) + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            elif error.code() == PARTITION_EOF:
                 number = _known(message.partition())
                 positions[number] = max(positions[number], _known(message.offset()))
             elif error.fatal():

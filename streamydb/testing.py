@@ -25,8 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from confluent_kafka import Producer
 
+from streamydb.appending import TopicAppender
 from streamydb.broker import EmbeddedBroker
 from streamydb.check import Options, check
 from streamydb.check.report import Report
@@ -242,16 +242,12 @@ class Database:
         self, values: Iterable[bytes | Mapping[str, Any] | None], partition: int | None = None
     ) -> int:
         """Append records as they are, valid or not; how many."""
-        config = {**self.settings.client_config(), "enable.idempotence": "true"}
-        producer = Producer({**config, "linger.ms": "2", "log_level": 0})
-        topic, count = TopicNames(self.name).transactions, 0
-        for value in values:
-            data = json.dumps(value).encode() if isinstance(value, Mapping) else value
-            producer.produce(topic, data, partition=-1 if partition is None else partition)
-            producer.poll(0)
-            count += 1
-        if producer.flush(120):
-            raise TestingError("the broker did not take all records")
+        connection, topic = self.settings.client_config(), TopicNames(self.name).transactions
+        count, place = 0, -1 if partition is None else partition
+        with TopicAppender(connection, topic, TestingError) as appender:
+            for count, value in enumerate(values, 1):  # noqa: B007 - how many there were
+                data = json.dumps(value).encode() if isinstance(value, Mapping) else value
+                appender.append(data, partition=place)
         return count
 
     def assert_serial(self, timeout_s: float = 180.0) -> Report:

@@ -99,7 +99,7 @@ class Served(Database):
     def _add(self, number: int) -> None:
         port, model = free_port(), str(self.folder / f"read-model-{number}")
         place = ["--database", self.name, "--bootstrap", self.broker.bootstrap, "--folder", model]
-        follow = [sys.executable, "-m", "streamydb.read_model", *place]
+        follow = [sys.executable, "-m", "streamydb.cli", "read-model", *place]
         home = str(self.folder / "home")
         serve = [
             sys.executable, "-m", "streamydb.cli", "serve", *place, "--home", home,

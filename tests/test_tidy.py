@@ -35,6 +35,14 @@ CORE_FORBIDDEN = {
 }
 """What a `core.py` must not import: engines, clocks, chance, files, processes."""
 
+KAFKA_CLIENTS = "streamydb/sequencer/clients.py"
+"""The one file of the package that makes clients of Kafka; benchmarks measure with their own."""
+
+KAFKA_RAW = re.compile(
+    r"kafka(\..*)?|confluent_kafka\.(.*(Consumer|Producer|AdminClient)|(cimpl|aio)\b.*)"
+)
+"""What clients of Kafka are made with."""
+
 MACHINE_PATH = re.compile(r"(?<![\w.$~}])/(?:work|home|root|Users|tmp)/\w")
 """A path that exists on one machine only."""
 
@@ -185,6 +193,19 @@ def cores_import_no_adapter_clock_chance_or_file(path: Path) -> Faults:
             yield f"must be pure, but imports {what} (line {line})"
 
 
+def one_module_makes_clients_of_kafka(path: Path) -> Faults:
+    if name(path) == KAFKA_CLIENTS or name(path).startswith("streamydb/bench/"):
+        return
+    for what, line in imports(path):
+        if KAFKA_RAW.fullmatch(what):
+            yield f"imports {what} (line {line}): name a kind of client of {KAFKA_CLIENTS}"
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import) and "confluent_kafka" in {each.name for each in node.names}:
+            yield f"imports all of confluent_kafka (line {node.lineno}): import what it needs"
+        if isinstance(node, ast.Call) and re.search(r"\bContacted\w+$", ast.unparse(node.func)):
+            yield f"makes a client itself (line {node.lineno}): ask {KAFKA_CLIENTS}"
+
+
 def nothing_reads_the_environment_at_import(path: Path) -> Faults:
     def reads(node: ast.AST) -> Iterator[int]:
         if isinstance(node, Function | ast.Lambda):
@@ -234,7 +255,7 @@ PACKAGE: list[Rule] = [public_names_have_docstrings, nothing_reads_the_environme
 FOLDERS: dict[str, list[Rule]] = {
     "streamydb": [
         *PACKAGE, cores_import_no_adapter_clock_chance_or_file, all_is_true,
-        packages_declare_their_public_names,
+        packages_declare_their_public_names, one_module_makes_clients_of_kafka,
     ],
     "jobs": PACKAGE,
     "tests": [it_does_not_sleep],

@@ -80,7 +80,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.warmup": _SHOWS,
     "streamydb.procedures.unicode14": _SHOWS,
     "streamydb.processes": _SHOWS,
-    "streamydb.read_model.__main__": _REAL,
+    "streamydb.read_model.service": _REAL,
     "streamydb.read_model.kafka": _REAL,
     "streamydb.read_model.metrics": _SHOWS,
     "streamydb.read_model.source": _REAL,

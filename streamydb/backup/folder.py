@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
@@ -26,26 +25,15 @@ from streamydb.backup.state import (
 )
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns import Table
+from streamydb.filelock import write_whole
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.txn_processor.rulings import Fault, Rulings
 
-__all__ = ["BackupFolder", "Segment", "StateFolder", "write_whole"]
+__all__ = ["BackupFolder", "Segment", "StateFolder"]
 
 _ABOUT: Final = "state.json"
-_DRAFT: Final = ".draft"
 _RULINGS: Final = "rulings.json"
 _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all, and survives a power loss."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}{_DRAFT}")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 class Segment(NamedTuple):
@@ -163,7 +151,7 @@ class BackupFolder:
     def has_other_files(self) -> bool:
         """Whether there is more than the first file of a backup, half written."""
         found = self.folder.iterdir() if self.folder.exists() else ()
-        return any(path.name != f"{MANIFEST}{_DRAFT}" for path in found)
+        return any(not path.match(f"{MANIFEST}.*.draft") for path in found)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Say what the backup is: from now on it counts."""

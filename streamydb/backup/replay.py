@@ -18,6 +18,7 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import State, start_blobs, state_of
+from streamydb.filelock import write_whole
 from streamydb.key_processor.digest import Digest
 from streamydb.key_processor.store import LmdbValues
 from streamydb.key_processor.values import ShardValues
@@ -58,10 +59,7 @@ class FileBlobs:
 
     def put(self, name: str, data: bytes) -> None:
         """Store or replace a blob."""
-        path = self._path(name)
-        draft = path.with_suffix(".draft")
-        draft.write_bytes(data)
-        draft.replace(path)
+        write_whole(self._path(name), data, synced=False)
 
     def delete(self, name: str) -> None:
         """Remove a blob."""

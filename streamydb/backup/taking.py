@@ -19,12 +19,13 @@ import msgspec
 import numpy as np
 
 from streamydb.backup.errors import BackupError
-from streamydb.backup.folder import BackupFolder, write_whole
+from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import KafkaLog, told_digests
 from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
+from streamydb.filelock import write_whole
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
 from streamydb.reading import Span

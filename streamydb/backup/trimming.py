@@ -14,8 +14,9 @@ from streamydb.backup.needs import Need
 from streamydb.backup.state import About
 from streamydb.backup.taking import Progress
 from streamydb.reading import Span
+from streamydb.sequencer.clients import administrator
 from streamydb.topics import TopicNames
-from streamydb.topics.admin import answers, connect
+from streamydb.topics.admin import answers
 
 __all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
 
@@ -122,7 +123,7 @@ def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int,
     places = [TopicPartition(topic, n, span.high) for n, span in wanted.deletes.items()]
     if not places:
         return {}
-    admin = connect(connection)
+    admin = administrator(connection)
     asked = admin.delete_records(places, request_timeout=_TIMEOUT_S)
     done = answers(asked, "trim")
     return {place.partition: found.low_watermark for place, found in done.items()}

@@ -9,7 +9,6 @@ before the range in each. It prints the transactions a second of each repetition
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import threading
@@ -178,12 +177,9 @@ def _record(topic: str, key: Column, size: int) -> Column:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(given: str) -> int:
     """Do the task that is given as JSON; print {"txn_per_s": [...]}."""
-    parser = argparse.ArgumentParser("streamydb.bench.copy_limit", description=__doc__)
-    parser.add_argument("task", help="a CopyTask as JSON")
-    given = parser.parse_args(arguments)
-    task = msgspec.json.decode(given.task, type=CopyTask)
+    task = msgspec.json.decode(given, type=CopyTask)
     try:
         rates = run(task, lambda text: sys.stderr.write(f"{text}\n"))
     except StreamyError as error:
@@ -195,4 +191,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

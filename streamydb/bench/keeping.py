@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streamydb.backup.folder import write_whole
+from streamydb.filelock import write_whole
 
 __all__ = ["keep"]
 

@@ -15,7 +15,6 @@ from typing import Self
 
 import psutil
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from streamydb import classdata as class_data
 from streamydb import jars as jar_cache
@@ -24,6 +23,7 @@ from streamydb.broker.ports import accepts, free_port, is_free
 from streamydb.broker.record import BrokerRecord, end_group
 from streamydb.errors import StreamyError
 from streamydb.javahome import find_java
+from streamydb.sequencer.clients import administrator
 
 __all__ = ["BrokerError", "EmbeddedBroker", "answers"]
 
@@ -303,7 +303,7 @@ def answers(bootstrap: str | Mapping[str, str], *, timeout_s: float = 5.0) -> bo
         timeout_s: how long to wait.
     """
     given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-    client = AdminClient({**given, "log_level": 0})
+    client = administrator(given)
     try:
         return len(client.list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:

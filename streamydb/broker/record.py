@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from streamydb.filelock import write_whole
+
 __all__ = [
     "BrokerRecord",
     "end_group",
@@ -45,11 +47,8 @@ class BrokerRecord:
 
 
 def write_record(home: Path, record: BrokerRecord) -> None:
-    """Write `<home>/broker.json` in one step: readers see the old record or the new one."""
-    home.mkdir(parents=True, exist_ok=True)
-    fresh = home / f"{_NAME}.{os.getpid()}"
-    fresh.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
-    fresh.replace(home / _NAME)
+    """Write `<home>/broker.json`."""
+    write_whole(home / _NAME, json.dumps(asdict(record), indent=1).encode() + b"\n")
 
 
 def read_record(home: Path) -> BrokerRecord | None:

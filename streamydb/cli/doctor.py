@@ -108,15 +108,15 @@ def _broker(target: Target) -> Finding:
     from confluent_kafka import KafkaException
 
     from streamydb.contact import RefusedError, listens, metadata
-    from streamydb.topics.admin import connect
+    from streamydb.sequencer.clients import administrator
 
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
     if not listens(target.bootstrap):
         return silent
-    admin = connect(target.connection)
+    admin = administrator(target.connection)
     try:
-        metadata(admin, None, _BROKER_S, admin.contact)
+        metadata(admin, None, _BROKER_S)
         return Finding("broker", "ok", f"answers at {target.bootstrap}")
     except RefusedError as error:
         return Finding("broker", "fail", str(error), "see docs/security.md")
@@ -145,14 +145,14 @@ def _clock(target: Target) -> Finding:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
+    from streamydb.sequencer.clients import administrator
     from streamydb.topics import TopicNames, describe
-    from streamydb.topics.admin import connect
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions
     newest_record = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
-    admin = connect(target.connection)
+    admin = administrator(target.connection)
     futures = admin.list_offsets(asked)
     newest = max(future.result(10).timestamp for future in futures.values())
     ahead = newest - time.time_ns() // 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -103,25 +104,17 @@ def read_model(
 
     With --verify the exit code is 3 if the file does not have what the topic says.
     """
-    from streamydb.read_model.__main__ import main
+    from streamydb.read_model.service import run
 
     target = find_target(database, home, bootstrap)
+    place = folder or target.place.read_model
     if verify:
-        _verify(target, folder or target.place.read_model)
+        _verify(target, place)
         return
-    optional = {
-        "--copy-from": copy_from, "--from-snapshot": from_snapshot,
-        "--retention-s": retention_s, "--retention-seqs": retention_seqs,
-    }  # fmt: skip
-    more = [f"{name}={value}" for name, value in optional.items() if value is not None]
-    code = main(
-        [
-            "--database", target.database, "--bootstrap", target.bootstrap,
-            "--folder", str(folder or target.place.read_model), *more,
-        ]
-    )
-    if code:
-        raise typer.Exit(code)
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    optional = {"retention_s": retention_s, "retention_seqs": retention_seqs}
+    kept = {name: value for name, value in optional.items() if value is not None}
+    run(target.settings, place, copy_from=copy_from, from_snapshot=from_snapshot, **kept)
 
 
 def _verify(target: Target, folder: Path) -> None:

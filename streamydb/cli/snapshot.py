@@ -1,4 +1,4 @@
-"""`streamydb snapshot`: a database's data right after a seq, as Parquet."""
+"""`streamydb snapshot` and jobs/snapshot.py: a database's data right after a seq, as Parquet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def snapshot(
         str | None,
         typer.Option("--base", help="An older snapshot, so that only what came after it is read."),
     ] = None,
-    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    master: Annotated[
+        str, typer.Option("--master", help="Spark's master; '': the one that spark-submit has.")
+    ] = "local[*]",
     json: Json = False,
 ) -> None:
     """Write a consistent snapshot as Parquet; one that is there already is left as it is."""
@@ -37,6 +39,6 @@ def snapshot(
     target = find_target(database, home, bootstrap)
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     with Phases().phase(f"Snapshot of {target.database}") as phase:
-        written = run(settings, to, at=at, base=base, master=master)
+        written = run(settings, to, at=at, base=base, master=master or None)
         phase.outcome = f"seq {written.manifest.seq:,}, {written.manifest.rows:,} keys"
     typer.echo(shown(written, as_json=json))

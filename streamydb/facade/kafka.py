@@ -11,12 +11,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from streamydb.errors import RecordError
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.kafka_tail import REQUEST_S, Tail, connect, run_in, spans
+from streamydb.facade.kafka_tail import REQUEST_S, Tail, run_in, spans
 from streamydb.facade.ports import (
     AppendUnknownError,
     LogUnavailableError,
@@ -27,10 +26,10 @@ from streamydb.facade.ports import (
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result, decode_result
+from streamydb.sequencer.clients import FOLLOWING, ContactedAdmin, administrator, reader
 from streamydb.sequencer.producer import Appended, AppendError, Producer
 from streamydb.settings import Settings
 from streamydb.topics.admin import LATEST, is_told
-from streamydb.topics.admin import connect as connect_admin
 from streamydb.topics.names import TopicNames
 
 __all__ = ["KafkaLog"]
@@ -61,7 +60,7 @@ class KafkaLog:
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
-        self._admin: AdminClient | None = None
+        self._admin: ContactedAdmin | None = None
         self._tail: Tail[_Seen] | None = None
         self._partitions: set[int] = set()
         self._checked: dict[int, int] = {}
@@ -74,7 +73,7 @@ class KafkaLog:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
         starts = self._checked or await run_in(self._executor, self._starts)
-        self._admin = connect_admin(self._settings.client_config())
+        self._admin = administrator(self._settings.client_config())
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
 
@@ -164,7 +163,7 @@ class KafkaLog:
 
     def _starts(self) -> dict[int, int]:
         """Where to begin to follow the results."""
-        consumer = connect(self._settings)
+        consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
             found = spans(consumer, self._names.results)
         finally:

@@ -13,9 +13,10 @@ from confluent_kafka import TopicPartition
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import connect, offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
 from streamydb.facade.ports import Batch, ReadModel
 from streamydb.facade.settings import FacadeSettings
+from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
 
@@ -49,7 +50,7 @@ class ChangeReader:
         self._lock = threading.Lock()
         self._closed = False
         self._paused: set[int] = set()
-        self._consumer = connect(settings)
+        self._consumer = reader(settings.client_config(), FOLLOWING)
         try:
             self._lows = {number: low for number, (low, _) in spans(self._consumer, topic).items()}
             starts = self._lows

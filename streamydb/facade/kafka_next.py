@@ -9,21 +9,15 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from streamydb.facade.kafka_tail import REQUEST_S, at_end, connect, receive
+from streamydb.facade.kafka_tail import REQUEST_S, at_end, receive
 from streamydb.facade.ports import LogUnavailableError, NextRecord
+from streamydb.sequencer.clients import NEXT_RECORDS, reader
 from streamydb.settings import Settings
 
 __all__ = ["NextRecords"]
 
 _POLL_S: Final = 0.1
 _BATCH: Final = 100
-_SMALL: Final[dict[str, str | int]] = {
-    "fetch.wait.max.ms": 10,
-    "max.partition.fetch.bytes": 4_096,
-    "queued.min.messages": 1,
-    "queued.max.messages.kbytes": 1_024,
-}
-"""One record of each partition is enough."""
 
 
 class NextRecords:
@@ -64,7 +58,7 @@ class NextRecords:
 
     def _find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
         if self._consumer is None:
-            self._consumer = connect(self._settings, eof=True, more=_SMALL)
+            self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
         consumer = self._consumer
         consumer.assign([TopicPartition(self._topic, n, at) for n, at in places.items()])
         found: dict[int, NextRecord] = {}

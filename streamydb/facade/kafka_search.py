@@ -13,11 +13,12 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import at_end, connect, offsets_at, receive, spans
+from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Missing, Position
 from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.records import Result, decode_result
+from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
 
@@ -46,7 +47,7 @@ def search_result(settings: Settings, txn_id: str, position: Position | None) ->
         LogUnavailableError: Kafka does not answer.
     """
     names = TopicNames(settings.database)
-    consumer = connect(settings, eof=True)
+    consumer = reader(settings.client_config(), FOLLOWING, eof=True)
     try:
         since_ms = _appended_ms(consumer, names.transactions, position)
         if since_ms is None:

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from streamydb.facade.kafka_tail import Tail, at_end, connect, offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import Tail, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records.emission import place_of
+from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
 
@@ -68,7 +69,7 @@ class KafkaStreams:
         return None if self._tail is None else self._tail.fault
 
     def _ends(self) -> dict[int, int]:
-        with closing(connect(self._settings)) as consumer:
+        with closing(reader(self._settings.client_config(), FOLLOWING)) as consumer:
             found = spans(consumer, self._topic)
             return {number: high for number, (_, high) in found.items()}
 
@@ -77,7 +78,7 @@ class KafkaStreams:
 
         A record is appended after its commit timestamp, unless a clock had jumped ahead.
         """
-        with closing(connect(self._settings, eof=True)) as consumer:
+        with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
             low, high = spans(consumer, self._topic)[partition]
             if ts_ms <= _SKEW_MS:
                 return low
@@ -96,7 +97,7 @@ class KafkaStreams:
             return low
 
     def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
-        with closing(connect(self._settings, eof=True)) as consumer:
+        with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
             low, _ = spans(consumer, self._topic)[wanted.partition]
             at, after = max(wanted.begin, low), wanted.after
             consumer.assign([TopicPartition(self._topic, wanted.partition, at)])

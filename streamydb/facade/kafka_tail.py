@@ -12,39 +12,22 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
+from streamydb.contact import RefusedError, metadata, watermarks
 from streamydb.facade.ports import LogUnavailableError
-from streamydb.sequencer.clients import consumer_config
+from streamydb.sequencer.clients import FOLLOWING, PARTITION_EOF, reader
 from streamydb.settings import Settings
 
-__all__ = ["Tail", "at_end", "connect", "offsets_at", "receive", "run_in", "spans"]
+__all__ = ["Tail", "at_end", "offsets_at", "receive", "run_in", "spans"]
 
 REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
 
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
-_PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 
 _Rows = TypeVar("_Rows")
 _T = TypeVar("_T")
-
-
-def connect(
-    settings: Settings,
-    on_error: Callable[[KafkaError], None] | None = None,
-    *,
-    eof: bool = False,
-    more: Mapping[str, Any] | None = None,
-) -> Any:
-    """Return a consumer that belongs to no group and logs nothing.
-
-    With `eof` it also gives a message without a record at the end of a partition: see `at_end`.
-    """
-    consumer = ContactedConsumer({**consumer_config(settings, eof=eof), **(more or {})})
-    consumer.contact.also = on_error
-    return consumer
 
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
@@ -54,7 +37,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
         LogUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
-        found = metadata(consumer, topic, REQUEST_S, consumer.contact).topics[topic]
+        found = metadata(consumer, topic, REQUEST_S).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
         return {
@@ -98,7 +81,7 @@ def at_end(message: Any) -> bool:
     Records that Kafka wrote for itself lie before that end; a consumer is never given those.
     """
     error = message.error()
-    return error is not None and error.code() == _PARTITION_EOF
+    return error is not None and error.code() == PARTITION_EOF
 
 
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
@@ -165,7 +148,7 @@ class Tail(Generic[_Rows]):
         self._take = take
         self._stop = threading.Event()
         self.fault: str | None = None
-        self._consumer = connect(settings, self._note)
+        self._consumer = reader(settings.client_config(), FOLLOWING, on_error=self._note)
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
         self._thread.start()

@@ -31,13 +31,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    named = {
-        "database": given.database, "bootstrap": given.bootstrap, "shards": given.shards,
-        "grouping": given.grouping, "id_window": given.id_window,
-        "max_offsets_per_trigger": given.max_offsets, "metrics_port": given.metrics_port,
-        "digest_interval": given.digest_interval, "partitions": given.partitions,
-        "constraints": given.constraints,
-    }  # what no argument says, the environment does
+    named = {each: value for each, value in vars(given).items() if each in Settings.model_fields}
     settings = Settings(**{each: value for each, value in named.items() if value is not None})
     name = given.name if given.name is not None else STANDBY if given.standby else ""
     if name and not PIPELINE_NAME.fullmatch(name):
@@ -49,13 +43,17 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     return PipelineConfig(
         settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
         spark_conf, name, given.standby,
-        tuple(path.resolve() for path in given.procedures or known),
+        tuple(path.resolve() for path in given.modules or known),
         given.from_state,
     )
 
 
 def _parser(*, submitted: bool) -> argparse.ArgumentParser:
-    """What arguments there are."""
+    """What arguments there are. One with a setting's name wins over the environment.
+
+    Not typer, which wants a function with a parameter for each: people type `streamydb pipeline`,
+    which passes these on, as does the job of `spark-submit`.
+    """
     parser = argparse.ArgumentParser(
         "streamydb-pipeline", description="Execute the transactions of a database, in order."
     )
@@ -76,7 +74,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
     add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")
     add("--id-window", type=int, help="seqs an id is remembered for")
-    add("--max-offsets", type=int, help="most transactions read per micro-batch")
+    add(
+        "--max-offsets", type=int, dest="max_offsets_per_trigger",
+        help="most transactions read per micro-batch",
+    )
     add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
     add(
         "--from-state", type=Path, metavar="FOLDER",
@@ -86,7 +87,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
     add(
-        "--procedures", type=Path, action="append", default=[], metavar="FOLDER",
+        "--procedures", type=Path, action="append", dest="modules", metavar="FOLDER",
         help="folder (or file) with modules of stored procedures, the same on every executor",
     )
     add(

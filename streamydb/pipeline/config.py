@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.errors import ConfigurationError
+from streamydb.filelock import write_whole
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.pipeline.blocks import FORMAT, READABLE
 from streamydb.pipeline.mending import REBUILD
@@ -68,7 +69,6 @@ def recorded_config(
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; {REBUILD}")
-        checkpoint.mkdir(parents=True, exist_ok=True)
         _write_record(path, given)
         return given
     told = "partitions" in settings.model_fields_set
@@ -78,9 +78,7 @@ def recorded_config(
 
 
 def _write_record(path: Path, config: ShardConfig) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
-    draft.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
 
 
 def read_record(checkpoint: Path) -> ShardConfig | None:
@@ -121,9 +119,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
     """
     path = checkpoint / _LOG
     if not path.exists():  # new, or begun by a release that did not note it
-        draft = path.with_suffix(".tmp")
-        draft.write_text(f"{log}\n", "utf-8")
-        draft.replace(path)
+        write_whole(path, f"{log}\n".encode())
         return
     recorded = path.read_text("utf-8").strip()
     if recorded != log:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.errors import ConfigurationError
+from streamydb.filelock import write_whole
 
 __all__ = ["REBUILD", "Resumption", "mend", "offsets_of"]
 
@@ -270,7 +271,7 @@ def _renew_metadata(query: Path) -> None:
     if not path.exists() or _checked(path):
         return
     _set_aside(query.parent, [path])
-    path.write_text(f'{{"id":"{uuid.uuid4()}"}}', "utf-8")
+    write_whole(path, f'{{"id":"{uuid.uuid4()}"}}'.encode())
 
 
 def _set_aside(checkpoint: Path, files: list[Path]) -> None:

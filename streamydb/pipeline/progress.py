@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from streamydb.filelock import write_whole
 from streamydb.place import PipelineStatus
 from streamydb.standby.coordinator import Position
 
@@ -54,10 +55,7 @@ class StatusWriter:
         self.status.updated_ms = _now_ms()
         if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.encode(self.status))
-        draft.replace(self._path)
+        write_whole(self._path, msgspec.json.encode(self.status), synced=False)  # each batch
 
 
 class Metrics:

@@ -17,6 +17,7 @@ import msgspec
 
 from streamydb.appending import TopicAppender
 from streamydb.errors import INTERNAL, StreamyError
+from streamydb.filelock import write_whole
 from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
 from streamydb.records.ruling import Adopted, Fence, RulingRecord, encode_ruling
@@ -175,9 +176,7 @@ def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) ->
     """What had been told when this checkpoint was begun: now, if it has not noted it."""
     path = checkpoint / _TOLD
     if not path.exists():
-        draft = path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.encode(_told_now(connection, database)))
-        draft.replace(path)
+        write_whole(path, msgspec.json.encode(_told_now(connection, database)))
     return msgspec.json.decode(path.read_bytes(), type=Told, strict=False)
 
 

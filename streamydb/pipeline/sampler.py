@@ -14,15 +14,14 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
-from streamydb.contact import ContactedAdmin
 from streamydb.errors import StreamyError
+from streamydb.sequencer.clients import ContactedAdmin, administrator
 from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.topics.admin import (
     HIGHEST,
     LATEST,
     cluster,
-    connect,
     count_partitions,
     list_offsets,
 )
@@ -74,7 +73,7 @@ class LogSampler:
             self._thread.join(1)
 
     def _run(self) -> None:
-        admin = connect(self._settings.client_config())
+        admin = administrator(self._settings.client_config())
         while not self._stop.is_set():
             try:
                 self._sample(admin)

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from streamydb.errors import ConfigurationError, ModuleMissing
+from streamydb.filelock import write_whole
 from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.modules import (
     Module,
@@ -123,16 +122,9 @@ def publish(path: Path, folder: Path) -> Module:
     module, text = load_file(path)
     target = folder / file_name(module.name, module.hash)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         if target.exists() and target.read_bytes() == text:
             return module
-        handle, draft = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).chmod(0o644)
-        Path(draft).replace(target)
+        write_whole(target, text)
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
     return module

@@ -1,7 +1,7 @@
 """The read model: a database's data in a local LMDB file, at any seq of the recent past.
 
 In goes `<db>.changes`; out come snapshots. One process follows the topic and writes (`Follower`,
-`python -m streamydb.read_model`), any number of processes read (`ReadModel`). A read model is a
+`streamydb read-model`), any number of processes read (`ReadModel`). A read model is a
 pure function of the topic, so any number of them agree at every seq, and none needs the others.
 
 Invariants:

@@ -249,7 +249,7 @@ def _identity(data: Path) -> tuple[int, int]:
 
 def _missing(folder: Path) -> StoreMissingError:
     return StoreMissingError(
-        f"there is no read model in {folder}; start its follower: `python -m streamydb.read_model "
+        f"there is no read model in {folder}; start its follower: `streamydb read-model "
         f"--database <name> --folder {folder}`"
     )
 

@@ -166,7 +166,7 @@ def _re_bootstrap(what: str) -> ChangesExpiredError:
     """The error for a read model that cannot be loaded from where it is."""
     return ChangesExpiredError(
         f"{what}. Nothing was skipped: deleted keys would come back. Begin with a new folder and a "
-        "copy of a read model that has them: `python -m streamydb.read_model --copy-from <that "
+        "copy of a read model that has them: `streamydb read-model --copy-from <that "
         "read model's folder> --folder <a new one> …`, or with a snapshot (--from-snapshot); and "
         "keep the topic longer (retention.ms)"
     )

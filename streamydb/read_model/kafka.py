@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from confluent_kafka import (
-    Consumer,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -17,7 +16,8 @@ from confluent_kafka import (
 
 from streamydb.read_model.errors import ChangesExpiredError, SourceError
 from streamydb.read_model.source import Fetched, Span, Topic
-from streamydb.topics.admin import answers, connect, describe_topics
+from streamydb.sequencer.clients import CHANGES, PARTITION_EOF, administrator, reader
+from streamydb.topics.admin import answers, describe_topics
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -33,24 +33,6 @@ PARTITIONS_CHECK_S: Final = 30.0
 """How often the number of partitions is looked at, in seconds."""
 
 _METADATA_TIMEOUT_S: Final = 5.0
-
-_CONSUMER: Final[dict[str, str | int | bool]] = {
-    "group.id": "streamydb-read-model",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    "allow.auto.create.topics": False,
-    "fetch.wait.max.ms": 100,
-    "fetch.queue.backoff.ms": 10,
-    "fetch.max.bytes": 16 << 20,
-    "max.partition.fetch.bytes": 4 << 20,
-    "queued.min.messages": 100_000,
-    "queued.max.messages.kbytes": 65_536,
-    "log_level": 0,
-}
-"""Reading without a group: the position is in the store."""
 
 _GONE: Final = {
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
@@ -83,7 +65,7 @@ class KafkaSource:
         """
         self._connection = connection
         self._topic = topic
-        self._consumer = Consumer({**_CONSUMER, **connection})
+        self._consumer = reader(connection, CHANGES, eof=True)
         self._partitions = 0
         self._checked_s = 0.0
 
@@ -94,7 +76,7 @@ class KafkaSource:
             SourceError: it does not exist.
             TopicsError: Kafka does not answer.
         """
-        admin = connect(self._connection)
+        admin = administrator(self._connection)
         found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
         if found is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
@@ -164,7 +146,7 @@ class KafkaSource:
         error = message.error()
         if error is None:
             return []
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        if error.code() == PARTITION_EOF:
             return [(cast("int", message.partition()), cast("int", message.offset()))]
         if error.code() in _GONE:
             raise ChangesExpiredError(

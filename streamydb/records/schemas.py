@@ -1,6 +1,6 @@
 """JSON Schemas (2020-12) of the records on the wire, published in ``docs/schemas``.
 
-``python -m streamydb.records.schemas --write docs/schemas`` writes the files; a test checks that
+``python -m streamydb.records.schemas docs/schemas`` writes the files; a test checks that
 they are up to date and that every record the oracle emits fits. A schema cannot say everything
 that a transaction is checked for: it counts characters where the limits are bytes, it does not
 tell an integer of 70 bits from a float, and it knows no nesting, no size, and no key that is
@@ -9,11 +9,9 @@ named twice.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -331,19 +329,12 @@ def files() -> dict[str, str]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the schemas to a folder; the exit status for the shell."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streamydb.records.schemas",
-        description="Write the JSON Schemas of the records.",
-    )
-    parser.add_argument("--write", metavar="FOLDER", type=Path, required=True)
-    folder: Path = parser.parse_args(arguments).write
+def write(folder: Path) -> None:
+    """Write the schemas to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files().items():
         (folder / name).write_text(content, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write(Path(sys.argv[1]))

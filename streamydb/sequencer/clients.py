@@ -1,24 +1,51 @@
-"""How the sequencer's Kafka clients are configured, beyond the connection."""
+"""The one place where clients of Kafka are made: readers, appenders, administration.
+
+Whoever needs one names its kind, which says how it reads or appends; nobody else calls
+confluent-kafka's constructors (`tests/test_tidy.py`).
+
+**Every reader reads uncommitted** (`isolation.level`), of every topic. We append nothing in a Kafka
+transaction, so reading committed would spare us nothing: what we write again after a crash is told
+by its seq. It would cost much: a reader of committed records stops before the first transaction
+that is open, so a stranger's producer that hangs could silence results, read models and the
+election of a leader for a quarter of an hour. And all must see the same: the pipeline, through
+Spark, executes what lies in the log whatever became of the Kafka transaction around it.
+"""
 
 from __future__ import annotations
 
-import uuid
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
-from streamydb.settings import Settings
+from streamydb.contact import Contact
 
 __all__ = [
+    "BULK",
+    "CHANGES",
+    "FOLLOWING",
+    "LOG",
+    "MESSAGES",
     "MSG_TIMED_OUT",
+    "NEXT_RECORDS",
     "PARTITION_EOF",
     "PURGE_INFLIGHT",
-    "REQUEST_BYTES_MAX",
+    "SHARED",
     "UNKNOWN_PARTITION",
     "UNKNOWN_TOPIC",
-    "consumer_config",
-    "producer_config",
+    "WHOLE_TOPICS",
+    "ContactedAdmin",
+    "ContactedConsumer",
+    "ContactedProducer",
+    "Kind",
+    "administrator",
+    "appender",
+    "reader",
 ]
+
+Kind: TypeAlias = Mapping[str, str | float | bool]
+"""What sets one use of a client apart: options of confluent-kafka."""
 
 # Confluent names the errors of its own client, as against those of the broker, with an underscore.
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
@@ -27,59 +54,146 @@ PURGE_INFLIGHT = KafkaError._PURGE_INFLIGHT  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 
-REQUEST_BYTES_MAX = 1_000_000
-"""What a producer sends in one batch: a transaction of the largest size, its key and overhead.
+_READER: Final[Kind] = {
+    "group.id": "streamydb-reader",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "isolation.level": "read_uncommitted",
+    "log_level": 0,
+}
+"""Every reader is assigned its partitions. It joins no group and commits nothing."""
+
+FOLLOWING: Final[Kind] = {
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "queued.max.messages.kbytes": 16_384,
+}
+"""A reader that follows a topic: the facade's tails, the marker loop, who waits for a result.
+
+A fetch returns as soon as one of its partitions has a record; with none, a broker is asked ten
+times a second. The first fetch after an assignment may lack some of the partitions, so that what
+lies in those waits for it to end: hence not longer.
+"""
+
+NEXT_RECORDS: Final[Kind] = {
+    **FOLLOWING,
+    "fetch.wait.max.ms": 10,
+    "max.partition.fetch.bytes": 4_096,
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1_024,
+}
+"""A reader of which one record of each partition is wanted, at once."""
+
+WHOLE_TOPICS: Final[Kind] = {
+    "fetch.wait.max.ms": 20,
+    "fetch.max.bytes": 64 << 20,
+    "max.partition.fetch.bytes": 16 << 20,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 131_072,
+}
+"""A reader of whole topics, at speed."""
+
+CHANGES: Final[Kind] = {
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.max.bytes": 16 << 20,
+    "max.partition.fetch.bytes": 4 << 20,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+}
+"""A read model's reader: it never skips, so a position that is gone is an error."""
+
+SHARED: Final[Kind] = {"fetch.wait.max.ms": 1_000}
+"""A pipeline's reader of what the pipelines tell one another; it may be idle for hours."""
+
+_APPENDER: Final[Kind] = {"acks": "all", "enable.idempotence": True, "log_level": 0}
+"""No appender loses, doubles or reorders what it has taken."""
+
+_REQUEST_BYTES_MAX: Final = 1_000_000
+"""What is sent in one batch: a transaction of the largest size, its key and overhead.
 
 It stays below `max.message.bytes` of the topics, so that what passes here passes the broker.
 """
 
-_QUIET = {"log_level": 0}
+LOG: Final[Kind] = {
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # as Java's clients: a key means the same partition
+    "batch.size": _REQUEST_BYTES_MAX,
+    "message.max.bytes": _REQUEST_BYTES_MAX,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "reconnect.backoff.max.ms": 1_000,
+    "retry.backoff.ms": 50,
+}
+"""An appender of transactions and markers."""
+
+BULK: Final[Kind] = {
+    "linger.ms": 20,
+    "compression.type": "lz4",
+    "message.max.bytes": 1_048_588,
+    "queue.buffering.max.kbytes": 131_072,
+}
+"""An appender of many records."""
+
+MESSAGES: Final[Kind] = {"linger.ms": 0}
+"""An appender of single records, which somebody waits for."""
 
 
-def producer_config(settings: Settings, timeout_ms: int, linger_ms: float) -> dict[str, Any]:
-    """Return the configuration of a producer that neither loses, doubles nor reorders.
+class _Contacted:
+    """A client that knows why it cannot connect."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background."""
+        self.contact = Contact(config)
+        super().__init__({**config, "error_cb": self.contact})  # type: ignore[call-arg]
+
+
+class ContactedAdmin(_Contacted, AdminClient):
+    """A client for administration that knows why it cannot connect."""
+
+
+class ContactedConsumer(_Contacted, Consumer):
+    """A reader that knows why it cannot connect."""
+
+
+class ContactedProducer(_Contacted, Producer):
+    """An appender that knows why it cannot connect."""
+
+
+def reader(
+    connection: Mapping[str, Any],
+    kind: Kind,
+    *,
+    eof: bool = False,
+    on_error: Callable[[KafkaError], None] | None = None,
+) -> ContactedConsumer:
+    """Return a reader that connects in the background.
 
     Args:
-        settings: the connection.
-        timeout_ms: after how long a record that could not be written is given up.
-        linger_ms: how long a record waits for others to share its batch.
+        connection: of `Settings.client_config()`; what else it names wins over the kind.
+        kind: what it reads for.
+        eof: it also gives a message without a record at the end of a partition.
+        on_error: is told of every error of its connections.
     """
-    return {
-        **settings.client_config(),
-        **_QUIET,
-        "enable.idempotence": True,
-        "acks": "all",
-        "compression.type": "lz4",
-        "partitioner": "murmur2_random",  # as Java's clients: a key means the same partition
-        "linger.ms": linger_ms,
-        "batch.size": REQUEST_BYTES_MAX,
-        "message.max.bytes": REQUEST_BYTES_MAX,
-        "message.timeout.ms": timeout_ms,
-        "queue.buffering.max.messages": 100_000,
-        "queue.buffering.max.kbytes": 65_536,
-        "reconnect.backoff.max.ms": 1_000,
-        "retry.backoff.ms": 50,
-    }
+    consumer = ContactedConsumer({**_READER, **kind, "enable.partition.eof": eof, **connection})
+    consumer.contact.also = on_error
+    return consumer
 
 
-def consumer_config(settings: Settings, *, eof: bool = False) -> dict[str, Any]:
-    """Return the configuration of a consumer that is assigned its partitions and commits nothing.
+def appender(connection: Mapping[str, Any], kind: Kind) -> ContactedProducer:
+    """Return an appender that connects in the background.
 
-    A fetch returns as soon as one of its partitions has a record; with none, a broker is asked ten
-    times a second. The first fetch after an assignment may lack some of the partitions, so that
-    what lies in those waits for it to end: hence not longer.
+    Args:
+        connection: of `Settings.client_config()`.
+        kind: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
     """
-    return {
-        **settings.client_config(),
-        **_QUIET,
-        "group.id": f"streamydb-{uuid.uuid4().hex}",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_uncommitted",
-        "enable.partition.eof": eof,
-        "fetch.wait.max.ms": 100,
-        "fetch.error.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 1_000,
-        "queued.max.messages.kbytes": 16_384,
-    }
+    return ContactedProducer({**_APPENDER, **kind, **connection})
+
+
+def administrator(connection: Mapping[str, Any]) -> ContactedAdmin:
+    """Return a client for administration that connects in the background."""
+    return ContactedAdmin({**connection, "log_level": 0, "socket.timeout.ms": 10_000})

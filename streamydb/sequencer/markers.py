@@ -11,16 +11,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import Contact, metadata
+from streamydb.contact import metadata
 from streamydb.errors import StreamyError
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.clients import (
+    FOLLOWING,
+    LOG,
     MSG_TIMED_OUT,
     PARTITION_EOF,
-    consumer_config,
-    producer_config,
+    appender,
+    reader,
 )
 from streamydb.sequencer.core import Sequencer
 from streamydb.sequencer.tail import Tail, find_starts
@@ -169,11 +171,9 @@ class _Session:
         self._topic = TopicNames(settings.database).transactions
         self._interval_ms = settings.marker_interval_ms
         self._config = settings.client_config()
-        timeout_ms = round(_REQUEST_S * 1000)
-        self._contact = Contact(self._config)
-        told = {"error_cb": self._contact}
-        self._producer = Producer(producer_config(settings, timeout_ms, linger_ms=0) | told)
-        self._consumer = Consumer(consumer_config(settings, eof=True))
+        prompt = {**LOG, "linger.ms": 0, "message.timeout.ms": round(_REQUEST_S * 1000)}
+        self._producer = appender(self._config, prompt)
+        self._consumer = reader(self._config, FOLLOWING, eof=True)
         self._next: dict[int, int] = {}
         self._refreshed_at = 0.0
         self._sequencer = Sequencer(1, loop.name, self._interval_ms)
@@ -203,7 +203,7 @@ class _Session:
         now = time.monotonic()
         if self._refreshed_at and now - self._refreshed_at < REFRESH_S:
             return
-        found = metadata(self._producer, self._topic, _REQUEST_S, self._contact)
+        found = metadata(self._producer, self._topic, _REQUEST_S)
         topic = found.topics[self._topic]
         if topic.error is not None:
             raise KafkaException(topic.error)

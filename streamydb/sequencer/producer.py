@@ -14,19 +14,19 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.contact import Contact
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 from streamydb.sequencer.clients import (
+    LOG,
     MSG_TIMED_OUT,
     PURGE_INFLIGHT,
     UNKNOWN_PARTITION,
     UNKNOWN_TOPIC,
-    producer_config,
+    ContactedProducer,
+    appender,
 )
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
@@ -104,10 +104,9 @@ class Producer:
         self._topic = TopicNames(settings.database).transactions
         self._timeout_s = timeout_s
         self._validate = validate
-        self._config = producer_config(settings, round(timeout_s * 1000), linger_ms)
-        self._contact = Contact(self._config)
-        self._config["error_cb"] = self._contact
-        self._client = confluent_kafka.Producer(self._config)
+        timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
+        self._connect = functools.partial(appender, settings.client_config(), {**LOG, **timing})
+        self._client: ContactedProducer = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="streamydb-producer", daemon=True)
@@ -139,7 +138,8 @@ class Producer:
         try:
             return future.result(waited)
         except FutureTimeoutError:
-            why = f" ({self._contact.refusal})" if self._contact.refusal else ""
+            refusal = self._client.contact.refusal
+            why = f" ({refusal})" if refusal else ""
             msg = f"{self._topic}: no answer within {waited:g} s{why}; append the same bytes again"
             raise AppendUnknownError(msg) from None
 
@@ -355,28 +355,24 @@ class Producer:
             if self._client is broken:
                 broken.purge()
                 broken.flush(1)
-                self._client = confluent_kafka.Producer(self._config)
+                self._client = self._connect()
 
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed."""
         while not self._stop.is_set():
+            client = self._client
             try:
-                self._client.poll(_POLL_S)
+                client.poll(_POLL_S)
             except KafkaException as error:  # a fatal one: the next append meets it, too
-                self._contact(error.args[0])
+                client.contact(error.args[0])
 
     def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
         """Turn Kafka's error into one that says what to do."""
         code, text = error.code(), f"{self._topic}: {error.str()}"
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             return _too_large(size)
-        if code in (
-            MSG_TIMED_OUT,
-            PURGE_INFLIGHT,
-            KafkaError.REQUEST_TIMED_OUT,
-        ):
-            if self._contact.refusal is not None:
-                text = self._contact.refusal
+        if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
+            text = self._client.contact.refusal or text
             msg = f"{text}; it may be in the log or not: append the same bytes again"
             return AppendUnknownError(msg)
         if code == UNKNOWN_PARTITION:

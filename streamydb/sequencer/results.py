@@ -14,10 +14,10 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from streamydb.contact import ContactedConsumer, RefusedError, metadata, watermarks
+from streamydb.contact import RefusedError, metadata, watermarks
 from streamydb.errors import StreamyError
 from streamydb.records.formats import FORMAT
-from streamydb.sequencer.clients import PARTITION_EOF, consumer_config
+from streamydb.sequencer.clients import FOLLOWING, PARTITION_EOF, reader
 from streamydb.settings import Settings
 from streamydb.topics.names import TopicNames
 
@@ -79,7 +79,7 @@ class ResultReader:
         self._wanted_positions: dict[_Position, list[Future[Result]]] = {}
         self.error: str | None = None
         self.duplicates = 0
-        self._consumer = ContactedConsumer(consumer_config(settings))
+        self._consumer = reader(settings.client_config(), FOLLOWING)
         self._assign_ends()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-results", daemon=True)
@@ -162,7 +162,7 @@ class ResultReader:
         """Be assigned all partitions, each from its present end on."""
         try:
             consumer = self._consumer
-            found = metadata(consumer, self._topic, _TIMEOUT_S, consumer.contact)
+            found = metadata(consumer, self._topic, _TIMEOUT_S)
             topic = found.topics[self._topic]
             if topic.error is not None:
                 raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from streamydb.topics.admin import EARLIEST, HIGHEST, LATEST, cluster, connect, list_offsets
+from streamydb.sequencer.clients import administrator
+from streamydb.topics.admin import EARLIEST, HIGHEST, LATEST, cluster, list_offsets
 
 __all__ = ["Tail", "TailStart", "find_starts"]
 
@@ -35,7 +36,7 @@ def find_starts(
     Raises:
         TopicsError: Kafka does not answer.
     """
-    admin = connect(client_config)
+    admin = administrator(client_config)
     cluster(admin)  # without it a new client may wait 3 s before its first request
     numbers = range(partitions)
     first = list_offsets(admin, topic, numbers, EARLIEST)

@@ -55,7 +55,8 @@ def look_at(connection: Mapping[str, str], database: str) -> Ends:
         ReadingError: Kafka does not answer.
     """
     from streamydb.read_model.kafka import KafkaSource
-    from streamydb.topics.admin import cluster, connect
+    from streamydb.sequencer.clients import administrator
+    from streamydb.topics.admin import cluster
 
     topic = TopicNames(database).changes
     source = KafkaSource(connection, topic)
@@ -67,7 +68,7 @@ def look_at(connection: Mapping[str, str], database: str) -> Ends:
         raise SnapshotError(f"{topic} is compacted: changes that are needed vanish from it")
     points = _resolved(connection, topic, found.spans)
     least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
-    named = cluster(connect(connection)).cluster_id
+    named = cluster(administrator(connection)).cluster_id
     covered = {int(number): offset for number, offset in least.offsets.items()}
     return Ends(topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms, covered)
 

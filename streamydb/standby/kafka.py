@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.contact import watermarks
 from streamydb.errors import RecordError, StreamyError
+from streamydb.sequencer.clients import MESSAGES, SHARED, appender, reader
 from streamydb.standby.messages import Message, decode_message, encode_message
 from streamydb.topics.names import TopicNames
 
@@ -17,22 +18,7 @@ __all__ = ["SharedTopics", "SharedTopicsError"]
 
 _REQUEST_S: Final = 10.0
 _BATCH: Final = 2_000
-_CONSUMER: Final[dict[str, str | int | bool]] = {
-    "group.id": "streamydb-pipeline",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "earliest",
-    "allow.auto.create.topics": False,
-    "fetch.wait.max.ms": 1_000,
-    "log_level": 0,
-}
-_PRODUCER: Final[dict[str, str | int | bool]] = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "linger.ms": 0,
-    "message.timeout.ms": 5_000,
-    "log_level": 0,
-}
+_GIVEN_UP_MS: Final = 5_000
 
 
 class SharedTopicsError(StreamyError):
@@ -50,9 +36,8 @@ class SharedTopics:
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
         """Begin to read both topics from their beginning."""
         self._names = TopicNames(database)
-        self._producer = Producer({**_PRODUCER, **connection})
-        noting: dict[str, Any] = {"error_cb": self._note}
-        self._consumer = Consumer({**_CONSUMER, **connection, **noting})
+        self._producer = appender(connection, {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS})
+        self._consumer = reader(connection, SHARED, on_error=self._note)
         self.silent = False
         self._consumer.assign([TopicPartition(name, 0, 0) for name in self._names.shared()])
 

@@ -16,8 +16,9 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from streamydb.contact import ContactedAdmin, metadata, passes
+from streamydb.contact import metadata, passes
 from streamydb.errors import ConfigurationError
+from streamydb.sequencer.clients import ContactedAdmin
 
 __all__ = [
     "EARLIEST",
@@ -28,7 +29,6 @@ __all__ = [
     "TopicsError",
     "answers",
     "cluster",
-    "connect",
     "count_partitions",
     "describe_topics",
     "is_told",
@@ -148,11 +148,6 @@ def is_told(offset: int) -> bool:
     return offset != OFFSET_INVALID
 
 
-def connect(client_config: Mapping[str, str]) -> ContactedAdmin:
-    """Connect for administration; the client's own log lines are left out."""
-    return ContactedAdmin({**client_config, "log_level": 0, "socket.timeout.ms": 10_000})
-
-
 def cluster(admin: ContactedAdmin) -> Any:
     """Return the cluster's metadata: the topics that this user may see.
 
@@ -161,7 +156,7 @@ def cluster(admin: ContactedAdmin) -> Any:
         TopicsError: Kafka does not answer.
     """
     try:
-        return metadata(admin, None, TIMEOUT_S, admin.contact)
+        return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
         said = admin.contact.last or error.args[0].str()
         msg = (

@@ -13,14 +13,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.contact import ContactedAdmin
 from streamydb.limits import PARTITIONS_MAX
+from streamydb.sequencer.clients import ContactedAdmin, administrator
 from streamydb.topics.admin import (
     TopicDescription,
     TopicsError,
     answers,
     cluster,
-    connect,
     describe_topics,
 )
 from streamydb.topics.creation import RECORD_BYTES_MAX
@@ -68,7 +67,7 @@ def check(
     Raises:
         TopicsError: the cluster does not answer.
     """
-    admin = connect(client_config)
+    admin = administrator(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
     found = describe_topics(admin, (*names.all(), names.rulings))
@@ -88,7 +87,7 @@ def check(
 
 def mend(client_config: Mapping[str, str], problems: Iterable[Problem]) -> list[Problem]:
     """Apply the settings that mend `problems`; return those that only a person can mend."""
-    admin = connect(client_config)
+    admin = administrator(client_config)
     left = []
     for problem in problems:
         if problem.setting is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
 
-from streamydb.contact import ContactedAdmin
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
+from streamydb.sequencer.clients import ContactedAdmin, administrator
 from streamydb.topics.admin import (
     LATEST,
     TIMEOUT_S,
@@ -17,7 +17,6 @@ from streamydb.topics.admin import (
     TopicsError,
     answers,
     cluster,
-    connect,
     count_partitions,
     describe_topics,
     list_offsets,
@@ -81,7 +80,7 @@ def create(
     """
     names = TopicNames(database)
     _check_bounds(partitions, shards, replication, min_insync, changes_partitions)
-    admin = connect(client_config)
+    admin = administrator(client_config)
     plans = _plans(names, partitions, shards, replication, min_insync, changes_partitions)
     found = describe_topics(admin, [plan.name for plan in plans])
     _refuse_differences(plans, found)
@@ -97,7 +96,7 @@ def create(
 
 def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     """Delete the topics of a database with all that is in them; return those that existed."""
-    admin = connect(client_config)
+    admin = administrator(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
     kept = (names.founding, names.rulings)
@@ -118,7 +117,7 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
     Raises:
         TopicsError: the log has more partitions already, or is missing.
     """
-    admin = connect(client_config)
+    admin = administrator(client_config)
     name = TopicNames(database).transactions
     present = describe_topics(admin, [name]).get(name)
     if present is None:
@@ -165,7 +164,7 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
         TopicsError: a topic is missing, or the cluster refuses or does not answer.
     """
     _check_bounds(1, shards, 1, 1, 1)
-    admin, names = connect(client_config), TopicNames(database)
+    admin, names = administrator(client_config), TopicNames(database)
     found = describe_topics(admin, [names.transactions, names.results, names.feedback])
     for name in (names.transactions, names.results):
         if name not in found:
@@ -201,7 +200,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     Raises:
         TopicsError: log, feedback or changes are missing, or the cluster refuses.
     """
-    admin, names = connect(client_config), TopicNames(database)
+    admin, names = administrator(client_config), TopicNames(database)
     needed = (names.transactions, names.feedback, names.changes)
     found = describe_topics(admin, needed)
     for name in needed:
@@ -224,20 +223,20 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
 
 def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str]:
     """Return those of the topics that exist."""
-    topics = cluster(connect(client_config)).topics
+    topics = cluster(administrator(client_config)).topics
     return [name for name in names if name in topics]
 
 
 def log_id(client_config: Mapping[str, str], database: str) -> str:
     """Return Kafka's id of the database's log: another log of that name has another one."""
-    admin, name = connect(client_config), TopicNames(database).transactions
+    admin, name = administrator(client_config), TopicNames(database).transactions
     asked = admin.describe_topics(TopicCollection([name]))
     return str(answers(asked, "describe")[name].topic_id)
 
 
 def describe(client_config: Mapping[str, str], database: str) -> dict[str, TopicDescription]:
     """Return the topics of a database that exist, by name, with their first and last offsets."""
-    admin = connect(client_config)
+    admin = administrator(client_config)
     return describe_topics(admin, TopicNames(database).all(), offsets=True)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ConfigurationError
 from streamydb.reading import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
+from streamydb.sequencer.clients import MESSAGES, appender
 from streamydb.topics.admin import TopicsError
 from streamydb.topics.names import TopicNames
 
@@ -126,7 +127,7 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
 def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
     """Write a record and wait until it is safe."""
     told: list[KafkaError | None] = []
-    producer = Producer({**connection, "acks": "all", "enable.idempotence": True, "log_level": 0})
+    producer = appender(connection, MESSAGES)
     producer.produce(
         topic, value, key=_KEY, partition=0, on_delivery=lambda error, _: told.append(error)
     )

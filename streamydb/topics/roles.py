@@ -19,7 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.topics.admin import answers, connect
+from streamydb.sequencer.clients import administrator
+from streamydb.topics.admin import answers
 from streamydb.topics.names import TopicNames
 
 __all__ = ["ROLES", "Grant", "Role", "apply", "commands", "grants"]
@@ -176,7 +177,7 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
         TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
     wanted = [_binding(grant, principal) for grant in grants(database, role)]
-    admin = connect(client_config)
+    admin = administrator(client_config)
     answers(admin.create_acls(wanted), "grant")
     return len(wanted)
 

@@ -13,12 +13,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.contact import ContactedAdmin
+from streamydb.sequencer.clients import ContactedAdmin, administrator
 from streamydb.topics.admin import (
     TIMEOUT_S,
     answers,
     cluster,
-    connect,
     describe_topics,
     list_offsets,
 )
@@ -38,7 +37,7 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
     Raises:
         TopicsError: the cluster refuses or does not answer.
     """
-    admin = connect(client_config)
+    admin = administrator(client_config)
     found = describe_topics(admin, [topic]).get(topic)
     if found is None or found.settings.get("retention.ms") == "-1":
         return False
@@ -60,7 +59,7 @@ def drop_before(
     Raises:
         TopicsError: the cluster refuses or does not answer.
     """
-    admin = connect(client_config)
+    admin = administrator(client_config)
     asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
     ends = {n: found.offset if found.offset >= 0 else read[n] for n, found in asked.items()}
     places = [
@@ -77,7 +76,7 @@ def drop_before(
 def is_synced(client_config: Mapping[str, str], database: str) -> bool:
     """Whether brokers write a database's log to the disk before they acknowledge it."""
     name = TopicNames(database).transactions
-    found = describe_topics(connect(client_config), [name]).get(name)
+    found = describe_topics(administrator(client_config), [name]).get(name)
     return found is not None and found.settings.get(_SYNC) == _EVERY_RECORD
 
 
@@ -90,7 +89,7 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
     Raises:
         TopicsError: the cluster refuses or does not answer.
     """
-    admin, names = connect(client_config), TopicNames(database)
+    admin, names = administrator(client_config), TopicNames(database)
     wanted = {*names.all(), *names.shared(), names.streams, names.founding, names.rulings}
     topics = [
         name

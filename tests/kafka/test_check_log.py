@@ -12,9 +12,9 @@ import pytest
 from streamydb.backup.pieces import Piece, Row
 from streamydb.check import CheckError, Log
 from streamydb.records import Marker, encode_marker
+from streamydb.sequencer.clients import administrator
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create
-from streamydb.topics.admin import connect
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 COUNT = 40
@@ -68,7 +68,7 @@ def test_what_was_trimmed_is_read_where_it_is_kept(
 
     ends = {n: int(len(rows) * share) for n, rows in kept.rows.items()}
     places = [confluent_kafka.TopicPartition(topic, n, end) for n, end in ends.items()]
-    admin = connect(connection)
+    admin = administrator(connection)
     for done in admin.delete_records(places).values():
         done.result(60)
     with pytest.raises(CheckError, match=r"--backup FOLDER"):

@@ -22,6 +22,7 @@ from streamydb.facade.ports import Missing, NextRecord, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.testing import scenario, until
+from streamydb.read_model.kafka import KafkaSource
 from streamydb.settings import Settings
 from streamydb.standby.kafka import SharedTopics
 from streamydb.testing import wait_for
@@ -160,3 +161,35 @@ def test_check_and_backup_read_it_whole(settings: Settings, leave: Leave) -> Non
     assert spans[0].high == 4
     pieces = list(backed.pieces(0, 0, spans[0].high))
     assert [offset for piece in pieces for offset in piece.offsets] == [0, 2]
+
+
+@pytest.mark.fault(
+    29, "a stranger's Kafka transaction that hangs open", "read models and pipelines read on"
+)
+def test_nobody_waits_for_a_transaction_that_is_open(settings: Settings) -> None:
+    """A reader of committed records would stop before the first one that is open."""
+    names = TopicNames(settings.database)
+    producer = confluent_kafka.Producer({**settings.client_config(), "transactional.id": "t"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for name in (names.changes, names.control):
+        producer.produce(name, b"{}", partition=0)
+    assert producer.flush(60) == 0
+    with closing(KafkaSource(settings.client_config(), names.changes)) as source:
+        append(settings, names.changes, b"1")
+        source.assign({0: 0})
+        found: list[bytes | None] = []
+
+        def is_read() -> bool:
+            found.extend(record.value() for record in source.fetch(0.1).records)
+            return len(found) == 2
+
+        wait_for(is_read, "reading on in the changes", 20)
+    with closing(SharedTopics(settings.client_config(), settings.database)) as topics:
+        append(settings, names.control, b"{}")
+        wait_for(
+            lambda: topics.poll(0.1, lambda *_: None) == [] and topics.position() == 2,
+            "what pipelines tell one another", 20,
+        )  # fmt: skip
+        assert topics.ends()[0] == 2
+    producer.abort_transaction(60)

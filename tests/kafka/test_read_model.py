@@ -306,7 +306,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
 ) -> None:
     feed.load(20_000, keys=3000)
     command = [
-        sys.executable, "-m", "streamydb.read_model", "--database", feed.settings.database,
+        sys.executable, "-m", "streamydb.cli", "read-model", "--database", feed.settings.database,
         "--bootstrap", feed.settings.bootstrap_servers, "--folder", str(tmp_path / "killed"),
         "--retention-seqs", "inf",
     ]  # fmt: skip

@@ -18,17 +18,17 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.contact import RefusedError
-from streamydb.facade.kafka_tail import connect, spans
+from streamydb.facade.kafka_tail import spans
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.read_model.errors import SourceError
 from streamydb.read_model.kafka import KafkaSource
 from streamydb.reading import ReadingError, TopicReader
+from streamydb.sequencer.clients import FOLLOWING, administrator, reader
 from streamydb.sequencer.kafka import AppendError, MarkerLoop, Producer, ResultReader
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
 from streamydb.topics import TopicNames, TopicsError, check, create, delete
 from streamydb.topics.admin import answers
-from streamydb.topics.admin import connect as connect_admin
 from streamydb.topics.creation import add_shared, existing
 from streamydb.topics.roles import ROLES, apply
 from streamydb.topics.upkeep import drop_before
@@ -81,7 +81,7 @@ def write(settings: Settings, topic: str) -> KafkaError | None:
 
 def drop(admin: dict[str, str], topics: set[str]) -> None:
     """Delete topics, as a database of an earlier version has none of them."""
-    client = connect_admin(admin)  # kept until it has answered
+    client = administrator(admin)  # kept until it has answered
     answers(client.delete_topics(sorted(topics)), "delete")
     wait_for(lambda: not existing(admin, topics), "the topics to be gone", 30)
 
@@ -138,7 +138,7 @@ class TestRoles:
         names = TopicNames(settings.database)
         with Producer(settings, timeout_s=20) as producer:
             where = producer.append(TRANSACTION)
-        consumer = connect(settings)
+        consumer = reader(settings.client_config(), FOLLOWING)
         ends = spans(consumer, names.transactions)
         assert ends[where.partition] == (0, 1)
         assert spans(consumer, names.changes)
@@ -234,17 +234,17 @@ class TestRefusals:
         connection = settings.client_config()
         with pytest.raises(RefusedError) as admin:
             check(connection, settings.database)
-        with pytest.raises(ReadingError) as reader, TopicReader(connection, "t") as topic:
+        with pytest.raises(ReadingError) as reading, TopicReader(connection, "t") as topic:
             topic.partitions()
         with pytest.raises(RefusedError) as results:
             ResultReader(settings)
-        consumer = connect(settings)
+        consumer = reader(settings.client_config(), FOLLOWING)
         with pytest.raises(LogUnavailableError) as tail:
             spans(consumer, "t")
         consumer.close()
         with MarkerLoop(settings) as loop:
             wait_for(lambda: loop.last_error is not None, "the failure of the markers", 30)
-        messages = {str(error.value) for error in (admin, reader, results, tail)}
+        messages = {str(error.value) for error in (admin, reading, results, tail)}
         return messages | {str(loop.last_error)}
 
     @pytest.mark.fault(26, "a wrong password for Kafka", "refused and named")

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.broker import EmbeddedBroker
+from streamydb.sequencer.clients import administrator
 from streamydb.testing import wait_for
 from streamydb.topics import (
     Founding,
@@ -34,7 +35,7 @@ from streamydb.topics import (
     record,
     set_sync,
 )
-from streamydb.topics.admin import connect, describe_topics
+from streamydb.topics.admin import describe_topics
 from streamydb.topics.creation import existing
 
 Client = dict[str, str]
@@ -213,7 +214,7 @@ def test_syncing(client: Client, database: str) -> None:
     assert set(set_sync(client, database, on=True)) == synced
     wait_for(lambda: is_synced(client, database), "the setting to be seen")
     assert names.feedback_of("b") in add_shared(client, database, "b")
-    found = describe_topics(connect(client), [names.feedback_of("b")])
+    found = describe_topics(administrator(client), [names.feedback_of("b")])
     assert found[names.feedback_of("b")].settings["flush.messages"] == "1"
     assert names.feedback_of("b") in set_sync(client, database, on=False)
     wait_for(lambda: not is_synced(client, database), "the setting to be seen")

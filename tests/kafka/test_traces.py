@@ -6,8 +6,8 @@ from confluent_kafka import TopicPartition
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
-from streamydb.facade.kafka_tail import connect
 from streamydb.facade.testing import scenario
+from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create
 
@@ -30,7 +30,7 @@ def test_headers_go_into_the_record(bootstrap: str, database: str) -> None:
             await log.stop()
 
     append()
-    consumer = connect(settings)
+    consumer = reader(settings.client_config(), FOLLOWING)
     consumer.assign([TopicPartition(TopicNames(database).transactions, 0, 0)])
     records = consumer.consume(2, timeout=30)
     consumer.close()

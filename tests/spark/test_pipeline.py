@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streamydb.broker import free_port
+from streamydb.sequencer.clients import administrator
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
-from streamydb.topics.admin import connect
 from tests.bank import transfers
 from tests.client_session import connected, use
 from tests.faulty import resolved
@@ -56,7 +56,7 @@ def stamp(database: Database, kind: str) -> None:
     )
     log = TopicNames(database.name).transactions
     resource = ConfigResource(ResourceType.TOPIC, log, incremental_configs=[entry])
-    admin = connect(database.settings.client_config())
+    admin = administrator(database.settings.client_config())
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(10)
 

@@ -79,7 +79,7 @@ def test_a_java_that_writes_none_is_told(
     monkeypatch.setattr(classdata, "_train", lambda _: None)
     with pytest.raises(ClassDataError, match=r"wrote no archive pipeline\.jsa"):
         classdata.make()
-    assert classdata.main([]) == 1
+    assert classdata.main() == 1
     assert "everything works without it" in capsys.readouterr().err
     assert java_options("pipeline", resolved, {}) == []
 

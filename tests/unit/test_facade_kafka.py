@@ -122,7 +122,7 @@ def play(
     monkeypatch: pytest.MonkeyPatch, topic: Topic, module: Any, starts: Mapping[int, int]
 ) -> None:
     """Let a module read the topic, from these places when it asks by time."""
-    monkeypatch.setattr(module, "connect", lambda *_, **__: topic)
+    monkeypatch.setattr(module, "reader", lambda *_, **__: topic)
     monkeypatch.setattr(module, "spans", topic.spans)
     monkeypatch.setattr(module, "offsets_at", lambda *_: dict(starts))
 
@@ -350,7 +350,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone() 
 @scenario
 async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"%d" % n for n in range(20)])
-    monkeypatch.setattr(kafka_tail, "connect", lambda *_, **__: topic)
+    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
     taken: list[Any] = []
     tail = kafka_tail.Tail(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
     await until(lambda: len(taken) == 17)
@@ -373,7 +373,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     def go_on() -> None:
         now[0] += 2
 
-    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([]))
+    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: results([]))
     monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
@@ -401,7 +401,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
 
 @scenario
 async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_tail, "connect", lambda *_: results([b"1"]))
+    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: results([b"1"]))
 
     def fail(_: Any) -> None:
         raise KeyError("hush")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from typer.testing import CliRunner
 
+from streamydb.cli import app
 from streamydb.errors import (
     ConfigurationError,
 )
@@ -25,7 +27,6 @@ from streamydb.read_model import (
     environment,
     store,
 )
-from streamydb.read_model.__main__ import main
 from streamydb.read_model.memory import MemoryTopic
 from tests.read_model import follow, resolve, write
 
@@ -215,9 +216,9 @@ def test_readers_in_other_processes_follow_a_store_that_outgrows_their_map(
                 assert reader() == [str(seq), str(seq), snapshot.digest()]
 
 
-def test_the_process_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--folder", str(tmp_path / "new"), "--database", "Bad!"]) == 2
-    assert "cannot be a database's name" in capsys.readouterr().err
-    copying = ["--folder", str(tmp_path / "new"), "--copy-from", str(tmp_path / "none")]
-    assert main(copying) == 2
-    assert "no read model in" in capsys.readouterr().err
+def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
+    command = ["read-model", "--home", str(tmp_path), "--folder", str(tmp_path / "new")]
+    named = CliRunner().invoke(app, [*command, "--database", "Bad!"])
+    assert (named.exit_code, "cannot be a database's name" in named.output) == (2, True)
+    copying = CliRunner().invoke(app, [*command, "--copy-from", str(tmp_path / "none")])
+    assert (copying.exit_code, "no read model in" in copying.output) == (1, True)

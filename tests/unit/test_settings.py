@@ -176,3 +176,21 @@ def test_the_pipeline_heeds_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert (settings.bootstrap, settings.database) == ("k:9", "shop")
     assert (settings.shards, settings.id_window) == (4, 77)
     assert parse(["--checkpoint", "/nowhere", "--shards", "2"]).settings.shards == 2
+    words = [
+        "--id-window=5", "--max-offsets=6", "--metrics-port=7", "--digest-interval=800",
+        "--partitions=9", "--grouping=single", "--constraints", "--bootstrap=x:1",
+        "--database=other",
+    ]  # fmt: skip
+    found = parse(["--checkpoint", "/nowhere", *words]).settings
+    assert (found.id_window, found.max_offsets_per_trigger, found.metrics_port) == (5, 6, 7)
+    assert (found.digest_interval, found.partitions, found.grouping) == (800, 9, "single")
+    assert (found.constraints, found.bootstrap, found.database) == (True, "x:1", "other")
+
+
+def test_procedures_of_arguments_win_over_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMYDB_PROCEDURES", "/some")
+    assert parse(["--checkpoint", "/nowhere"]).procedures == (Path("/some"),)
+    given = ["--procedures", "/a", "--procedures", "/b"]
+    found = parse(["--checkpoint", "/nowhere", *given])
+    assert found.procedures == (Path("/a"), Path("/b"))
+    assert found.settings.procedures == Path("/some")

@@ -1,12 +1,11 @@
 """Another store behind a server like the facade's: what of a read's time is the store's.
 
-`python -m streamydb.bench.rest.peers --store constant|postgresql --port N [--dsn DSN]` serves the
+`python -m streamydb.bench.rest.peers constant|postgresql PORT [DSN]` serves the
 facade's paths, as far as the cases need them, with the same framework, server and settings.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -138,19 +137,14 @@ def peer_app(store: PeerStore) -> Litestar:
     )  # fmt: skip
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(name: str, port: str, dsn: str = "") -> int:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser("streamydb-bench-peer")
-    parser.add_argument("--store", choices=("constant", "postgresql"), required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--dsn", default="")
-    given = parser.parse_args(arguments)
     store: PeerStore = Constant()
-    if given.store == "postgresql":
+    if name == "postgresql":
         from streamydb.bench.rest.postgresql_store import PostgresqlStore
 
-        store = PostgresqlStore(given.dsn)
-    settings = FacadeSettings(host="127.0.0.1", port=given.port)
+        store = PostgresqlStore(dsn)
+    settings = FacadeSettings(host="127.0.0.1", port=int(port))
     server = server_of(peer_app(store), settings, Metrics())
     with listen(settings) as listener:
         server.run(sockets=[listener])
@@ -158,4 +152,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -104,7 +104,7 @@ def peers(keys: int, value_bytes: int, phases: Phases) -> Iterator[list[Server]]
                 dsn, process = stack.enter_context(postgresql.cluster(SCHEMA))
                 phase.note("loading")
                 postgresql.load(dsn, keys, f'"{"v" * value_bytes}"')
-                server = stack.enter_context(_peer(POSTGRESQL, "--dsn", dsn))
+                server = stack.enter_context(_peer(POSTGRESQL, dsn))
                 running.append(replace(server, store=process))
                 phase.outcome = f"{keys:,} keys"
         yield running
@@ -141,10 +141,8 @@ def run_load(jobs: Sequence[bytes]) -> list[bytes]:
 @contextmanager
 def _peer(name: str, *more: str) -> Iterator[Server]:
     port = free_port()
-    command = [sys.executable, "-m", "streamydb.bench.rest.peers", "--store", name]
-    with subprocess.Popen(
-        [*command, "--port", str(port), *more], stdout=subprocess.DEVNULL
-    ) as process:
+    command = [sys.executable, "-m", "streamydb.bench.rest.peers", name, str(port), *more]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             wait_until(
                 lambda: _answers(port, "/health/live"), f"the server of {name} was ready",

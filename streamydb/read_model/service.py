@@ -1,0 +1,56 @@
+"""A read model's own process: it follows a database's changes until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamydb.garbage import keep_all
+from streamydb.read_model.copies import copy_to
+from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
+from streamydb.read_model.loading import load
+from streamydb.read_model.metrics import serve_metrics
+from streamydb.read_model.model import ReadModel
+from streamydb.settings import Settings
+from streamydb.stopping import stop_event
+
+__all__ = ["run"]
+
+
+def run(
+    settings: Settings,
+    folder: Path,
+    *,
+    copy_from: Path | None = None,
+    from_snapshot: str | None = None,
+    retention_s: float = RETENTION_S,
+    retention_seqs: float = RETENTION_SEQS,
+) -> None:
+    """Load if there is nothing yet, then follow until a signal comes; one ends a load at once.
+
+    Args:
+        settings: the database and the connection.
+        folder: the read model's folder, on a local disk.
+        copy_from: a read model that a new one begins with a copy of.
+        from_snapshot: a Parquet snapshot that a new one begins with.
+        retention_s: for how many seconds of commit time snapshots are kept at least.
+        retention_seqs: for how many transactions they are kept at least.
+
+    Raises:
+        StreamyError: it cannot be loaded, or cannot go on.
+    """
+    if from_snapshot is not None and not folder.exists():
+        load(from_snapshot, folder, settings.database)
+    elif copy_from is not None and not folder.exists():
+        with ReadModel.open(copy_from, settings.database) as original:
+            copy_to(original, folder)
+    with ReadModel.open(folder, settings.database, write=True) as model:
+        follower = Follower(
+            model, settings, retention_s=retention_s, retention_seqs=retention_seqs
+        )
+        end_metrics = serve_metrics(model, settings)
+        try:
+            keep_all()
+            with stop_event() as stop:
+                follower.run(stop)
+        finally:
+            end_metrics()

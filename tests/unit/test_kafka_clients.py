@@ -1,0 +1,72 @@
+"""The kinds of clients of Kafka: all read uncommitted, none loses or doubles a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from streamydb.contact import Contact
+from streamydb.sequencer import clients
+from streamydb.sequencer.clients import Kind
+
+CONNECTION = {"bootstrap.servers": "127.0.0.1:1"}
+READERS = [
+    clients.FOLLOWING, clients.NEXT_RECORDS, clients.WHOLE_TOPICS, clients.CHANGES, clients.SHARED,
+]  # fmt: skip
+APPENDERS = [clients.LOG, clients.BULK, clients.MESSAGES]
+
+
+class Given:
+    """Stands in for a client; keeps what it is given."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self.contact = Contact(config)
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client is made."""
+    for name in ("ContactedConsumer", "ContactedProducer", "ContactedAdmin"):
+        monkeypatch.setattr(clients, name, Given)
+
+
+def config(client: Any) -> Mapping[str, Any]:
+    assert isinstance(client, Given)
+    return client.config
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_reader_reads_uncommitted_and_commits_nothing(kind: Kind) -> None:
+    found = config(clients.reader(CONNECTION, kind, eof=True))
+    assert found["isolation.level"] == "read_uncommitted"
+    assert found["enable.auto.commit"] is False
+    assert found["enable.partition.eof"] is True
+    assert found["auto.offset.reset"] == ("error" if kind is clients.CHANGES else "earliest")
+    assert config(clients.reader(CONNECTION, kind))["enable.partition.eof"] is False
+
+
+def test_what_a_connection_names_wins_over_the_kind() -> None:
+    own = {**CONNECTION, "queued.min.messages": "1"}
+    assert config(clients.reader(own, clients.WHOLE_TOPICS))["queued.min.messages"] == "1"
+
+
+@pytest.mark.parametrize("kind", APPENDERS)
+def test_every_appender_is_idempotent_and_waits_for_all(kind: Kind) -> None:
+    found = config(clients.appender(CONNECTION, {**kind, "message.timeout.ms": 7}))
+    assert (found["acks"], found["enable.idempotence"]) == ("all", True)
+    assert found["message.timeout.ms"] == 7
+
+
+def test_errors_of_a_readers_connections_are_told() -> None:
+    told: list[Any] = []
+    found = clients.reader(CONNECTION, clients.SHARED, on_error=told.append)
+    assert found.contact.also is not None
+    found.contact.also("an error")  # type: ignore[arg-type]
+    assert told == ["an error"]
+
+
+def test_administration_gives_up_a_request_after_ten_seconds() -> None:
+    assert config(clients.administrator(CONNECTION))["socket.timeout.ms"] == 10_000
