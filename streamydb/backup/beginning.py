@@ -136,7 +136,7 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
     about.must_fit(config, f"the state in {start}")
     if config.grouping != "planner":
         raise BackupError("grouping=single begins with the log; leave the state out")
-    StateFolder(start).read()
+    StateFolder(start).require_whole()
 
 
 def _refuse_trimmed(about: About | None, beginnings: Sequence[int], database: str) -> None:

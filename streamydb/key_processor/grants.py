@@ -45,12 +45,16 @@ class _Duplicates:
 
 @dataclass(slots=True)
 class Granter:
-    """Makes the grants of one shard for one plan."""
+    """Makes the grants of one shard for one plan.
+
+    ``bounded``: its first transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
+    """
 
     shard: int
     shards: int
     values: ShardValues
     ids: IdWindow
+    bounded: bool = True
     over: bool = False
     _found: tuple[Ints, Table] | None = None
 
@@ -91,7 +95,7 @@ class Granter:
         """The values for a transaction that is alone, unless they are certainly too much."""
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
-        if few or int(self.values.sizes(texts).sum()) <= most:
+        if few or not self.bounded or int(self.values.sizes(texts).sum()) <= most:
             return self.values.read(texts)
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))

@@ -21,6 +21,7 @@ from streamydb.limits import (
     PLAN_RECORDS_MAX,
     PLAN_VALUES_BYTES_MAX,
 )
+from streamydb.records.begins import EVERYWHERE, Begins
 
 __all__ = ["FIRST_SHAPE", "History", "Life", "PlanName", "PlanShape"]
 
@@ -47,10 +48,12 @@ class Life(msgspec.Struct, frozen=True):
     """One start of the query.
 
     ``name``: no other start has it. ``shape``: of the plans after the first batch of this life.
+    ``begins``: from where on rules hold.
     """
 
     name: str
     shape: PlanShape = PlanShape()
+    begins: Begins = EVERYWHERE
 
 
 class PlanName(NamedTuple):

@@ -41,6 +41,7 @@ from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
 from streamydb.pipeline.role import Role
 from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
+from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -369,6 +370,7 @@ class Shard:
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
+            "bounded": granter.bounded,
         }
         for proc, txns, slots in granter.grants(released, plan, earlier):
             for chunk, parts in enumerate(in_blocks(txns, slots)):
@@ -381,7 +383,9 @@ class Shard:
         valid = records.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
         plan = plan_transactions(records, earlier, meta.config.shards)
-        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
+        first = int(records.cols["part"][0]), int(records.cols["off"][0])
+        bounded = self._life.begins.holds(VALUES_BOUNDED, *first)
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
         sizes = None if self._sizes is None else self._sizes.of(keys.cols["hash"][plan.first])
         bound = (meta.shape or FIRST_SHAPE).values_bytes_max
         most = granter.weigh(records, plan, bound, sizes)

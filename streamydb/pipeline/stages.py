@@ -177,7 +177,7 @@ class _Grants:
     def add(self, header: dict[str, Any], txns: Table, slots: Table) -> None:
         """Take one block."""
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
-        if header.get("alone"):
+        if header.get("alone") and header.get("bounded", True):
             self.met += text_bytes(slots)
             self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:

@@ -136,10 +136,10 @@ def _grant_while_held() -> Any:
     """Lock: a lock looks free while its holder is open."""
     original = locks.LockTable.grant
 
-    def grant(self: Any) -> Any:
+    def grant(self: Any, *rest: Any) -> Any:
         for name in self._touched:
             self.state[name].holder = 0
-        return original(self)
+        return original(self, *rest)
 
     return mock.patch.object(locks.LockTable, "grant", grant)
 
@@ -438,6 +438,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
     "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),
     "values-limit": Mutation(value_mutations.meet_anything, _BOTH, large=_HALF),
+    "values-begin": Mutation(value_mutations.bounded_from_the_start, _BOTH, large=_HALF),
+    "values-grants": Mutation(value_mutations.grant_everything, ("single",), large=_HALF),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),

@@ -9,13 +9,15 @@ from unittest import mock
 
 from streamydb.key_processor import grants, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import blocks, stages
+from streamydb.pipeline import blocks, single, stages
 from streamydb.pipeline.memory import MemoryValues
+from streamydb.records import begins
 from streamydb.txn_processor import alone, execution
 
 __all__ = [
-    "cut_otherwise", "meet_anything", "read_the_cache_blindly", "sizes_untold", "together",
-    "uncut_plans", "write_the_cache_blindly",
+    "bounded_from_the_start", "cut_otherwise", "grant_everything", "meet_anything",
+    "read_the_cache_blindly", "sizes_untold", "together", "uncut_plans",
+    "write_the_cache_blindly",
 ]
 
 
@@ -75,6 +77,22 @@ def meet_anything() -> Any:
     within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
     among = mock.patch.object(execution, "_meets_too_much", return_value=False)
     return together(alone_too, within, among)
+
+
+def bounded_from_the_start() -> Any:
+    """Large values: nobody asks where the bound on what a transaction meets begins."""
+    among, executed = execution._meets_too_much, alone._executed  # noqa: SLF001 - as above
+    return together(
+        mock.patch.object(
+            execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
+        ),
+        mock.patch.object(alone, "_executed", lambda *a, **_: executed(*a, bounded=True)),
+    )
+
+
+def grant_everything() -> Any:
+    """Large values: one at a time, all that is free is granted at once."""
+    return mock.patch.object(single.SingleShard, "_fits", lambda _, free: len(free))
 
 
 def sizes_untold() -> Any:

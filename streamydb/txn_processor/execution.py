@@ -27,6 +27,7 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
@@ -174,7 +175,7 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            too_much = over or _meets_too_much(run, at)
+            too_much = over or _meets_too_much(run, at, rulings.begins)
             if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
                 weighed.remove(at)
                 route[at] = _KERNEL
@@ -302,11 +303,14 @@ def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> se
     return set(np.flatnonzero(chosen).tolist())
 
 
-def _meets_too_much(run: _Run, i: int) -> bool:
+def _meets_too_much(run: _Run, i: int, begins: Begins) -> bool:
     """Whether the values of all keys of a transaction, at its instant, are over the limit."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
+        return False
+    cols = run.txns.cols
+    if not begins.holds(VALUES_BOUNDED, int(cols["part"][i]), int(cols["off"][i])):
         return False
     slots = run.slots[own]
     refs = slots["ref"][slots["tag"] == p.OPAQUE]
