@@ -47,7 +47,7 @@ FORMAT: Final = 2
 """
 
 _RUN_ROWS: Final = 65_536
-_PART_BYTES: Final = 32 << 20
+_PART_BYTES: Final = 8 << 20
 _MASK: Final = (1 << 64) - 1
 
 

@@ -23,7 +23,7 @@ from streamydb.limits import (
 )
 from streamydb.records.begins import EVERYWHERE, Begins
 
-__all__ = ["FIRST_SHAPE", "History", "Life", "PlanName", "PlanShape"]
+__all__ = ["FIRST_SHAPE", "History", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 _LIVES_MAX: Final = 100
 """How many starts a shard remembers: feedback is read one step after it was written."""
@@ -78,6 +78,31 @@ class PlanName(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """What a header says of it."""
         return {"plan": self.number, **dict(zip(self._fields[1:], self[1:], strict=True))}
+
+
+class OpenPlan(msgspec.Struct):
+    """The plan in flight: who executes it, what its completion resolves, which seq is before it.
+
+    ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
+    seq before it. ``kept``: it may be withdrawn; see `withdrawing`.
+    """
+
+    number: int
+    procs: list[int]
+    seq: int
+    ts: int
+    offsets: dict[int, int]
+    after: int = 0
+    life: str = ""
+    layout: str = ""
+    ts_before: int = 0
+    kept: bool = False
+
+    def name(self) -> PlanName:
+        """How its feedback names it."""
+        if not self.life:
+            return PlanName(self.number)
+        return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
 
 
 class History(msgspec.Struct):

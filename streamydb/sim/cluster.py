@@ -143,7 +143,11 @@ class Cluster:
     def limit_plans(self, records_max: int) -> None:
         """The driver was started with this plan limit."""
         self.plan_limit = records_max
-        self.life = Life("first", PlanShape(records_max=records_max), self.log.begins)
+        shape = PlanShape(records_max=records_max)
+        if self.large:
+            bound = VALUES_BYTES[len(self.log.partitions) % len(VALUES_BYTES)]
+            shape = msgspec.structs.replace(shape, values_bytes_max=bound)
+        self.life = Life("first", shape, self.log.begins)
 
     def behind(self) -> bool:
         """Whether log or feedback has not been read."""
@@ -337,8 +341,12 @@ class Cluster:
             blocks = granted[number]
             rng.shuffle(blocks)
             for records in self._execute(number, blocks, copies[number][1]):
+                if bytes_granted is not None:
+                    bytes_granted.make(number, records, self.log)
                 self._write(records, batch.number)
                 self._maybe_crash(calm=calm)
+        if bytes_granted is not None:
+            bytes_granted.judge_made()
         self._maybe_crash(calm=calm)
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:

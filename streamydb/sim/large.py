@@ -8,6 +8,7 @@ in blocks. What is granted is held against the bound of its plan.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.shard import Meta
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.sim.flows import Divergence
+from streamydb.sim.log import SimulatedLog
+from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.messages import Granted, decode_list, is_id_lock
 
 __all__ = [
@@ -114,6 +117,7 @@ class GrantedBytes:
         self._bound: int | None = None if data is None else (shape or FIRST_SHAPE).values_bytes_max
         self._total = 0
         self._alone = False
+        self._made: dict[int, dict[tuple[int, int], int]] = {}
         self._bounded = True
 
     def add(self, shard: int, block: bytes) -> None:
@@ -151,6 +155,27 @@ class GrantedBytes:
             raise Divergence(f"a plan was granted {self._total} bytes of values, of {bound}")
 
 
+    def make(self, proc: int, records: o.Records, log: SimulatedLog) -> None:
+        """Outputs of an executing partition: what they tell of values."""
+        if records.topic not in (o.CHANGES, o.RESULTS):
+            return
+        made = self._made.setdefault(proc, {})
+        for value in records.values.tolist():
+            if value and not value.startswith(b'{"resolved"'):
+                found = msgspec.json.decode(value, type=_Output)
+                if self._single or _is_generic(found.source, log):
+                    at = found.source
+                    seq, size = (at.partition, at.offset), len(found.before) + len(found.after)
+                    size += len(value) if records.topic == o.RESULTS else 0
+                    made[seq] = made.get(seq, 0) + size
+
+    def judge_made(self) -> None:
+        """Compare: one transaction may make what it likes, and nothing counts that puts made."""
+        for made in self._made.values() if self._bound is not None else ():
+            rest = sum(made.values()) - max(made.values(), default=0)
+            if rest > max(self._bound or 0, 1) + _NULLS * len(made):
+                raise Divergence(f"a partition makes {rest} bytes beside one transaction's")
+
     @staticmethod
     def _judge_locks(grants: list[Granted], bound: int) -> None:
         """Compare what one shard sends; integers count nothing."""
@@ -158,6 +183,31 @@ class GrantedBytes:
         total = sum(size for _, size in found if size > _DIGITS_MAX)
         if total > bound and len({grant.seq for grant in grants}) > 1:
             raise Divergence(f"a shard grants {total} bytes of values at once, of {bound}")
+
+
+class _Place(msgspec.Struct):
+    partition: int
+    offset: int
+
+
+class _Output(msgspec.Struct):
+    """Of a result, its place; of a change record, its values, too."""
+
+    source: _Place
+    before: msgspec.Raw = msgspec.Raw()
+    after: msgspec.Raw = msgspec.Raw()
+
+
+_NULLS: Final = 64
+"""Bytes of a transaction's absent values."""
+
+
+def _is_generic(at: _Place, log: SimulatedLog) -> bool:
+    """Whether a record of the log appends or calls."""
+    records = log.partitions[at.partition]
+    place = bisect_left(records, at.offset, key=lambda record: record.offset)
+    value = records[place].value or b""
+    return b'"append"' in value or b'"call"' in value
 
 
 class _Shaped(msgspec.Struct):
