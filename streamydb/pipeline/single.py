@@ -117,6 +117,7 @@ class SingleShard:
         )
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
+        self._found: Table | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
@@ -321,8 +322,9 @@ class SingleShard:
         granted = self._locks.grant(self._fits)
         left_out = self._left_out
         keys = [each for each in granted if not is_id_lock(each[1]) and each not in left_out]
-        values = self._read([locked_name(lock) for _, lock in keys])
-        for (seq, lock), (value, version) in zip(keys, values, strict=True):
+        names = Ragged.of([locked_name(lock) for _, lock in keys])
+        found, self._found = self._found or self._values.read(names), None
+        for (seq, lock), (value, version) in zip(keys, _canonical(found), strict=True):
             self._send(Granted(seq, lock, value, version))
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
@@ -341,12 +343,14 @@ class SingleShard:
         Whoever is first of all that are unfinished is first here, so somebody always goes on.
         """
         bound = self._shape().values_bytes_max // self._meta.config.shards
-        if len(free) * limits.RESULT_BYTES_MAX <= bound:
-            return len(free)
-        sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
         at = [i for i, (_, lock) in enumerate(free) if not is_id_lock(lock)]
-        if at:
-            sizes[at] = self._values.sizes(Ragged.of([locked_name(free[i][1]) for i in at]))
+        names = Ragged.of([locked_name(free[i][1]) for i in at])
+        if not self._meta.repeats:
+            self._found = self._values.read_within(names, bound)
+            if self._found is not None:
+                return len(free)
+        sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
+        sizes[at] = self._values.sizes(names)
         of_first = sum(seq == free[0][0] for seq, _ in free)
         self._leave_out(free[:of_first], sizes[:of_first].tolist())
         return max(of_first, int(np.searchsorted(np.cumsum(sizes), bound, "right")))
@@ -359,18 +363,6 @@ class SingleShard:
             for each, size in zip(own, sizes, strict=True):
                 if size and not is_id_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
                     self._left_out[each] = size
-
-    def _read(self, keys: list[bytes]) -> list[tuple[bytes | None, int]]:
-        """Canonical values and versions of keys."""
-        if not keys:
-            return []
-        found = self._values.read(Ragged.of(keys))
-        columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
-        rows = zip(*columns, found.texts["text"].tolist(), strict=True)
-        return [
-            (None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version)
-            for tag, number, version, text in rows
-        ]
 
     def _send(self, grant: Granted) -> None:
         txn = self._meta.unresolved[grant.seq - self._meta.resolved - 1]
@@ -395,6 +387,14 @@ class SingleShard:
             )
             block = resolved_block(value, silent=not meta.role.leads)
             yield Emitted(0, block, -meta.resolved, meta.ignored)
+
+
+def _canonical(found: Table) -> Iterator[tuple[bytes | None, int]]:
+    """Canonical values and versions."""
+    columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
+    rows = zip(*columns, found.texts["text"].tolist(), strict=True)
+    for tag, number, version, text in rows:
+        yield None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version
 
 
 _COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")

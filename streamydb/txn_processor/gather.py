@@ -7,7 +7,6 @@ each, written once when it arrives and read once when the transaction is complet
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -44,7 +43,8 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
 class GatherState(msgspec.Struct):
     """The index: waiting transactions by seq, and how many of them each blob holds things of.
 
-    ``complete``: those that lack nothing, and are executed later because others were too large.
+    ``complete``: those that lack nothing, and are executed later because others were too large; the
+    last one first.
     """
 
     waiting: dict[int, Waiting] = {}
@@ -101,13 +101,11 @@ class TransactionGatherer:
 
         """
         waiting, known = self.state.waiting, {*self.state.complete, *self._fresh}
-        left = deque(s for s in sorted(known) if waiting[s].wanted == waiting[s].got)
-        self.state.complete = list(left)
-        while left:
-            seq = left.popleft()
-            gathered = self._take(seq, waiting[seq])
-            self.state.complete = list(left)
-            yield gathered
+        ready = [s for s in sorted(known) if waiting[s].wanted == waiting[s].got]
+        self.state.complete = ready[::-1]
+        while self.state.complete:
+            seq = self.state.complete.pop()
+            yield self._take(seq, waiting[seq])
 
     def save(self) -> None:
         """Put what still waits into blobs.
