@@ -346,8 +346,9 @@ class SingleShard:
         at = [i for i, (_, lock) in enumerate(free) if not is_id_lock(lock)]
         names = Ragged.of([locked_name(free[i][1]) for i in at])
         if not self._meta.repeats:
-            self._found = self._values.read_within(names, bound)
-            if self._found is not None:
+            found = self._values.read_within(names, bound)  # not to the byte
+            if found is not None and int(found.texts["text"].lengths().sum()) <= bound:
+                self._found = found
                 return len(free)
         sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
         sizes[at] = self._values.sizes(names)
