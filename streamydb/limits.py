@@ -74,8 +74,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "PLAN_BYTES_MAX": "bytes of the records released into one plan",
     "TRANSACTION_VALUES_BYTES_MAX": "bytes of the values, before it, of all keys that one "
     "transaction touches",
-    "PLAN_VALUES_BYTES_MAX": "bytes of the values that one plan touches, if it has more than one "
-    "transaction",
+    "PLAN_VALUES_BYTES_MAX": "bytes of the values that one plan touches, and that one partition of "
+    "it makes by appends and calls, if it has more than one transaction",
     "BLOCK_BYTES_MAX": "bytes of values in one block between stages, or part of a blob, about",
     "LOCK_QUEUE_MAX": "places in a shard's lock queues at which nothing more is released",
     "IN_FLIGHT_MAX": "transactions released and not resolved (grouping=single)",

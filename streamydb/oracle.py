@@ -54,6 +54,7 @@ from streamydb.records import (
     keys,
     module_key,
 )
+from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 from streamydb.total_order import LogRecord, Ordered, order, released
@@ -124,10 +125,8 @@ class Oracle:
         """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
         transaction's deadline.
 
-        ``modules``: where the code of stored procedures is. ``constraints``: whether the database
-        was created with constraints.
-
-        ``rulings``: which records a fault of ours has aborted. Nothing else knows, so it stands.
+        ``rulings``: which records a fault of ours has aborted, and where rules begin. ``modules``:
+        where the code of stored procedures is. ``constraints``: whether there may be constraints.
         """
         self.rulings = rulings
         self.modules = modules
@@ -253,7 +252,7 @@ class Oracle:
 
     def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
-        if self._met(txn) > limits.TRANSACTION_VALUES_BYTES_MAX:
+        if self._meets_too_much(txn, place.source):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         failed = self._failed_checks(txn)
         if failed:
@@ -272,12 +271,14 @@ class Oracle:
             writes[update.key] = after
         return self._concluded(txn, writes, place)
 
-    def _met(self, txn: Transaction) -> int:
-        """Bytes of the values of all keys that it touches; what writes touches the constraints."""
+    def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
+        """By the values of all keys that it touches; what writes touches the constraints."""
         touched = keys(txn)
         if self.constraints and any(touched.values()):
             touched[CONSTRAINTS_KEY] = False
-        return sum(len(self._value(key) or b"") for key in touched)
+        met = sum(len(self._value(key) or b"") for key in touched)
+        bounded = self.rulings.begins.holds(VALUES_BOUNDED, at.partition, at.offset)
+        return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
         self, txn: Transaction, after: dict[str, bytes | None], place: _Place,

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from streamydb.backup import restoring, trimming
-from streamydb.topics import creation
+from streamydb.backup import restoring
+from streamydb.sequencer import clients
 from streamydb.topics.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
@@ -119,11 +119,9 @@ class MemoryKafka:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the cluster that production's clients talk to."""
-        monkeypatch.setattr("streamydb.reading.ContactedConsumer", lambda _: _Consumer(self))
-        monkeypatch.setattr("streamydb.appending.Producer", lambda _: _Producer(self))
-        monkeypatch.setattr("streamydb.topics.founding.Producer", lambda _: _Producer(self))
-        for module in (creation, trimming):
-            monkeypatch.setattr(module, "connect", lambda _: _Admin(self))
+        monkeypatch.setattr(clients, "ContactedConsumer", lambda *_, **__: _Consumer(self))
+        monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
+        monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
         monkeypatch.setattr(restoring, "mend", self._mend)
         monkeypatch.setattr(restoring, "add_shared", self._add_shared)
 
@@ -137,6 +135,7 @@ class MemoryKafka:
 
     def _add_shared(self, _: Mapping[str, str], database: str) -> None:
         self.create(TopicNames(database).rulings)
+        self.create(TopicNames(database).founding)
 
 
 class _Client:

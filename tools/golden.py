@@ -204,8 +204,8 @@ def _backup(folder: Path, source: GoldenLog, config: ShardConfig, last: int) -> 
     run = Replay(config, work, None, last // 2, MODULES)
     replay(run, source, ends, last // 2)
     state = run.state(DATABASE, "log")
-    shutil.rmtree(work)
     backup.state(last // 2).write(state)
+    shutil.rmtree(work)
     for number, end in ends.items():
         for piece in source.pieces(number, 0, end):
             backup.add_segment(piece, 0, end)

@@ -74,7 +74,7 @@ def begin(
     if not begun:
         if about is not None:
             _refuse(about, start, config, log)
-            StateFolder(start).read()
+            StateFolder(start).require_whole()
         _refuse_trimmed(about, beginnings, config.database)
     if about is None:
         return None

@@ -17,16 +17,17 @@ from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.state import (
     FORMAT,
     About,
+    Pieces,
     State,
     dated,
     empty_ids,
-    no_values,
-    parts_of,
+    files_of,
 )
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns import Table
 from streamydb.filelock import write_whole
 from streamydb.pipeline.blocks import empty_verdicts
+from streamydb.records.begins import NOWHERE, Begins
 from streamydb.txn_processor.rulings import Fault, Rulings
 
 __all__ = ["BackupFolder", "Segment", "StateFolder"]
@@ -58,9 +59,9 @@ class StateFolder:
         ids = state.ids
         if state.about.format == 1:  # as 0.1.0 writes and reads it
             ids = Table({name: col for name, col in ids.cols.items() if name != "deadline"})
-        tables = {"values": state.values, "ids": ids, "verdicts": state.verdicts}
-        for kind, table in tables.items():
-            for number, part in enumerate(parts_of(table)):
+        kinds = {"values": state.values, "ids": [ids], "verdicts": [state.verdicts]}
+        for kind, tables in kinds.items():
+            for number, part in enumerate(files_of(tables)):
                 names.append(f"{kind}-{number:05d}.part")
                 write_whole(self.folder / names[-1], wrap(part.flatten(), kind=kind))
         about = msgspec.structs.replace(state.about, files=names)
@@ -80,26 +81,40 @@ class StateFolder:
         return found
 
     def read(self) -> State:
-        """The state, every file checked.
+        """The state. Values are read, file by file, whenever somebody goes through them.
 
         Raises:
-            BackupError: it is missing or damaged.
+            BackupError: it is missing or damaged, as going through the values may find, too.
         """
         about = self.about()
-        parts: dict[str, list[Table]] = {"values": [], "ids": [], "verdicts": []}
+        ids = [dated(table) for table in self._tables(about, "ids")]
+        verdicts = list(self._tables(about, "verdicts"))
+        return State(
+            about, Pieces(lambda: self._tables(about, "values")),
+            Table.concat(ids or [empty_ids()]), Table.concat(verdicts or [empty_verdicts()]),
+        )
+
+    def require_whole(self) -> None:
+        """Check every file.
+
+        Raises:
+            BackupError: one is missing or damaged.
+        """
+        for name in self.about().files:
+            unwrap(_read(self.folder / name), str(self.folder / name))
+
+    def _tables(self, about: About, kind: str) -> Iterator[Table]:
         for name in about.files:
-            header, arrays = unwrap(_read(self.folder / name), str(self.folder / name))
-            table = Table.unflatten(arrays)
-            parts[header["kind"]].append(dated(table) if header["kind"] == "ids" else table)
-        empty = {"values": no_values(), "ids": empty_ids(), "verdicts": empty_verdicts()}
-        whole = {kind: Table.concat(found or [empty[kind]]) for kind, found in parts.items()}
-        return State(about, whole["values"], whole["ids"], whole["verdicts"])
+            if name.startswith(f"{kind}-"):
+                path = self.folder / name
+                yield Table.unflatten(unwrap(_read(path), str(path))[1])
 
 
 class _Rulings(msgspec.Struct):
-    """Which records of the log a fault of ours has aborted."""
+    """Which records of the log a fault of ours has aborted, and where rules begin."""
 
     rulings: list[Fault] = []
+    begins: Begins = NOWHERE
     format: int = FORMAT
 
 
@@ -119,13 +134,13 @@ class BackupFolder:
         """
         path = self.folder / _RULINGS
         if not path.exists():
-            return Rulings()
+            return Rulings((), NOWHERE)
         found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, FORMAT)
-        return Rulings(found.rulings)
+        return Rulings(found.rulings, found.begins)
 
     def write_rulings(self, known: Rulings) -> None:
         """Keep them."""
-        write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults)))
+        write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
 
     def manifest(self) -> Manifest:
         """What it is.

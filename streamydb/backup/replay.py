@@ -17,7 +17,7 @@ import numpy as np
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
-from streamydb.backup.state import State, start_blobs, state_of
+from streamydb.backup.state import Pieces, State, start_blobs, state_of
 from streamydb.filelock import write_whole
 from streamydb.key_processor.digest import Digest
 from streamydb.key_processor.store import LmdbValues
@@ -99,6 +99,7 @@ class Replay:
         self._store, self._tables = LmdbValues(self._folder), MemoryIdTables()
         self._modules = modules
         self._rulings = rulings
+        self._life = msgspec.structs.replace(_LIFE, begins=rulings.begins)
         self.positions = Positions({} if start is None else start.about.positions)
         self.seq = 0 if start is None else start.about.seq
         self.digests: dict[int, str] = {}
@@ -120,7 +121,7 @@ class Replay:
     def step(self) -> bool:
         """One micro-batch over what was fed; whether another one has something to do."""
         shard = Shard(
-            self._config, 0, self._blobs, self._store, self._tables, _LIFE
+            self._config, 0, self._blobs, self._store, self._tables, self._life
         )
         inbox, self._inbox = self._inbox, []
         before, granted = self.seq, []
@@ -153,11 +154,11 @@ class Replay:
         self.positions.forget(self._covered(self._state()))
 
     def state(self, database: str, log: str) -> State:
-        """The state after what was executed; ``log``: Kafka's id of it."""
+        """The state after what was executed, as long as the folder is there; ``log``: its id."""
         meta = self._state()
         if meta.open is not None:
             raise BackupError("a plan is open: settle first")
-        values = ShardValues(meta.values, self._blobs, self._store).everything()
+        values = Pieces(ShardValues(meta.values, self._blobs, self._store).pieces)
         places = self.positions.at(self._covered(meta))
         about: dict[str, Any] = {"database": database, "log": log, "positions": places}
         return state_of(about, meta, self._blobs, values)

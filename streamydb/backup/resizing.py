@@ -11,19 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.state import About, State
-from streamydb.backup.taking import Progress, Subject, config_of, state_at
+from streamydb.backup.taking import Progress, Subject, config_of, owned, state_at
 from streamydb.procedures.folder import FolderModules
 from streamydb.reading import Span
 
-__all__ = ["divided", "put_aside", "standing_still"]
+__all__ = ["divide", "put_aside", "standing_still"]
 
 
 @contextmanager
@@ -44,17 +42,18 @@ def standing_still(checkpoint: Path) -> Iterator[None]:
         yield
 
 
-def divided(
+def divide(
     subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
-    progress: Progress,
-) -> State:
-    """The state of a database at its last resolved seq.
+    target: StateFolder, progress: Progress,
+) -> About:
+    """Write the state of a database at its last resolved seq; what it is.
 
     Args:
         subject: the database.
         checkpoint: of its pipeline; a state that it began with is a start.
         backup: with a state to begin with, if the log was trimmed or is long.
         resolved: the last resolved seq.
+        target: where to write it.
         progress: is told how far it is.
 
     Raises:
@@ -71,14 +70,16 @@ def divided(
         seq=resolved, ts_ms=0, ends=ends, states=[],
     )
     modules = FolderModules([subject.procedures])
-    state, _ = state_at(log, config_of(manifest), base, resolved, ends, modules, progress)
-    if not _has_rest(spans, state.about):
-        raise BackupError(
-            f"the log of {subject.database} was trimmed, and nothing at hand is at seq {resolved} "
-            "or just before: name the backup that it was trimmed behind (--from-state)"
-        )
-    about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
-    return State(about, state.values, state.ids, state.verdicts)
+    config = config_of(manifest)
+    with state_at(log, config, base, resolved, ends, modules, progress) as (state, _):
+        if not _has_rest(spans, state.about):
+            raise BackupError(
+                f"the log of {subject.database} was trimmed, and nothing at hand is at seq "
+                f"{resolved} or just before: name the backup that it was trimmed behind "
+                "(--from-state)"
+            )
+        target.write(owned(state, subject))
+        return state.about
 
 
 def _base(

@@ -22,7 +22,7 @@ from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import Manifest
 from streamydb.backup.pieces import Piece, advance
-from streamydb.backup.state import State
+from streamydb.backup.state import About
 from streamydb.backup.taking import Progress, config_of, state_at
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.ruling import RulingTopic
@@ -30,7 +30,7 @@ from streamydb.procedures.folder import FolderModules
 from streamydb.reading import TopicReader
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
-from streamydb.topics import Problem, TopicNames, add_shared, log_id, mend
+from streamydb.topics import Founding, Problem, TopicNames, add_shared, log_id, mend, record
 from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
@@ -92,8 +92,8 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
     return np.maximum(times, before.effective)[kept]
 
 
-def prefix(folder: BackupFolder, manifest: Manifest, seq: int, progress: Progress) -> State:
-    """The state right after a seq, whose positions say which records come before it.
+def prefix(folder: BackupFolder, manifest: Manifest, seq: int, progress: Progress) -> About:
+    """What the state right after a seq is; its positions say which records come before it.
 
     Raises:
         BackupError: the backup does not go so far, or is damaged.
@@ -102,9 +102,9 @@ def prefix(folder: BackupFolder, manifest: Manifest, seq: int, progress: Progres
         raise BackupError(f"{folder.folder} has the seqs 1 to {manifest.seq}, not {seq}")
     base = folder.newest_state(manifest, seq)
     modules = FolderModules([folder.procedures])
-    return state_at(
-        folder, config_of(manifest), base, seq, manifest.ends, modules, progress
-    )[0]
+    config, ends = config_of(manifest), manifest.ends
+    with state_at(folder, config, base, seq, ends, modules, progress) as (state, _):
+        return state.about
 
 
 def lines(
@@ -175,9 +175,14 @@ def keep_rulings(
     connection: Mapping[str, str], database: str, known: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
-    """Have the new database know which of the restored records a fault of ours has aborted."""
+    """Have the new database know which of the restored records a fault of ours has aborted, and
+    from where on the rules hold that the old one had not begun with.
+    """
     add_shared(connection, database)
-    topic = RulingTopic(connection, database, log_id(connection, database))
+    log = log_id(connection, database)
+    ends = {partition: state.position for partition, state in places.items()}
+    record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
+    topic = RulingTopic(connection, database, log, known.begins)
     try:
         topic.adopt(
             lambda: [

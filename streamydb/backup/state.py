@@ -1,13 +1,13 @@
 """A state right after a seq, whatever the shards: keys, values, versions, ids, places in the log.
 
 It is what a pipeline has to know to go on: `start_blobs` makes of it what each of any number of
-shards keeps.
+shards keeps. Its values are gone through in pieces and never held as a whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,25 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
-from streamydb.columns import Ragged, Table, pack, unpack
+from streamydb.columns import Table, pack, unpack
 from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.key_processor.blobs import Blob, BlobStore
 from streamydb.key_processor.digest import item_lanes
 from streamydb.key_processor.idwindow import IdWindowState, Run, Span
-from streamydb.key_processor.values import ValuesState, empty_writes
+from streamydb.key_processor.merging import parts_of, sorted_by_hash
+from streamydb.key_processor.values import ValuesState
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.pipeline.shard import Meta, ShardConfig
-from streamydb.sorter.core import PartitionState, SorterState, chunk_bounds
+from streamydb.sorter.core import PartitionState, SorterState
 
 __all__ = [
     "FORMAT",
     "About",
+    "Pieces",
     "State",
     "dated",
-    "digest_of",
     "empty_ids",
+    "files_of",
     "no_values",
-    "parts_of",
     "start_blobs",
     "state_of",
 ]
@@ -46,8 +47,7 @@ FORMAT: Final = 2
 """
 
 _RUN_ROWS: Final = 65_536
-_PART_BYTES: Final = 32 << 20
-_PART_ROWS: Final = 1_000_000
+_PART_BYTES: Final = 8 << 20
 _MASK: Final = (1 << 64) - 1
 
 
@@ -67,6 +67,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         keys: how many there are.
         digest: over keys, versions and values; the sum of the shards' digests.
         files: of the folder.
+        ordered: the values are in the order of their keys' hashes.
     """
 
     format: int
@@ -81,6 +82,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     digest: str
     files: list[str] = []
+    ordered: bool = False
 
     def offsets(self) -> dict[int, int]:
         """Per partition, the first record that the state does not cover."""
@@ -105,12 +107,26 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+@dataclass(slots=True, frozen=True)
+class Pieces:
+    """Tables that are made anew, one by one, whenever somebody goes through them."""
+
+    make: Callable[[], Iterator[Table]]
+
+    def __iter__(self) -> Iterator[Table]:
+        """Make them."""
+        return self.make()
+
+
 @dataclass(slots=True)
 class State:
-    """A state: values as the key processor has them, ids and verdicts as the id window has them."""
+    """A state: values as the key processor has them, ids and verdicts as the id window has them.
+
+    ``values``: in pieces; they can be gone through as long as the place is there where they lie.
+    """
 
     about: About
-    values: Table
+    values: Iterable[Table]
     ids: Table
     verdicts: Table
 
@@ -122,22 +138,9 @@ def empty_ids() -> Table:
     return Table({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
 
 
-def digest_of(values: Table) -> str:
-    """The digest of values, 32 hexadecimal digits: the same however they are divided on shards."""
-    if not len(values):
-        return "0" * 32
-    low, high = item_lanes(values).sum(axis=0, dtype=np.uint64).tolist()
-    return f"{high & _MASK:016x}{low & _MASK:016x}"
-
-
-def parts_of(table: Table) -> Iterator[Table]:
-    """A table in parts of a size for files."""
-    rows = len(table)
-    sizes = np.full(rows, 64, np.int64)
-    for text in table.texts.values():
-        sizes += text.lengths()
-    for start, end in chunk_bounds(sizes, _PART_BYTES, _PART_ROWS):
-        yield table.take(np.arange(start, end))
+def files_of(tables: Iterable[Table]) -> Iterator[Table]:
+    """Tables in parts of a size for files."""
+    return parts_of(tables, _PART_BYTES)
 
 
 def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple[str, bytes]]:
@@ -149,13 +152,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     _refuse_others(state.about, config)
     about, shards = state.about, np.uint64(config.shards)
     values, ids = ValuesState(), IdWindowState(config.id_window)
-    keys = hash_ragged(state.values.texts["key"], KEY_SEED) if len(state.values) else _NO_KEYS
-    own = state.values.take(np.flatnonzero(keys % shards == np.uint64(shard)))
-    if len(own):
-        data = pack(own.flatten())
-        chained = hashlib.blake2b(data, digest_size=16).hexdigest()
-        yield "values/0", data
-        values = ValuesState(1, chained, [Blob("values/0", len(data), 1, 1, chained)], 1)
+    yield from _values(state, config.shards, shard, values)
     homes = state.ids.cols["id0"] % shards == np.uint64(shard)
     for kind, table, runs in _remembered(state, homes, ids):
         for name, part in _runs(kind, table, ids):
@@ -167,7 +164,31 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     yield "meta", msgspec.msgpack.encode(meta)
 
 
-_NO_KEYS: Final = np.empty(0, np.uint64)
+def _values(
+    state: State, shards: int, shard: int, index: ValuesState
+) -> Iterator[tuple[str, bytes]]:
+    """The values of a shard as one blob in parts, which ``index`` then names."""
+    pieces = state.values
+    if not state.about.ordered:  # an earlier release has written it
+        pieces = [sorted_by_hash(Table.concat(found))] if (found := list(pieces)) else []
+    digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
+    for part in parts_of(_own(pieces, shards, shard)):
+        data = pack(part.flatten())
+        digest.update(data)
+        yield f"values/0/{parts}", data
+        size, parts = size + len(data), parts + 1
+    if parts:
+        index.applied, index.next_blob, index.digest = 1, 1, digest.hexdigest()
+        index.blobs = [Blob("values/0", size, 1, 1, index.digest, parts)]
+
+
+def _own(pieces: Iterable[Table], shards: int, shard: int) -> Iterator[Table]:
+    """Of all values those whose keys live on a shard."""
+    for piece in pieces:
+        keys = hash_ragged(piece.texts["key"], KEY_SEED)
+        rows = np.flatnonzero(keys % np.uint64(shards) == np.uint64(shard))
+        if len(rows):
+            yield piece.take(rows)
 
 
 def _remembered(
@@ -205,10 +226,16 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
     about.must_fit(config, f"the state at seq {about.seq}")
 
 
-def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table) -> State:
+def state_of(
+    about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Iterable[Table]
+) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 
-    ``about``: the fields that the shard does not know.
+    Args:
+        about: the fields that the shard does not know.
+        meta: what the shard remembers.
+        blobs: its store.
+        values: of all keys, in the order of the keys' hashes.
     """
     kept = [Span(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
     ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
@@ -219,13 +246,26 @@ def state_of(about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Table)
     results = _concat(verdicts, empty_verdicts())
     known = np.isin(results.cols["seq"], ids.cols["seq"])
     results = _in_order(results.take(np.flatnonzero(known)))
+    keys, digest = _summed(values)
     found = About(
         format=FORMAT if ids.cols["deadline"].any() else 1,
         partitions=meta.config.partitions, id_window=meta.config.id_window,
         constraints=meta.config.constraints, seq=meta.seq, ts_ms=meta.ts,
-        keys=len(values), digest=digest_of(values), **about,
+        keys=keys, digest=digest, ordered=True, **about,
     )
     return State(found, values, ids, results)
+
+
+def _summed(values: Iterable[Table]) -> tuple[int, str]:
+    """How many values there are, and the digest of all, 32 hexadecimal digits: the same however
+    they are divided on shards.
+    """
+    keys = low = high = 0
+    for piece in values:
+        keys += len(piece)
+        lanes = item_lanes(piece).sum(axis=0, dtype=np.uint64).tolist()
+        low, high = low + lanes[0], high + lanes[1]
+    return keys, f"{high & _MASK:016x}{low & _MASK:016x}"
 
 
 def _in_order(table: Table) -> Table:
@@ -249,6 +289,6 @@ def _concat(parts: list[Table], empty: Table) -> Table:
     return Table.concat(parts) if parts else empty
 
 
-def no_values() -> Table:
-    """A table of no values."""
-    return Table(empty_writes().cols, {"key": Ragged.empty(), "text": Ragged.empty()})
+def no_values() -> tuple[Table, ...]:
+    """The values of an empty state."""
+    return ()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
 from streamydb.reading import Span
 
-__all__ = ["Progress", "Subject", "Taken", "config_of", "state_at", "take"]
+__all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]
 
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
@@ -126,15 +126,15 @@ def take(
     base = folder.newest_state(manifest, resolved)
     config = config_of(manifest)
     modules = FolderModules([folder.procedures])
-    state, digests = state_at(folder, config, base, resolved, ends, modules, progress)
-    about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
-    if base is None or base.about.seq < resolved:
-        folder.state(resolved).write(State(about, state.values, state.ids, state.verdicts))
-    newest, more = state_at(folder, config, state, EVERYTHING, ends, modules, progress)
+    with state_at(folder, config, base, resolved, ends, modules, progress) as (state, digests):
+        if base is None or base.about.seq < resolved:
+            folder.state(resolved).write(owned(state, subject))
+    kept = folder.state(resolved).read()
+    with state_at(folder, config, kept, EVERYTHING, ends, modules, progress) as (newest, more):
+        last = newest.about
     told = told_digests(subject.connection, subject.database, subject.digest_interval)
     verified = _compare(digests | more, told) if compare else 0
     states = sorted({*manifest.states, resolved})[-keep:]
-    last = newest.about
     finished = msgspec.structs.replace(
         manifest, seq=last.seq, ts_ms=last.ts_ms, ends=ends, states=states, shards=subject.shards,
         grouping=subject.grouping,
@@ -155,11 +155,18 @@ def config_of(manifest: Manifest, incarnation: str = "replay") -> ShardConfig:
     )
 
 
+def owned(state: State, subject: Subject) -> State:
+    """A state that says whose it is."""
+    about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
+    return State(about, state.values, state.ids, state.verdicts)
+
+
+@contextmanager
 def state_at(
     source: LogSource, config: ShardConfig, base: State | None, seq: int, ends: Mapping[int, int],
     modules: FolderModules, progress: Progress,
-) -> tuple[State, dict[int, str]]:
-    """Execute a log up to a seq: the state there, and the digests on the way.
+) -> Iterator[tuple[State, dict[int, str]]]:
+    """Execute a log up to a seq: the state there, within the body, and the digests on the way.
 
     Args:
         source: the log.
@@ -175,13 +182,14 @@ def state_at(
         ModuleMissing: a stored procedure's code is not there.
     """
     if base is not None and base.about.seq == seq:
-        return base, {}
+        yield base, {}
+        return
     work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
     try:
         goal = seq if seq != EVERYTHING else 0
         with closing(Replay(config, work, base, seq, modules, source.rulings())) as run:
             replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
-            return run.state(config.database, base.about.log if base else ""), run.digests
+            yield run.state(config.database, base.about.log if base else ""), run.digests
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

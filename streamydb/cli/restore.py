@@ -69,7 +69,7 @@ def restore(
     )
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
-        about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase)).about
+        about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     start_broker(target, None, phases)
     with phases.phase(f"Restoring into {target.database}") as phase:
@@ -145,15 +145,16 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     given = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
-        state = sizes.divided(subject, checkpoint, given, resolved_seq(target), noting(phase))
         draft = checkpoint.with_name("checkpoint.draft")
-        StateFolder(draft / START).write(state)
+        about = sizes.divide(
+            subject, checkpoint, given, resolved_seq(target), StateFolder(draft / START),
+            noting(phase),
+        )  # fmt: skip
         topics.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
         _rewrite(target, shards)
-        phase.outcome = f"seq {state.about.seq:,}, {state.about.keys:,} keys"
-    about = state.about
+        phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     return {
         "shards": shards, "seq": about.seq, "keys": about.keys, "digest": about.digest,
         "old_checkpoint": str(aside),

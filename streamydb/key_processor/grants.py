@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +45,18 @@ class _Duplicates:
 
 @dataclass(slots=True)
 class Granter:
-    """Makes the grants of one shard for one plan."""
+    """Makes the grants of one shard for one plan.
+
+    ``bounded``: its first transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
+    """
 
     shard: int
     shards: int
     values: ShardValues
     ids: IdWindow
+    bounded: bool = True
     over: bool = False
+    used: Table = field(default_factory=lambda: Table({}))
     _found: tuple[Ints, Table] | None = None
 
     def weigh(self, released: Table, plan: Plan, bound: int, sizes: Ints | None) -> int:
@@ -91,7 +96,7 @@ class Granter:
         """The values for a transaction that is alone, unless they are certainly too much."""
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
-        if few or int(self.values.sizes(texts).sum()) <= most:
+        if few or not self.bounded or int(self.values.sizes(texts).sum()) <= most:
             return self.values.read(texts)
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
@@ -99,7 +104,7 @@ class Granter:
     def grants(self, released: Table, plan: Plan, earlier: Ints) -> list[tuple[int, Table, Table]]:
         """(partition, transactions, slots) for every partition that has something from this shard.
 
-        The plan has been weighed, and may be one. Also remembers the ids that its transactions use.
+        The plan has been weighed, and may be one. The ids to remember are then in ``used``.
         """
         counts, keys = released.children["keys"]
         at_home = np.flatnonzero(released.children["home"][0] == 1)
@@ -148,7 +153,7 @@ class Granter:
     def _duplicates(
         self, released: Table, home: Table, at_home: Ints, earlier: Ints
     ) -> _Duplicates:
-        """Find the transactions whose id was used before, and remember the ids of the others."""
+        """Find the transactions whose id was used before, and note the ids of the others."""
         cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
         cols["payload"], cols["deadline"] = home.cols["payload"], home.cols["deadline"]
         seqs = cols["seq"]
@@ -169,9 +174,7 @@ class Granter:
         found.kind[fresh] = cols["refused"][fresh]
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
         names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
-        remembered = Table({name: cols[name][used] for name in names})
-        until = int(released.cols["ts"][-1])
-        self.ids.remember(remembered, before + 1, int(released.cols["seq"][-1]), until)
+        self.used = Table({name: cols[name][used] for name in names})
         return found
 
     def _resolve(

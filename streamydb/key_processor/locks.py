@@ -13,6 +13,8 @@ deadlock; a release by anybody but the holder changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 import msgspec
 
 from streamydb.errors import InvariantViolation
@@ -28,12 +30,17 @@ class Lock(msgspec.Struct, array_like=True):
 
 
 class LockTable:
-    """The locks of one shard. ``state`` holds what is in use, is changed in place, and is saved."""
+    """The locks of one shard. ``state`` holds what is in use, is changed in place, and is saved.
 
-    def __init__(self, state: dict[bytes, Lock]) -> None:
-        """Continue from ``state``."""
+    Attributes:
+        behind: locks that could be granted and were not, because they did not fit.
+    """
+
+    def __init__(self, state: dict[bytes, Lock], behind: Iterable[bytes] = ()) -> None:
+        """Continue from ``state``; ``behind``: as the step before has left it."""
         self.state = state
-        self._touched: set[bytes] = set()
+        self.behind = list(behind)
+        self._touched = set(self.behind)
 
     def __len__(self) -> int:
         """Holders and waiting together."""
@@ -72,19 +79,32 @@ class LockTable:
         self._touched.add(name)
         return True
 
-    def grant(self) -> list[tuple[int, bytes]]:
-        """Grant what can be granted since the last call: (seq, lock), in that order."""
-        granted: list[tuple[int, bytes]] = []
+    def grant(
+        self, fits: Callable[[list[tuple[int, bytes]]], int] = len
+    ) -> list[tuple[int, bytes]]:
+        """Grant what can be granted since the last call: (seq, lock), in that order.
+
+        ``fits``: how many of the first of them may be granted now; the others are ``behind``.
+        """
+        free = sorted(self._free())
+        granted = free[: fits(free)] if free else []
+        for seq, name in granted:
+            lock = self.state[name]
+            _, write = lock.waiting.pop(0)
+            lock.holder = seq if write else 0
+            if not lock.holder and not lock.waiting:
+                del self.state[name]
+        self.behind = sorted({name for _, name in free[len(granted) :]})
+        self._touched = set(self.behind)
+        return granted
+
+    def _free(self) -> Iterator[tuple[int, bytes]]:
+        """What nobody is in the way of."""
         for name in self._touched:
             lock = self.state[name]
-            taken = 0
-            while not lock.holder and taken < len(lock.waiting):
-                seq, write = lock.waiting[taken]
-                taken += 1
-                granted.append((seq, name))
-                lock.holder = seq if write else 0
-            del lock.waiting[:taken]
-            if not lock.holder:
+            if not lock.holder and not lock.waiting:
                 del self.state[name]
-        self._touched.clear()
-        return sorted(granted)
+            for seq, write in [] if lock.holder else lock.waiting:
+                yield seq, name
+                if write:
+                    break

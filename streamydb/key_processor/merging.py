@@ -125,14 +125,15 @@ def merged(blobs: Sequence[Iterable[Table]], *, drop_absent: bool) -> Iterator[T
                 run.read_on()
 
 
-def parts_of(pieces: Iterable[Table]) -> Iterator[Table]:
-    """Pieces put together to parts of about BLOCK_BYTES_MAX at most."""
+def parts_of(pieces: Iterable[Table], bytes_max: int | None = None) -> Iterator[Table]:
+    """Pieces put together to parts of about ``bytes_max`` (None: BLOCK_BYTES_MAX) at most."""
+    most = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
     gathered: list[Table] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
-            if gathered and size + own > limits.BLOCK_BYTES_MAX:
+            if gathered and size + own > most:
                 yield Table.concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)

@@ -283,7 +283,7 @@ class ShardValues:
             return
         name, last = self._name(), old[-1]
         if sum(blob.size for blob in old) <= limits.BLOCK_BYTES_MAX:
-            tables = [self._load(blob.name) for blob in old]
+            tables = [table for blob in old for table in self._tables(blob)]
             data = pack(merging.latest(tables, drop_absent=start == 0).flatten())
             self._blobs.put(name, data)
             size, parts = len(data), 0

@@ -2,6 +2,8 @@
 
 A plan is granted every value that it touches once. A large value costs again whenever another
 transaction of the plan touches it, because it may come back in that one's result or change record.
+A value may be as large as the largest record that writes it; what appends and calls leave behind
+can be larger, which only their execution shows (`pipeline.withdrawing`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy.typing as npt
 
 from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
 from streamydb.jit import kernel
+from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.sorter.planner import Plan
 
 __all__ = ["COPIED_BYTES", "affordable", "only_system", "text_bytes"]
@@ -28,8 +31,8 @@ _SYSTEM: Final = ord("$")
 
 @kernel
 def _affordable(
-    starts: Ints, slot: Ints, write: Bytes, sizes: Ints, system: npt.NDArray[np.bool_], bound: int,
-    copied: int,
+    starts: Ints, slot: Ints, write: Bytes, sizes: Ints, system: npt.NDArray[np.bool_],
+    records: Ints, bound: int, copied: int,
 ) -> int:
     seen = np.zeros(len(sizes), np.bool_)
     total = 0
@@ -41,6 +44,8 @@ def _affordable(
                 total += sizes[s]
             elif sizes[s] > copied and (write[k] != 0 or not system[s]):
                 total += sizes[s]
+            if write[k] != 0 and records[i] > sizes[s]:
+                sizes[s] = records[i]
         if i > 0 and total > bound:
             return i
     return len(starts) - 1
@@ -53,13 +58,18 @@ def affordable(released: Table, plan: Plan, sizes: Ints, bound: int) -> int:
     as the versions of modules are, cost once.
     """
     counts, keys = released.children["keys"]
-    if not len(sizes) or (sizes.max() <= COPIED_BYTES and int(sizes.sum()) <= bound):
+    records = released.cols["size"].astype(np.int64)
+    small = max(sizes.max(initial=0), records.max(initial=0)) <= COPIED_BYTES
+    if not len(sizes) or (small and int(sizes.sum()) <= bound):
         return len(counts)
     texts = keys.texts["key"]
     system = texts.data[texts.offsets[plan.first]] == _SYSTEM
     write = keys.cols["write"]
     return int(
-        _affordable(starts_of(counts), plan.slot, write, sizes, system, bound, COPIED_BYTES)
+        _affordable(
+            starts_of(counts), plan.slot, write, sizes.copy(), system,
+            np.minimum(records, VALUE_BYTES_MAX), bound, COPIED_BYTES,
+        )
     )
 
 

@@ -140,8 +140,7 @@ def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
     names = ("incarnation", "shard", "proc", "chunk", "chunks")
     kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
-    if header.get("sizes"):
-        kept["sizes"] = header["sizes"]
+    kept |= {name: header[name] for name in ("sizes", "made", "fits") if header.get(name)}
     return pack({}, **kept, kind="token", format=FORMAT)
 
 

@@ -2,7 +2,8 @@
 
 They lie beside the log (`streamydb.topics.founding`). A database of an earlier release has no such
 record: the first start takes the facts from its checkpoint, else from what pipelines told each
-other, else from the log where that leaves no doubt, and records them.
+other, else from the log where that leaves no doubt, and records them. It also records
+where the rules of this release begin: what earlier ones may have executed keeps its meaning.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from streamydb.errors import ConfigurationError, RecordError
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.reading import ReadingError, TopicMissingError, TopicReader
+from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.standby.messages import decode_message
 from streamydb.topics.admin import TopicDescription, TopicsError
 from streamydb.topics.founding import FACTS, Founding, facts_of, recall, record
 from streamydb.topics.names import TopicNames
 
-__all__ = ["founded", "of_terms", "settled"]
+__all__ = ["begun", "founded", "of_terms", "settled"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -30,16 +32,19 @@ _BINDING: Final = ("partitions", "id_window", "digest_interval", "constraints")
 """What outputs follow from; the grouping changes none."""
 
 
-def founded(settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription) -> (
-    Settings
-):
-    """The settings, with what the database was founded with in the place of what is not given.
+def founded(
+    settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription,
+    results: TopicDescription,
+) -> tuple[Settings, Begins]:
+    """The settings, with what the database was founded with in the place of what is not given;
+    and where rules begin in its log.
 
     Args:
         settings: as options and environment say.
         checkpoint: the pipeline's folder.
         known_log: Kafka's id of the log.
         log_topic: the log.
+        results: the topic of the results.
 
     Raises:
         ConfigurationError: an option contradicts a fact, or nobody can tell how many partitions the
@@ -54,16 +59,28 @@ def founded(settings: Settings, checkpoint: Path, known_log: str, log_topic: Top
         for told in _told(connection, database, known_log):
             known = known.completed(told)
     before = recall(connection, database, known_log)
-    holds = record(connection, database, settled(settings, known, log_topic))
+    facts = begun(settled(settings, known, log_topic), log_topic, results)
+    holds = record(connection, database, facts)
     if holds != before:
         log.info("recorded what the database was founded with: %s", holds.known())
     _refuse(settings, holds)
-    facts = holds.known()
+    fixed = holds.known()
     if "grouping" in settings.model_fields_set:
-        facts["grouping"] = settings.grouping
+        fixed["grouping"] = settings.grouping
     elif recorded is not None:
-        facts["grouping"] = recorded.grouping
-    return settings.model_copy(update=facts)
+        fixed["grouping"] = recorded.grouping
+    return settings.model_copy(update=fixed), holds.begins
+
+
+def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescription) -> Founding:
+    """These facts, with a place for every rule of this release that nobody has given one.
+
+    Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
+    ends now, before which an earlier release may have executed everything.
+    """
+    ends = dict(enumerate(log_topic.ends)) if any(results.ends) else {}
+    begins = Begins(dict.fromkeys(facts.begins.missing(), ends))
+    return facts.completed(Founding(log=facts.log, begins=begins))
 
 
 def settled(settings: Settings, known: Founding, log_topic: TopicDescription) -> Founding:

@@ -50,53 +50,66 @@ class Gatherer:
 
         """
         gatherer = TransactionGatherer(self._blobs)
-        stamps: set[tuple[str, int, int]] = set()
+        stamps: set[tuple[str, int, int, int]] = set()
         for block in blocks:
             header, arrays = open_block(block)
             if header["kind"] != "single":
                 yield from passed_on(header, arrays, self._changes_partitions)
                 continue
-            stamps.add((header["life"], header["step"], header["feedback_bytes_max"]))
+            stamps.add(tuple(header[name] for name in _STAMP))
             payloads = decode_list(header["payloads"], Payload)
             gatherer.add(payloads, decode_list(header["grants"], Granted))
-        complete = list(gatherer.complete())
-        finished = [
-            execute_gathered(
-                gathered, self._config.database, self._proc, self._modules, self._rulings
-            )
-            for gathered in complete
-        ]
-        for executed in (True, False):
-            faults = [
-                txn.fault
-                for txn, gathered in zip(finished, complete, strict=True)
-                if txn.fault is not None and gathered.payload.silent is executed
-            ]
-            require_ruled(faults, executed=executed)
-        gatherer.save()
-        pairs = zip(finished, complete, strict=True)
-        yield from _records([txn for txn, gathered in pairs if not gathered.payload.silent])
         if len(stamps) > 1:
             raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
-        for stamp in stamps:
-            yield from self._feedback(finished, *stamp)
+        for life, step, bytes_max, values_max in stamps:
+            finished = self._executed(gatherer, values_max)
+            for executed in (True, False):
+                faults = [f for txn in finished if (f := txn.fault) and txn.silent is executed]
+                require_ruled(faults, executed=executed)
+            gatherer.save()
+            yield from _records([txn for txn in finished if not txn.silent])
+            more = bool(gatherer.state.complete)
+            yield from self._feedback(finished, life, step, bytes_max, more=more)
+
+    def _executed(self, gatherer: TransactionGatherer, bytes_max: int) -> list[Finished]:
+        """Execute what is complete, until it and its records have so many bytes; at least one.
+
+        The rest is executed in the next step, which the feedback of these leads to.
+        """
+        finished, taken = [], 0
+        for gathered in gatherer.complete():
+            txn = execute_gathered(
+                gathered, self._config.database, self._proc, self._modules, self._rulings
+            )
+            finished.append(txn)
+            taken += gathered.size + txn.size
+            if taken > bytes_max:
+                break
+        return finished
 
     def _feedback(
-        self, finished: list[Finished], life: str, step: int, bytes_max: int
+        self, finished: list[Finished], life: str, step: int, bytes_max: int, *, more: bool
     ) -> Iterator[o.Records]:
-        """Blocks for every shard that has something to release or to learn."""
+        """Blocks for every shard that has something to release or to learn.
+
+        ``more``: the shard that this partition belongs to shall make it go on.
+        """
         for shard in range(self._config.shards):
             blocks = [_Block()]
             for txn in finished:
                 if shard in txn.releases:
                     _fill(blocks, txn.seq, txn.releases[shard], bytes_max)
             header: dict[str, int | str] = {
-                "incarnation": self._config.incarnation, "shard": shard, "life": life, "step": step
+                "incarnation": self._config.incarnation, "shard": shard, "life": life, "step": step,
+                "more": more and shard == self._proc,
             }
             for block in blocks:
                 if block.parts:
                     value = released_block(header, block.rows, block.parts)
                     yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([value]), 0, shard)
+
+
+_STAMP = ("life", "step", "feedback_bytes_max", "values_bytes_max")
 
 
 @dataclass(slots=True)

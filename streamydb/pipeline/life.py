@@ -21,8 +21,9 @@ from streamydb.limits import (
     PLAN_RECORDS_MAX,
     PLAN_VALUES_BYTES_MAX,
 )
+from streamydb.records.begins import EVERYWHERE, Begins
 
-__all__ = ["FIRST_SHAPE", "History", "Life", "PlanName", "PlanShape"]
+__all__ = ["FIRST_SHAPE", "History", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 _LIVES_MAX: Final = 100
 """How many starts a shard remembers: feedback is read one step after it was written."""
@@ -47,10 +48,12 @@ class Life(msgspec.Struct, frozen=True):
     """One start of the query.
 
     ``name``: no other start has it. ``shape``: of the plans after the first batch of this life.
+    ``begins``: from where on rules hold.
     """
 
     name: str
     shape: PlanShape = PlanShape()
+    begins: Begins = EVERYWHERE
 
 
 class PlanName(NamedTuple):
@@ -75,6 +78,31 @@ class PlanName(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """What a header says of it."""
         return {"plan": self.number, **dict(zip(self._fields[1:], self[1:], strict=True))}
+
+
+class OpenPlan(msgspec.Struct):
+    """The plan in flight: who executes it, what its completion resolves, which seq is before it.
+
+    ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
+    seq before it. ``kept``: it may be withdrawn; see `withdrawing`.
+    """
+
+    number: int
+    procs: list[int]
+    seq: int
+    ts: int
+    offsets: dict[int, int]
+    after: int = 0
+    life: str = ""
+    layout: str = ""
+    ts_before: int = 0
+    kept: bool = False
+
+    def name(self) -> PlanName:
+        """How its feedback names it."""
+        if not self.life:
+            return PlanName(self.number)
+        return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
 
 
 class History(msgspec.Struct):

@@ -41,6 +41,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
 from streamydb.reading import ReadingError
+from streamydb.records.begins import Begins
 from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
@@ -75,7 +76,7 @@ class _Found:
 
     ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
     of the log. ``start``: what a new checkpoint begins with. ``ends``: what the log holds where the
-    last committed batch ended.
+    last committed batch ended. ``begins``: where rules begin in the log.
     """
 
     config: PipelineConfig
@@ -84,6 +85,7 @@ class _Found:
     log_id: str
     start: Beginning | None
     ends: dict[int, LogEnd]
+    begins: Begins
 
 
 def default_local(home: Path | None = None) -> Path:
@@ -224,7 +226,8 @@ def _find(config: PipelineConfig) -> _Found:
     known_log = log_id(client, settings.database)
     if shards is None:
         settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
-    settings = founded(settings, config.checkpoint, known_log, log_topic)
+    results = topics[names.results]
+    settings, begins = founded(settings, config.checkpoint, known_log, log_topic, results)
     config = replace(config, settings=settings)
     database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
@@ -232,7 +235,7 @@ def _find(config: PipelineConfig) -> _Found:
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start)
-    return _Found(config, database, topics, known_log, start, ends)
+    return _Found(config, database, topics, known_log, start, ends, begins)
 
 
 def _spark(parts: _Parts) -> SparkSession:
@@ -259,7 +262,7 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
     """
     settings, checkpoint = found.config.settings, found.config.checkpoint
     client, name = settings.client_config(), settings.database
-    topic = RulingTopic(client, name, found.log_id)
+    topic = RulingTopic(client, name, found.log_id, found.begins)
     try:
         topic.adopt(lambda: aborted_before(client, name))
         return topic, Desk(topic, client, name, note_told(checkpoint, client, name))

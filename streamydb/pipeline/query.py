@@ -72,7 +72,8 @@ def build_query(
     executor = hosts.Executor(database, changes_partitions, modules, rulings)
     explode = hosts.Explode(database)
     starter = Starter(None if start is None else start.folder)
-    life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
+    shape = PlanShape(records_max=config.plan_limit)
+    life = Life(uuid.uuid4().hex[:16], shape, rulings.begins)
     processor = hosts.ShardProcessor(database, str(config.local), life, starter, ends)
 
     blocks = _input(spark, config, database, start)

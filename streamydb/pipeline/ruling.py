@@ -20,8 +20,10 @@ from streamydb.errors import INTERNAL, StreamyError
 from streamydb.filelock import write_whole
 from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
+from streamydb.records.begins import Begins
 from streamydb.records.ruling import Adopted, Fence, RulingRecord, encode_ruling
 from streamydb.spark.positions import look_at
+from streamydb.topics.founding import recall
 from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.rulings import (
     Book,
@@ -54,15 +56,18 @@ class RulingTopic:
         connection: settings of confluent-kafka.
         database: its name.
         log_id: Kafka's id of its log.
+        begins: where rules begin in it.
 
     """
 
-    def __init__(self, connection: Mapping[str, str], database: str, log_id: str) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], database: str, log_id: str, begins: Begins
+    ) -> None:
         """Nothing is read yet."""
         self._connection = connection
         self._names = TopicNames(database)
         self._log = log_id
-        self._book = Book(log_id)
+        self._book = Book(log_id, begins)
         self._reader = TopicReader(connection, self._names.rulings)
         self._reader.assign({0: 0})
         self._reading = threading.Lock()
@@ -117,23 +122,27 @@ class RulingTopic:
 def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Rulings:
     """The rulings on the log of a database, as they are now; for those that only read.
 
-    A database that no pipeline with this release has run yet has them in its dead letters.
+    A database that no pipeline with this release has run yet has them in its dead letters, and
+    rules begin nowhere in it.
 
     Raises:
         ReadingError: Kafka does not answer.
+        TopicsError: the same.
 
     """
     from streamydb.topics.creation import existing
 
     names = TopicNames(database)
+    begins = recall(connection, database, log_id).begins
     if not existing(connection, [names.rulings]):
-        return Rulings(aborted_before(connection, database))
-    topic = RulingTopic(connection, database, log_id)
+        return Rulings(aborted_before(connection, database), begins)
+    topic = RulingTopic(connection, database, log_id, begins)
     try:
         topic.refresh()
         if topic._book.adopted:  # noqa: SLF001 - of this module
             return topic.rulings()
-        return Rulings([*topic.rulings().faults, *aborted_before(connection, database)])
+        faults = [*topic.rulings().faults, *aborted_before(connection, database)]
+        return Rulings(faults, begins)
     finally:
         topic.close()
 

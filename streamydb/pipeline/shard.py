@@ -37,10 +37,12 @@ from streamydb.pipeline.blocks import (
     sizes_block,
 )
 from streamydb.pipeline.digesting import ShardDigests
-from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanName, PlanShape
+from streamydb.pipeline.life import FIRST_SHAPE, Life, OpenPlan, PlanName, PlanShape
 from streamydb.pipeline.role import Role
 from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
+from streamydb.pipeline.withdrawing import KeptPlan, may_be_too_much, next_pace
+from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import program as p
@@ -48,7 +50,6 @@ from streamydb.txn_processor import program as p
 __all__ = [
     "Emitted",
     "Meta",
-    "OpenPlan",
     "Shard",
     "ShardConfig",
     "mismatch",
@@ -84,28 +85,6 @@ class ShardConfig(msgspec.Struct, frozen=True):
         return " ".join(f"{name}={getattr(self, name)}" for name in named)
 
 
-class OpenPlan(msgspec.Struct):
-    """The plan in flight: who executes it, what its completion resolves, which seq is before it.
-
-    ``life``, ``layout``: see `PlanName`; empty in states of format 1.
-    """
-
-    number: int
-    procs: list[int]
-    seq: int
-    ts: int
-    offsets: dict[int, int]
-    after: int = 0
-    life: str = ""
-    layout: str = ""
-
-    def name(self) -> PlanName:
-        """How its feedback names it."""
-        if not self.life:
-            return PlanName(self.number)
-        return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
-
-
 class Meta(msgspec.Struct):
     """Everything small that a shard remembers.
 
@@ -113,7 +92,9 @@ class Meta(msgspec.Struct):
     feedback and tokens belonged to no plan in flight. ``waits``: micro-batches in a row in which no
     feedback of the plan in flight has come. ``pace``: how many records to release at most, since a
     plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
-    values; None with one shard, and in states of format 1.
+    values; None with one shard, and in states of format 1. ``fits``: how many records of the plan
+    in flight are not too much, 0: all; ``made``: bytes that a partition made at most of it, or of
+    the last one.
     """
 
     config: ShardConfig
@@ -134,6 +115,8 @@ class Meta(msgspec.Struct):
     waits: int = 0
     pace: int = 0
     sizes: SizesState | None = None
+    fits: int = 0
+    made: int = 0
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""
@@ -269,6 +252,9 @@ class Shard:
             meta.ignored += 1
             return
         meta.tokens[name] = header["chunks"]
+        meta.made = max(meta.made, header.get("made", 0))
+        if (fits := header.get("fits", 0)):
+            meta.fits = min(meta.fits or fits, fits)
         if self._sizes is not None:
             self._sizes.hear(header.get("sizes", b""))
         if header["kind"] == "feedback" and header["shard"] == self._shard:
@@ -300,6 +286,9 @@ class Shard:
         kept = [self._kept(name) for name in meta.feedback]
         for name in meta.feedback:
             self._blobs.delete(name)
+        meta.open, meta.tokens, meta.feedback = None, {}, []
+        if plan.kept and not self._stands(plan):
+            return
         writes, verdicts = [empty_writes()], [empty_verdicts()]
         headers = []
         for _, _, block in sorted([*kept, *fresh], key=lambda item: item[:2]):
@@ -310,9 +299,19 @@ class Shard:
         self._values.apply(Table.concat(writes))
         concluded = Table.concat(verdicts)
         self._ids.conclude(concluded)
-        meta.open, meta.tokens, meta.feedback = None, {}, []
         yield from self._digest(headers, concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
+
+    def _stands(self, plan: OpenPlan) -> bool:
+        """Withdraw a plan that has made too much; remember the ids that another one uses."""
+        meta, stands = self._meta, not self._meta.fits
+        kept = KeptPlan(self._blobs).end(stands=stands)
+        if stands:
+            self._ids.remember(kept, plan.after + 1, plan.seq, plan.ts)
+        else:
+            self._sorter.give_back(kept)
+            meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
+        return stands
 
     def _digest(self, headers: list[dict[str, Any]], verdicts: Table) -> Iterator[Emitted]:
         """Tell the digests of the intervals that the plan has ended."""
@@ -349,7 +348,7 @@ class Shard:
         shape = meta.shape or FIRST_SHAPE
         limit = min(shape.records_max, meta.pace or shape.records_max)
         most = meta.role.may_release(meta.seq, limit)
-        silent, before = meta.role.is_silent(meta.seq), meta.seq
+        silent, before = meta.role.is_silent(meta.seq), (meta.seq, meta.ts)
         released = self._sorter.release(most, shape.bytes_max, self._fit) if most else None
         if released is None:
             covered = self._sorter.covered()
@@ -363,14 +362,21 @@ class Shard:
         meta.plan += 1
         plan, earlier, granter = self._fitted(released)
         meta.open = OpenPlan(
-            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before,
-            self._life.name, _layout(plan, shape),
+            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
+            self._life.name, _layout(plan, shape), before[1], may_be_too_much(released),
         )
+        meta.fits = meta.made = 0
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
+            "bounded": granter.bounded, "makes_max": _makes_max(meta.open, shape),
         }
-        for proc, txns, slots in granter.grants(released, plan, earlier):
+        grants = granter.grants(released, plan, earlier)
+        if meta.open.kept:
+            KeptPlan(self._blobs).keep(released, granter.used)
+        else:
+            self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
+        for proc, txns, slots in grants:
             for chunk, parts in enumerate(in_blocks(txns, slots)):
                 block = grant_block({**header, "proc": proc, "chunk": chunk}, *parts)
                 yield Emitted(proc, block, meta.seq, meta.ignored)
@@ -381,7 +387,9 @@ class Shard:
         valid = records.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
         plan = plan_transactions(records, earlier, meta.config.shards)
-        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
+        first = int(records.cols["part"][0]), int(records.cols["off"][0])
+        bounded = self._life.begins.holds(VALUES_BOUNDED, *first)
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
         sizes = None if self._sizes is None else self._sizes.of(keys.cols["hash"][plan.first])
         bound = (meta.shape or FIRST_SHAPE).values_bytes_max
         most = granter.weigh(records, plan, bound, sizes)
@@ -399,8 +407,8 @@ class Shard:
         """
         planned = self._planned
         if planned is not None:
-            pace = 4 * self._meta.pace
-            self._meta.pace = pace if pace < PLAN_RECORDS_MAX else 0
+            meta, bound = self._meta, (self._meta.shape or FIRST_SHAPE).values_bytes_max
+            meta.pace = next_pace(meta.pace, meta.made, bound, PLAN_RECORDS_MAX)
             return planned
         if self._fit(released) == len(released) and (planned := self._planned) is not None:
             return planned
@@ -412,6 +420,11 @@ class Shard:
         for part in sizes.announcement(self._values.pieces()):
             block = sizes_block({**header, **part})
             yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
+
+
+def _makes_max(plan: OpenPlan, shape: PlanShape) -> int:
+    """Bytes that a partition of a plan may make; 0: any number."""
+    return max(shape.values_bytes_max, 1) if plan.kept else 0
 
 
 def _layout(plan: Plan, shape: PlanShape) -> str:

@@ -34,6 +34,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streamydb import limits
 from streamydb.columns import Array, Ragged, Table
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
@@ -49,7 +50,8 @@ from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
 from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
-from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.records.begins import VALUES_BOUNDED
+from streamydb.sorter.core import KeyedEventTimeSorter, SorterState, chunk_bounds
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.messages import (
@@ -107,13 +109,15 @@ class SingleShard:
         self._life = life
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
-        self._locks = LockTable(self._meta.locks)
+        self._locks = LockTable(self._meta.locks, self._meta.behind)
         self._repeats = Repeats(IdWindow(self._meta.ids, blobs, tables))
         meta = self._meta
         self._digests = ShardDigests(
             meta.digests, config.digest_interval, shard, self._values, meta.seq, config.shards
         )
         self._out: dict[int, _Outbox] = {}
+        self._left_out: dict[tuple[int, bytes], int] = {}
+        self._found: Table | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
@@ -141,6 +145,8 @@ class SingleShard:
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
+                if header.get("more"):
+                    self._box(header["shard"])
                 parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
@@ -157,18 +163,29 @@ class SingleShard:
         self._release()
         self._grant()
         self._sorter.save()
-        header = {
-            "life": self._life.name, "step": meta.history.steps,
-            "feedback_bytes_max": self._shape().feedback_bytes_max,
-        }
+        meta.behind = self._locks.behind
         for proc, box in sorted(self._out.items()):
-            block = single_block(header, box.payloads, box.grants)
-            yield Emitted(proc, block, meta.seq, meta.ignored)
+            for block in self._blocks(box):
+                yield Emitted(proc, block, meta.seq, meta.ignored)
         yield from self._digest()
         yield from self._resolve()
         meta.digests = self._digests.state
         meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
+
+    def _blocks(self, box: _Outbox) -> Iterator[bytes]:
+        """What an executing partition gets, in pieces; at least one, which tells it to go on."""
+        shape = self._shape()
+        header = {
+            "life": self._life.name, "step": self._meta.history.steps,
+            "feedback_bytes_max": shape.feedback_bytes_max,
+            "values_bytes_max": shape.values_bytes_max,
+        }
+        sizes = np.array([len(grant.value or b"") for grant in box.grants], np.int64)
+        cuts = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)) or [(0, 0)]
+        for number, (start, end) in enumerate(cuts):
+            payloads = box.payloads if number == 0 else []
+            yield single_block(header, payloads, box.grants[start:end])
 
     def _counts(self, header: dict[str, Any]) -> bool:
         """Whether the feedback is of a step that was committed; other feedback is counted."""
@@ -302,11 +319,15 @@ class SingleShard:
 
     def _grant(self) -> None:
         """Send every lock that is granted now, with what lies under it, to its transaction."""
-        granted = self._locks.grant()
-        keys = [(seq, lock) for seq, lock in granted if not is_id_lock(lock)]
-        values = self._read([locked_name(lock) for _, lock in keys])
-        for (seq, lock), (value, version) in zip(keys, values, strict=True):
+        granted = self._locks.grant(self._fits)
+        left_out = self._left_out
+        keys = [each for each in granted if not is_id_lock(each[1]) and each not in left_out]
+        names = Ragged.of([locked_name(lock) for _, lock in keys])
+        found, self._found = self._found or self._values.read(names), None
+        for (seq, lock), (value, version) in zip(keys, _canonical(found), strict=True):
             self._send(Granted(seq, lock, value, version))
+        for (seq, lock), size in left_out.items():
+            self._send(Granted(seq, lock, None, 0, size))
         for seq, lock in granted:
             if is_id_lock(lock):
                 original = self._meta.repeats.pop(seq, None)
@@ -315,17 +336,34 @@ class SingleShard:
                     verdict = self._repeats.verdict(locked_name(lock), original)
                 self._send(Granted(seq, lock, verdict, 0))
 
-    def _read(self, keys: list[bytes]) -> list[tuple[bytes | None, int]]:
-        """Canonical values and versions of keys."""
-        if not keys:
-            return []
-        found = self._values.read(Ragged.of(keys))
-        columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
-        rows = zip(*columns, found.texts["text"].tolist(), strict=True)
-        return [
-            (None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version)
-            for tag, number, version, text in rows
-        ]
+    def _fits(self, free: list[tuple[int, bytes]]) -> int:
+        """How many locks are granted now: those of one transaction, and as many more as the bytes
+        under them allow, so that an executing partition can hold what all shards send it.
+
+        Whoever is first of all that are unfinished is first here, so somebody always goes on.
+        """
+        bound = self._shape().values_bytes_max // self._meta.config.shards
+        at = [i for i, (_, lock) in enumerate(free) if not is_id_lock(lock)]
+        names = Ragged.of([locked_name(free[i][1]) for i in at])
+        if not self._meta.repeats:
+            found = self._values.read_within(names, bound)  # not to the byte
+            if found is not None and int(found.texts["text"].lengths().sum()) <= bound:
+                self._found = found
+                return len(free)
+        sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
+        sizes[at] = self._values.sizes(names)
+        of_first = sum(seq == free[0][0] for seq, _ in free)
+        self._leave_out(free[:of_first], sizes[:of_first].tolist())
+        return max(of_first, int(np.searchsorted(np.cumsum(sizes), bound, "right")))
+
+    def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
+        """Do not even read what lies under the locks of a transaction that meets too much."""
+        txn = self._meta.unresolved[own[0][0] - self._meta.resolved - 1]
+        bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
+        if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            for each, size in zip(own, sizes, strict=True):
+                if size and not is_id_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
+                    self._left_out[each] = size
 
     def _send(self, grant: Granted) -> None:
         txn = self._meta.unresolved[grant.seq - self._meta.resolved - 1]
@@ -350,6 +388,14 @@ class SingleShard:
             )
             block = resolved_block(value, silent=not meta.role.leads)
             yield Emitted(0, block, -meta.resolved, meta.ignored)
+
+
+def _canonical(found: Table) -> Iterator[tuple[bytes | None, int]]:
+    """Canonical values and versions."""
+    columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
+    rows = zip(*columns, found.texts["text"].tolist(), strict=True)
+    for tag, number, version, text in rows:
+        yield None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version
 
 
 _COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")

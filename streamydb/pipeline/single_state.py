@@ -37,7 +37,7 @@ class SingleMeta(msgspec.Struct):
 
     ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
     counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
-    waiting repetitions, by seq, of which seq.
+    waiting repetitions, by seq, of which seq. ``behind``: see `LockTable`.
     """
 
     config: ShardConfig
@@ -57,6 +57,7 @@ class SingleMeta(msgspec.Struct):
     history: History = msgspec.field(default_factory=History)
     ignored: int = 0
     waits: int = 0
+    behind: list[bytes] = []
 
 
 def decode_meta(data: bytes) -> SingleMeta:

@@ -14,8 +14,10 @@ from streamydb.columns import Array, Ragged, Table, pack, unpack
 from streamydb.errors import RecordError
 from streamydb.key_processor.digest import write_deltas
 from streamydb.key_processor.sizes import tells
+from streamydb.key_processor.values import empty_writes
 from streamydb.key_processor.weighing import only_system, text_bytes
 from streamydb.pipeline.blocks import (
+    empty_verdicts,
     feedback_block,
     open_block,
     parts_block,
@@ -30,7 +32,7 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.execution import Outcome, execute_grants
+from streamydb.txn_processor.execution import Most, Outcome, execute_grants
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled
 
 __all__ = ["Routed", "execute", "parse_feedback", "parse_transactions", "passed_on"]
@@ -129,7 +131,7 @@ def execute(
         InvariantViolation: the same, on transactions that another pipeline has executed.
 
     """
-    parts: dict[tuple[PlanName, int, bool, int], _Grants] = {}
+    parts: dict[tuple[PlanName, int, bool, int, int], _Grants] = {}
     for block in blocks:
         header, arrays = open_block(block)
         if header["kind"] in _PASSED:
@@ -140,26 +142,41 @@ def execute(
             continue
         grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
         plan = (
-            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"]
+            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
+            header.get("makes_max", 0),
         )
         parts.setdefault(plan, _Grants()).add(header, *grant)
-    for (name, proc, silent, bytes_max), found in sorted(parts.items(), key=lambda item: item[0]):
-        grants = found.in_order()
-        outcome = execute_grants(grants, modules, rulings, over=found.over)
+    for (name, proc, silent, bytes_max, makes), found in sorted(parts.items(), key=_first):
+        grants, most = found.in_order(), Most(name.first, makes)
+        outcome = execute_grants(grants, modules, rulings, over=found.over, most=most)
         require_ruled(outcome.unruled, executed=silent)
+        shown: dict[str, Any] = {**name.fields(), "incarnation": config.incarnation, "proc": proc}
+        if makes:
+            shown["made"] = outcome.made
+        if outcome.fits:
+            yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
+            continue
         if not silent:
             yield from o.outputs_of(outcome, spreads)
         deltas = _deltas(outcome, grants, config)
         chunked = o.feedback_chunks(outcome, config.shards, bytes_max)
         for shard, chunk, chunks, writes, verdicts in chunked:
             header = {
-                **name.fields(), "incarnation": config.incarnation, "shard": shard, "proc": proc,
-                "chunk": chunk, "chunks": chunks, "deltas": deltas[shard] if chunk == 0 else [],
+                **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
+                "deltas": deltas[shard] if chunk == 0 else [],
             }
             if (told := _told(writes)):
                 header["sizes"] = told
             block = feedback_block(header, writes, verdicts)
             yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+
+
+def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
+    """The feedback of a partition that has stopped, because its plan makes too much."""
+    for shard in range(shards):
+        told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
+        block = feedback_block(told, empty_writes(), empty_verdicts())
+        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
 
 
 @dataclass(slots=True)
@@ -177,7 +194,7 @@ class _Grants:
     def add(self, header: dict[str, Any], txns: Table, slots: Table) -> None:
         """Take one block."""
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
-        if header.get("alone"):
+        if header.get("alone") and header.get("bounded", True):
             self.met += text_bytes(slots)
             self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:
@@ -197,7 +214,7 @@ def _told(writes: Table) -> bytes:
     return tells(writes.texts["key"].take(rows), grown[rows])
 
 
-def _first(item: tuple[tuple[int, int], Any]) -> tuple[int, int]:
+def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
 

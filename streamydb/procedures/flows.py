@@ -58,6 +58,11 @@ class Outputs(NamedTuple):
     emitted: Sequence[StreamRecord] = ()
     follow_ups: Sequence[FollowUp] = ()
 
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(len(value) for _, value in (*self.emitted, *self.follow_ups))
+
 
 NO_OUTPUTS: Final = Outputs()
 """Of everything that emits nothing."""

@@ -131,7 +131,7 @@ class Cluster:
         self.resolved = 0
         self.read_log: dict[int, int] = {}
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
-        self.topic = RulingTopic()
+        self.topic = RulingTopic(log.begins)
         self.rulings = self.topic.rulings()
         self.code: Release | None = None
         self.epoch, self.leads, self.begun = 1, True, 0
@@ -143,7 +143,11 @@ class Cluster:
     def limit_plans(self, records_max: int) -> None:
         """The driver was started with this plan limit."""
         self.plan_limit = records_max
-        self.life = Life("first", PlanShape(records_max=records_max))
+        shape = PlanShape(records_max=records_max)
+        if self.large:
+            bound = VALUES_BYTES[len(self.log.partitions) % len(VALUES_BYTES)]
+            shape = msgspec.structs.replace(shape, values_bytes_max=bound)
+        self.life = Life("first", shape, self.log.begins)
 
     def behind(self) -> bool:
         """Whether log or feedback has not been read."""
@@ -237,7 +241,7 @@ class Cluster:
         if self.large:
             bound = dice.choice(VALUES_BYTES)
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
-        self.life = Life(f"{dice.getrandbits(64):016x}", shape)
+        self.life = Life(f"{dice.getrandbits(64):016x}", shape, self.log.begins)
         self._other_release = dice.random() < 0.3
 
     def _release(self) -> AbstractContextManager[object]:
@@ -319,8 +323,8 @@ class Cluster:
         inputs = self._parse(batch)
         granted: list[list[bytes]] = [[] for _ in self.nodes]
         bytes_granted = None
-        if self.large and not self.single:
-            bytes_granted = GrantedBytes(copies[0][0])
+        if self.large:
+            bytes_granted = GrantedBytes(copies[0][0], single=self.single)
         for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
             node, blobs = self.nodes[number], copies[number][0]
             steps = self._steps(number, blobs, inputs[number])
@@ -329,7 +333,7 @@ class Cluster:
                     granted[emitted.proc].append(emitted.block)
                     self._resolving = max(self._resolving, -emitted.seq)
                     if bytes_granted is not None:
-                        bytes_granted.add(emitted.block)
+                        bytes_granted.add(number, emitted.block)
             self._maybe_crash(calm=calm)
         if bytes_granted is not None:
             bytes_granted.judge(self.config.shards)
@@ -337,8 +341,12 @@ class Cluster:
             blocks = granted[number]
             rng.shuffle(blocks)
             for records in self._execute(number, blocks, copies[number][1]):
+                if bytes_granted is not None:
+                    bytes_granted.make(number, records, self.log)
                 self._write(records, batch.number)
                 self._maybe_crash(calm=calm)
+        if bytes_granted is not None:
+            bytes_granted.judge_made()
         self._maybe_crash(calm=calm)
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:

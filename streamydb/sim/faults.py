@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from streamydb import records
+from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling import Fence, RulingRecord, encode_ruling
 from streamydb.txn_processor import core
 from streamydb.txn_processor.rulings import Book, Fault, Rulings, ruling_of
@@ -26,11 +27,12 @@ LOG = "sim"
 
 
 class RulingTopic:
-    """`<db>.rulings`, shared by all clusters over a log."""
+    """`<db>.rulings`, shared by all clusters over a log; and where rules begin in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: Begins = EVERYWHERE) -> None:
         """Nothing was ruled."""
         self.values: list[bytes] = []
+        self._begins = begins
 
     def append(self, record: RulingRecord) -> None:
         """One more record."""
@@ -47,7 +49,7 @@ class RulingTopic:
 
     def rulings(self) -> Rulings:
         """What was ruled."""
-        book = Book(LOG)
+        book = Book(LOG, self._begins)
         for value in self.values:
             book.take(value)
         return book.rulings()

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from streamydb.records import Marker, encode_marker
+from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.total_order import LogRecord
 
 __all__ = ["SimulatedLog"]
@@ -15,12 +16,16 @@ _HOUR_MS = 3_600_000
 
 @dataclass
 class SimulatedLog:
-    """Partitions of records; each partition's broker has a clock of its own."""
+    """Partitions of records; each partition's broker has a clock of its own.
+
+    ``begins``: what was recorded of where rules begin.
+    """
 
     random: random.Random
     initial: int
     partitions: dict[int, list[LogRecord]] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
+    begins: Begins = EVERYWHERE
 
     def __post_init__(self) -> None:
         """Begin with empty partitions."""

@@ -49,7 +49,7 @@ def _plan_while_open() -> Any:
 def _feedback_of_any_attempt() -> Any:
     """Recovery: feedback is known by the number of its plan, and limits change at once."""
     number = life.PlanName
-    named = mock.patch.object(shard.OpenPlan, "name", lambda self: number(self.number))
+    named = mock.patch.object(life.OpenPlan, "name", lambda self: number(self.number))
     told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
     return together(named, told, _limits_at_once())
 
@@ -136,10 +136,10 @@ def _grant_while_held() -> Any:
     """Lock: a lock looks free while its holder is open."""
     original = locks.LockTable.grant
 
-    def grant(self: Any) -> Any:
+    def grant(self: Any, *rest: Any) -> Any:
         for name in self._touched:
             self.state[name].holder = 0
-        return original(self)
+        return original(self, *rest)
 
     return mock.patch.object(locks.LockTable, "grant", grant)
 
@@ -438,6 +438,12 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
     "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),
     "values-limit": Mutation(value_mutations.meet_anything, _BOTH, large=_HALF),
+    "values-begin": Mutation(value_mutations.bounded_from_the_start, _BOTH, large=_HALF),
+    "values-grants": Mutation(value_mutations.grant_everything, ("single",), large=_HALF),
+    "values-made": Mutation(value_mutations.make_anything, _BOTH, large=_HALF),
+    "values-withdrawn": Mutation(
+        value_mutations.remember_what_is_withdrawn, ("planner",), large=_HALF
+    ),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),

@@ -17,7 +17,7 @@ from streamydb.sim.constraints import Declarations
 from streamydb.sim.faults import Release, failing
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Divergence, Outcome, judge
-from streamydb.sim.large import LargeValues, small_limits
+from streamydb.sim.large import LargeValues, draw_begins, small_limits
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.pair import Pair
 from streamydb.sim.procedures import Calls
@@ -82,6 +82,7 @@ def run_seed(
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
+    log.begins = draw_begins(random.Random(f"begins {seed}"), records)  # noqa: S311 - repeatable
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     span_ms = dice.choice(_SPANS_MS)

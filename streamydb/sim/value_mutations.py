@@ -7,15 +7,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from streamydb.columns import Table, unpack
 from streamydb.key_processor import grants, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import blocks, stages
+from streamydb.pipeline import blocks, gatherer, shard, single, stages
 from streamydb.pipeline.memory import MemoryValues
+from streamydb.records import begins
 from streamydb.txn_processor import alone, execution
 
 __all__ = [
-    "cut_otherwise", "meet_anything", "read_the_cache_blindly", "sizes_untold", "together",
-    "uncut_plans", "write_the_cache_blindly",
+    "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
+    "meet_anything", "read_the_cache_blindly", "remember_what_is_withdrawn", "sizes_untold",
+    "together", "uncut_plans", "write_the_cache_blindly",
 ]
 
 
@@ -75,6 +78,46 @@ def meet_anything() -> Any:
     within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
     among = mock.patch.object(execution, "_meets_too_much", return_value=False)
     return together(alone_too, within, among)
+
+
+def bounded_from_the_start() -> Any:
+    """Large values: nobody asks where the bound on what a transaction meets begins."""
+    among, executed = execution._meets_too_much, alone._executed  # noqa: SLF001 - as above
+    return together(
+        mock.patch.object(
+            execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
+        ),
+        mock.patch.object(alone, "_executed", lambda *a, **_: executed(*a, bounded=True)),
+    )
+
+
+def grant_everything() -> Any:
+    """Large values: one at a time, all that is free is granted at once."""
+    return mock.patch.object(single.SingleShard, "_fits", lambda _, free: len(free))
+
+
+def make_anything() -> Any:
+    """Large values: a plan, or what is complete, makes as many bytes as it likes."""
+    executed = gatherer.Gatherer._executed  # noqa: SLF001 - as above
+    return together(
+        mock.patch.object(execution.Most, "fits", return_value=0),
+        mock.patch.object(
+            gatherer.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
+        ),
+    )
+
+
+def remember_what_is_withdrawn() -> Any:
+    """Large values: the ids of a plan that is withdrawn count as used."""
+    original = shard.Shard._stands  # noqa: SLF001 - as above
+
+    def stands(self: Any, plan: Any) -> bool:
+        if self._meta.fits:
+            ids = Table.unflatten(unpack(self._blobs.get("plan/ids"))[1])
+            self._ids.remember(ids, plan.after + 1, plan.seq, plan.ts)
+        return bool(original(self, plan))
+
+    return mock.patch.object(shard.Shard, "_stands", stands)
 
 
 def sizes_untold() -> Any:

@@ -101,6 +101,16 @@ class KeyedEventTimeSorter:
         for partition, records in sorted(parted, key=_first_position):
             self._add_partition(partition, records)
 
+    def give_back(self, records: Table) -> None:
+        """Take back what was released last; it is released again before anything else.
+
+        Called after `add`, so that `_fresh` is in order.
+        """
+        parts = [part for _, part in _by_partition(records)]
+        for part in parts:
+            part.cols = {name: col for name, col in part.cols.items() if name != "seq"}
+        self._fresh = [*parts, *self._fresh]
+
     def note_last(self, reads: Iterable[Sequence[Any]]) -> None:
         """Note the last records that were read: (partition, offset, append time, hash) of each.
 

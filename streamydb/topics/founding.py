@@ -2,7 +2,8 @@
 
 `<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
 names it holds, so that two who write at the same time agree. Records of another log of that name
-are passed over.
+are passed over. Beside the facts lies where each rule begins (`records.begins`), rule by
+rule alike.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ConfigurationError
 from streamydb.reading import ReadingError, TopicMissingError, TopicReader
+from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.sequencer.clients import MESSAGES, appender
 from streamydb.topics.admin import TopicsError
@@ -40,6 +42,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         digest_interval: transactions from one digest to the next.
         constraints: whether constraints may be declared.
         grouping: of the first pipeline; another pipeline may have another one.
+        begins: from where in the log on the rules hold that releases have added.
         format: of the record.
     """
 
@@ -49,6 +52,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     digest_interval: int | None = None
     constraints: bool | None = None
     grouping: str | None = None
+    begins: Begins = NOWHERE
     format: int = FORMAT
 
     def known(self) -> dict[str, Any]:
@@ -58,7 +62,10 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
 
     def completed(self, other: Founding) -> Founding:
         """These facts, and those of another one that are not known here."""
-        return msgspec.structs.replace(self, **{**other.known(), **self.known()})
+        begins = self.begins.completed(other.begins)
+        return msgspec.structs.replace(
+            self, **{**other.known(), **self.known()}, begins=begins
+        )
 
 
 def facts_of(source: object) -> dict[str, Any]:
@@ -118,7 +125,7 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
         TopicsError: the topic took no record, or Kafka does not answer.
     """
     known = recall(connection, database, facts.log)
-    if not set(facts.known()) - set(known.known()):
+    if known.completed(facts) == known:
         return known
     _append(connection, TopicNames(database).founding, msgspec.json.encode(facts))
     return recall(connection, database, facts.log)

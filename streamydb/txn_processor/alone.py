@@ -17,6 +17,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
+from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
@@ -40,7 +41,7 @@ class Finished:
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
     always among them, with nothing to release when the record was rejected. ``workflow``: what
     goes to streams and to the log. ``fault``: ours, on which nobody has ruled, so nothing of this
-    may be written.
+    may be written. ``silent``: only feedback comes of it.
     """
 
     seq: int
@@ -51,6 +52,14 @@ class Finished:
     releases: dict[int, list[Released]] = field(default_factory=dict)
     workflow: Outputs = NO_OUTPUTS
     fault: Fault | None = None
+    silent: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, and its records will."""
+        changed = sum(len(value or b"") for _, value in self.changes)
+        written = sum(len(row.value or b"") for rows in self.releases.values() for row in rows)
+        return len(self.result) + changed + written + self.workflow.size
 
 
 def execute_gathered(
@@ -75,7 +84,8 @@ def execute_gathered(
         return _finished(payload, copy_of(original, position), core.Verdict(), home, None)
     if ruling is not None:
         return _ruled(gathered, position, database, home, ruling)
-    return _executed(gathered, position, database, home, modules)
+    bounded = rulings.begins.holds(VALUES_BOUNDED, payload.part, payload.off)
+    return _executed(gathered, position, database, home, modules, bounded=bounded)
 
 
 def _look(gathered: Gathered, key: str) -> core.Value:
@@ -102,7 +112,7 @@ def _rejected(payload: Payload, position: Position, home: int) -> Finished:
     code = p.REJECT_CODES[payload.code]
     letter = _letter(payload, *opened(payload.raw), code)
     result = encode(payload.id, position, status_of(code), code)
-    return Finished(payload.seq, payload.id, result, [], letter, {home: []})
+    return Finished(payload.seq, payload.id, result, [], letter, {home: []}, silent=payload.silent)
 
 
 def _letter(
@@ -117,8 +127,10 @@ def _letter(
 
 
 def _executed(
-    gathered: Gathered, position: Position, database: str, home: int, modules: Modules
+    gathered: Gathered, position: Position, database: str, home: int, modules: Modules,
+    *, bounded: bool,
 ) -> Finished:
+    """What was not ruled on; ``bounded``: it may meet so many bytes of values only."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: core.Verdict) -> int:
@@ -129,7 +141,7 @@ def _executed(
     txn, fault = None, None
     try:
         txn = _transaction_of(payload)
-        if _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
+        if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = core.too_large(txn, look)
         else:
             verdict = core.execute(txn, look, size, calls)
@@ -151,7 +163,7 @@ def _executed(
 def _met(gathered: Gathered) -> int:
     """Bytes of the values of all keys."""
     grants = (gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys)
-    return sum(len(grant.value or b"") for grant in grants)
+    return sum(len(grant.value or b"") + grant.left_out for grant in grants)
 
 
 def _transaction_of(payload: Payload) -> r.Transaction:
@@ -173,7 +185,9 @@ def _finished(
             releases.setdefault(owner, []).append(row)
     lock = id_lock(payload.id)
     releases[home].append(Released(payload.seq, lock, remembered is not None, remembered))
-    return Finished(payload.seq, payload.id, result, releases=releases)
+    return Finished(
+        payload.seq, payload.id, result, releases=releases, silent=payload.silent
+    )
 
 
 def _changes(

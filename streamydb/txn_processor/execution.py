@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.txn_processor import core
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
@@ -43,6 +44,7 @@ __all__ = [
     "TOO_FAR",
     "TOO_LATE",
     "WINDOW_DUPLICATE",
+    "Most",
     "Outcome",
     "decompile",
     "execute_grants",
@@ -56,6 +58,27 @@ REFUSALS = {
 """What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
+
+
+class Most(NamedTuple):
+    """How many bytes a partition of a plan may make: of values, results and what is emitted.
+
+    Only what Python executes counts; what the kernel makes, the weight of the plan tells.
+    ``first``: the plan's first seq. ``bytes``: 0 for any number.
+    """
+
+    first: int = 0
+    bytes: int = 0
+
+    def fits(self, made: int, seq: int) -> int:
+        """How many of the plan's records make no more, after ``seq`` was executed; 0: all so far.
+
+        At least one; it is let to make what it likes.
+        """
+        return seq - self.first if 0 < self.bytes < made else 0
+
+
+_ANY: Final = Most()
 _DIGITS_MAX = 19
 
 
@@ -67,7 +90,8 @@ class Outcome:
     result record
     where it is not a plain commit. ``internal``: the faults of ours among them, by position;
     ``unruled``: those that nobody has ruled on, so nothing of this may be written. ``workflow``:
-    what goes to streams and to the log.
+    what goes to streams and to the log. ``made``, ``fits``: see `Most`; if all do not fit, nothing
+    of this may be written.
     """
 
     txns: Table
@@ -82,6 +106,8 @@ class Outcome:
     internal: dict[int, Fault] = field(default_factory=dict)
     unruled: list[Fault] = field(default_factory=list)
     workflow: Outputs = NO_OUTPUTS
+    made: int = 0
+    fits: int = 0
 
 
 @dataclass(slots=True)
@@ -134,7 +160,7 @@ class _Run:
 
 def execute_grants(
     parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES,
-    rulings: Rulings = NO_RULINGS, *, over: bool = False,
+    rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
 
@@ -143,6 +169,7 @@ def execute_grants(
         modules: where the code of procedures is.
         rulings: which transactions are aborted, whatever they would do.
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
+        most: how much it may make; more, and execution stops.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -164,9 +191,9 @@ def execute_grants(
     longest = int(np.diff(run.key_starts).max(initial=0))
     scratch = np.zeros(longest + 1, p.SLOT)
     scratch_at = np.full(longest + 1, -1, np.int64)
-    n, at = len(txns), 0
+    n, at, made, fits = len(txns), 0, 0, 0
     id_lengths = txns.texts["id"].lengths()
-    while at < n:
+    while at < n and not fits:
         at = execute_steps(
             at, route, txns.cols["seq"], id_lengths, run.step_starts, run.key_starts, run.steps,
             run.key_slot, run.slots, run.pool.data, run.pool.offsets, run.operand_base,
@@ -174,12 +201,13 @@ def execute_grants(
             scratch_at,
         )
         if at < n:
-            too_much = over or _meets_too_much(run, at)
+            too_much = over or _meets_too_much(run, at, rulings.begins)
             if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
                 weighed.remove(at)
                 route[at] = _KERNEL
                 continue
-            _execute_in_python(run, at, modules, rules.slot, too_much=too_much)
+            made += _execute_in_python(run, at, modules, rules.slot, too_much=too_much)
+            fits = most.fits(made, int(txns.cols["seq"][at]))
             at += 1
             rules.send(route, at)
     _special_aborts(run)
@@ -187,7 +215,7 @@ def execute_grants(
     return Outcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
-        run.unruled, joined(run.workflow),
+        run.unruled, joined(run.workflow), made, fits,
     )
 
 
@@ -302,11 +330,14 @@ def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> se
     return set(np.flatnonzero(chosen).tolist())
 
 
-def _meets_too_much(run: _Run, i: int) -> bool:
+def _meets_too_much(run: _Run, i: int, begins: Begins) -> bool:
     """Whether the values of all keys of a transaction, at its instant, are over the limit."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
+        return False
+    cols = run.txns.cols
+    if not begins.holds(VALUES_BOUNDED, int(cols["part"][i]), int(cols["off"][i])):
         return False
     slots = run.slots[own]
     refs = slots["ref"][slots["tag"] == p.OPAQUE]
@@ -321,8 +352,8 @@ def _meets_too_much(run: _Run, i: int) -> bool:
 
 def _execute_in_python(
     run: _Run, i: int, modules: Modules, rules: int | None, *, too_much: bool
-) -> None:
-    """Run one transaction on Python objects against the slots.
+) -> int:
+    """Run one transaction on Python objects against the slots; how many bytes it makes.
 
     ``rules``: the slot of the constraints. ``too_much``: its keys hold too many bytes.
     """
@@ -367,8 +398,11 @@ def _execute_in_python(
     run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     run.special[i] = verdict_bytes(run.txns, i, verdict)
+    made = len(run.special[i]) + verdict.outputs.size
     for write in verdict.writes:
         _write(run, i, ids[write.key], write.after)
+        made += len(write.before or b"") + len(write.after or b"")
+    return made
 
 
 def _transaction_of(run: _Run, i: int) -> r.Transaction:

@@ -7,14 +7,17 @@ each, written once when it arrives and read once when the transaction is complet
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
+from streamydb import limits
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import IN_FLIGHT_MAX
+from streamydb.sorter.core import chunk_bounds
 from streamydb.txn_processor import program as p
 from streamydb.txn_processor.messages import Arrived, Granted, Payload, id_lock, key_lock
 
@@ -38,11 +41,16 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
 
 
 class GatherState(msgspec.Struct):
-    """The index: waiting transactions by seq, and how many of them each blob holds things of."""
+    """The index: waiting transactions by seq, and how many of them each blob holds things of.
+
+    ``complete``: those that lack nothing, and are executed later because others were too large; the
+    last one first.
+    """
 
     waiting: dict[int, Waiting] = {}
     blobs: dict[int, int] = {}
     next_blob: int = 0
+    complete: list[int] = []
 
 
 @dataclass(slots=True)
@@ -51,6 +59,11 @@ class Gathered:
 
     payload: Payload
     grants: dict[bytes, Granted]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes, about."""
+        return len(self.payload.raw) + sum(len(g.value or b"") for g in self.grants.values())
 
 
 def needed_locks(payload: Payload) -> list[bytes]:
@@ -69,6 +82,7 @@ class TransactionGatherer:
         self._blobs = blobs
         self._fresh: dict[int, Arrived] = {}
         self._loaded: dict[int, dict[int, Arrived]] = {}
+        self._loaded_bytes = 0
 
     def add(self, payloads: Iterable[Payload], grants: Iterable[Granted]) -> None:
         """Take what has arrived, in any order."""
@@ -79,19 +93,19 @@ class TransactionGatherer:
             self._waiting(grant.seq).got += 1
             self._fresh[grant.seq].grants.append(grant)
 
-    def complete(self) -> list[Gathered]:
-        """The transactions that are complete now, in seq order; they are waiting no longer.
+    def complete(self) -> Iterator[Gathered]:
+        """The transactions that are complete now, in seq order; each that is taken waits no longer.
 
         Raises:
             InvariantViolation: a transaction was granted what it does not need.
 
         """
-        found = []
-        for seq in sorted(self._fresh):
-            waiting = self.state.waiting[seq]
-            if waiting.wanted == waiting.got:
-                found.append(self._take(seq, waiting))
-        return found
+        waiting, known = self.state.waiting, {*self.state.complete, *self._fresh}
+        ready = [s for s in sorted(known) if waiting[s].wanted == waiting[s].got]
+        self.state.complete = ready[::-1]
+        while self.state.complete:
+            seq = self.state.complete.pop()
+            yield self._take(seq, waiting[seq])
 
     def save(self) -> None:
         """Put what still waits into blobs.
@@ -103,8 +117,9 @@ class TransactionGatherer:
         if len(self.state.waiting) > IN_FLIGHT_MAX:
             raise InvariantViolation(f"{len(self.state.waiting)} transactions wait for grants")
         rest = sorted(self._fresh)
-        for at in range(0, len(rest), _BLOB_TRANSACTIONS):
-            self._put(rest[at : at + _BLOB_TRANSACTIONS])
+        sizes = np.array([_size(self._fresh[seq]) for seq in rest], np.int64)
+        for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, _BLOB_TRANSACTIONS):
+            self._put(rest[start:end])
         self._fresh = {}
         self._blobs.put(_INDEX, msgspec.msgpack.encode(self.state))
 
@@ -116,7 +131,8 @@ class TransactionGatherer:
     def _take(self, seq: int, waiting: Waiting) -> Gathered:
         """Everything that has come for a transaction, which is then forgotten."""
         parts = [self._load(number)[seq] for number in waiting.blobs]
-        parts.append(self._fresh.pop(seq))
+        if seq in self._fresh:
+            parts.append(self._fresh.pop(seq))
         for number in waiting.blobs:
             self._forget_one(number)
         del self.state.waiting[seq]
@@ -131,7 +147,10 @@ class TransactionGatherer:
             data = self._blobs.get(_name(number))
             if data is None:
                 raise InvariantViolation(f"the blob {_name(number)} is missing from the state")
-            self._loaded[number] = _decode_arrived(data)
+            if self._loaded_bytes > limits.BLOCK_BYTES_MAX:
+                self._loaded, self._loaded_bytes = {}, 0
+            self._loaded[number], size = _decode_arrived(data), len(data)
+            self._loaded_bytes += size
         return self._loaded[number]
 
     def _forget_one(self, number: int) -> None:
@@ -148,6 +167,12 @@ class TransactionGatherer:
         self.state.blobs[number] = len(seqs)
         for seq in seqs:
             self.state.waiting[seq].blobs.append(number)
+
+
+def _size(arrived: Arrived) -> int:
+    """Bytes of what has come for a transaction."""
+    values = sum(len(grant.value or b"") for grant in arrived.grants)
+    return values + sum(len(payload.raw) for payload in arrived.payloads)
 
 
 def _name(number: int) -> str:

@@ -81,12 +81,15 @@ class Granted(msgspec.Struct, array_like=True, gc=False):
     """A lock that a transaction was given: the key's value (None: absent) and version.
 
     Under the lock of an id: the original's result when the transaction repeats one, else None.
+    ``left_out``: so many bytes has the value, which is not here, nor its version: the transaction
+    meets too much, whatever it is.
     """
 
     seq: int
     lock: bytes
     value: bytes | None
     version: int
+    left_out: int = 0
 
 
 class Released(msgspec.Struct, array_like=True, gc=False):

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
+from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling import Adopted, Fence, Ruling, decode_ruling
 
 __all__ = [
@@ -59,10 +60,17 @@ class Fault(NamedTuple):
 
 
 class Rulings:
-    """The rulings that an execution takes as given; never changes, and can be sent to executors."""
+    """The rulings that an execution takes as given; never changes, and can be sent to executors.
 
-    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+    Attributes:
+        begins: from where on the rules hold that releases have added; no more than the rulings
+            can this be told from the log alone.
+
+    """
+
+    def __init__(self, faults: Iterable[Fault] = (), begins: Begins = EVERYWHERE) -> None:
         """Take the first one of each record."""
+        self.begins = begins
         self._known: dict[Place, Fault] = {}
         for fault in faults:
             self._known.setdefault((fault.partition, fault.offset), fault)
@@ -229,11 +237,11 @@ class Book:
 
     """
 
-    def __init__(self, log: str) -> None:
-        """Take in what is said of the log with this id."""
+    def __init__(self, log: str, begins: Begins = EVERYWHERE) -> None:
+        """Take in what is said of the log with this id; ``begins``: where rules begin in it."""
         self.epoch = 0
         self.adopted = False
-        self._log = log
+        self._log, self._begins = log, begins
         self._known: dict[Place, Fault] = {}
 
     def __len__(self) -> int:
@@ -260,7 +268,7 @@ class Book:
 
     def rulings(self) -> Rulings:
         """All that was ruled up to here."""
-        return Rulings(self._known.values())
+        return Rulings(self._known.values(), self._begins)
 
 
 def fault_of(ruling: Ruling) -> Fault:

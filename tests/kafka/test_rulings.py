@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from streamydb.pipeline.ruling import Desk, RulingTopic, Told, aborted_before, note_told, rulings
 from streamydb.records import Source, dead_letter, encode_dead_letter
+from streamydb.records.begins import EVERYWHERE
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create, log_id
 from streamydb.txn_processor.rulings import Fault, TooLate, UnruledFaults
@@ -32,7 +33,7 @@ def test_rulings_are_adopted_fenced_and_read(
     assert aborted_before(client, database) == [old]
     assert rulings(client, database, log).faults == [old]
 
-    topic, other = (RulingTopic(client, database, log) for _ in range(2))
+    topic, other = (RulingTopic(client, database, log, EVERYWHERE) for _ in range(2))
     topic.adopt(lambda: aborted_before(client, database))
     assert topic.fence(1, "a") == 1
     fault, late = Fault(0, 8, "LookupError 1"), Fault(0, 9, "LookupError 1")

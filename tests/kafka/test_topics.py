@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.broker import EmbeddedBroker
+from streamydb.records.begins import Begins
 from streamydb.sequencer.clients import administrator
 from streamydb.testing import wait_for
 from streamydb.topics import (
@@ -187,6 +188,10 @@ def test_what_it_was_founded_with_stays(client: Client, database: str) -> None:
     assert recall(client, database, log) == Founding(log=log, partitions=2)
     asked = Founding(log=log, partitions=5, id_window=7)
     assert record(client, database, asked) == Founding(log=log, partitions=2, id_window=7)
+    places = Begins({"a rule": {0: 4}}), Begins({"a rule": {0: 9}, "another": {}})
+    for begins in places:
+        record(client, database, Founding(log=log, begins=begins))
+    assert recall(client, database, log).begins == Begins({"a rule": {0: 4}, "another": {}})
     grow(client, database, 3)
     create(client, database, partitions=3)
     assert recall(client, database, log).partitions == 2

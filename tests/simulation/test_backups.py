@@ -19,20 +19,21 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from streamydb.backup import folder as files
-from streamydb.backup import resizing, restoring, taking, trimming
+from streamydb.backup import folder, resizing, restoring, taking, trimming
 from streamydb.backup.beginning import START, Beginning, begin
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.needs import Need, needs
-from streamydb.backup.state import State
+from streamydb.backup.state import About
+from streamydb.filelock import write_whole
 from streamydb.key_processor.digest import Digest
 from streamydb.oracle import Ordered, released
 from streamydb.pipeline.ruling import RulingTopic
 from streamydb.place import Place
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
+from streamydb.records.begins import NOWHERE
 from streamydb.records.ruling import encode_ruling
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.core import PartitionState
@@ -111,19 +112,19 @@ class Kept:
 
     def _break_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A process dies while it writes a file, of which some is there, or right after it."""
-        write = files.write_whole
+        write = write_whole
 
         def torn(file: int) -> None:
             if self.dice.random() < self.kafka.failing:
                 os.ftruncate(file, self.dice.randint(0, os.fstat(file).st_size))
                 raise Died
 
-        def written_last(path: Path, data: bytes) -> None:
-            write(path, data)
+        def written_last(path: Path, data: bytes, *, synced: bool = True) -> None:
+            write(path, data, synced=synced)
             self.kafka.may_die()
 
         monkeypatch.setattr("os.fsync", torn)
-        monkeypatch.setattr(files, "write_whole", written_last)
+        monkeypatch.setattr(folder, "write_whole", written_last)
         monkeypatch.setattr(taking, "write_whole", written_last)
 
     def again(self, step: Callable[[], Answer]) -> Answer:
@@ -230,10 +231,10 @@ class Kept:
         query = self.place.checkpoint / "query"
         named = {NAMES.transactions: {str(q): at for q, at in offsets.items()}}
         for batch, folders in ((3, ("offsets", "commits")), (4, ("offsets",))):
-            for folder in folders:
-                (query / folder).mkdir(parents=True, exist_ok=True)
+            for name in folders:
+                (query / name).mkdir(parents=True, exist_ok=True)
                 text = f"v1\n{{}}\n{msgspec.json.encode(named).decode()}"
-                (query / folder / str(batch)).write_text(text if folder == "offsets" else "v1\n{}")
+                (query / name / str(batch)).write_text(text if name == "offsets" else "v1\n{}")
             named = {
                 topic: {q: at + 1000 for q, at in read.items()} for topic, read in named.items()
             }
@@ -272,29 +273,29 @@ class Kept:
         given = self.folder if self.folder.exists() and self.dice.random() < 0.7 else None
         checkpoint = self.place.checkpoint
         seq = self.dice.choice([self.resolved, self.dice.randint(0, self.resolved)])
+        draft = checkpoint.with_name("checkpoint.draft")
+        target = StateFolder(draft / START)
         try:
-            state = self.again(
-                lambda: resizing.divided(self.subject, checkpoint, given, seq, _quiet)
+            about = self.again(
+                lambda: resizing.divide(self.subject, checkpoint, given, seq, target, _quiet)
             )
         except BackupError:
             assert any(self.lows()), "the whole log is there"
             assert not self._has_base(given, seq)
             return None
-        assert (state.about.seq, state.about.digest) == (seq, self.digests[seq])
-        self.again(lambda: self._put(state))
+        assert (about.seq, about.digest) == (seq, self.digests[seq])
+        self.again(lambda: self._put(draft, about))
         config = msgspec.structs.replace(self.made.config, incarnation="new")
         return begin(checkpoint, None, config, "log", self.lows())
 
-    def _put(self, state: State) -> None:
+    def _put(self, draft: Path, about: About) -> None:
         """As `streamydb resize` does."""
         checkpoint = self.place.checkpoint
         with resizing.standing_still(checkpoint):
-            draft = checkpoint.with_name("checkpoint.draft")
-            StateFolder(draft / START).write(state)
             resizing.put_aside(checkpoint)
             self.kafka.may_die()
             draft.rename(checkpoint)
-        self.pipelines["active"] = state.about.seq
+        self.pipelines["active"] = about.seq
         self.gone.discard("active")
 
     def _has_base(self, given: BackupFolder | None, seq: int) -> bool:
@@ -331,21 +332,21 @@ class Kept:
         self.kafka.create(NEW.transactions, len(manifest.ends))
         self.kafka.create(NEW.rulings)
 
-        def restored() -> State:
-            state = restoring.prefix(self.folder, manifest, seq, _quiet)
-            places = state.about.positions
+        def restored() -> About:
+            about = restoring.prefix(self.folder, manifest, seq, _quiet)
+            places = about.positions
             contents = {
                 number: restoring.lines(self.folder, manifest, number, places)
                 for number in sorted(manifest.ends)
             }
             restoring.append_log(CONNECTION, "new", contents, lambda _: None)
             restoring.keep_rulings(CONNECTION, "new", self.folder.rulings(), places)
-            return state
+            return about
 
-        state = self.again(restored)
-        assert (state.about.seq, state.about.digest) == (seq, self.digests[seq])
+        about = self.again(restored)
+        assert (about.seq, about.digest) == (seq, self.digests[seq])
         assert self._order_of_new() == self.order[:seq]
-        kept = RulingTopic(CONNECTION, "new", "new log")
+        kept = RulingTopic(CONNECTION, "new", "new log", NOWHERE)
         kept.refresh()
         before = {(each.partition, each.offset) for each in self.order[:seq]}
         wanted = [f for f in self.rulings.faults if (f.partition, f.offset) in before]

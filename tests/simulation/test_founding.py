@@ -14,6 +14,7 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.founding import founded
+from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.standby.messages import Following, encode_message
 from streamydb.topics import founding as topic
@@ -45,6 +46,7 @@ class Database:
         self.records = 0
         self.truth: dict[str, Any] = {}
         self.told: list[dict[str, Any]] = []
+        self.begins: Begins | None = None
         self._let_others_write(monkeypatch)
         self._noise()
 
@@ -102,10 +104,12 @@ class Database:
         given, checkpoint = self.settings(), self.checkpoint()
         ends = (self.records,) * self.partitions
         log = TopicDescription(NAMES.transactions, self.partitions, 1, {}, ends, ends)
+        answered = (self.records,)
+        results = TopicDescription(NAMES.results, 1, 1, {}, answered, answered)
         self.kafka.failing = self.dice.choice([0.0, 0.0, 0.2])
         doubtful = self._doubtful(given, checkpoint)
         try:
-            found = founded(given, checkpoint, "log", log)
+            found, begins = founded(given, checkpoint, "log", log, results)
         except Died:
             return
         except ConfigurationError as error:
@@ -115,6 +119,7 @@ class Database:
             self.kafka.failing = 0.0
             self.truth = self._holds()
         assert not doubtful, "nobody can know how many partitions there were"
+        assert begins == self._begun(), "rules begin where the first record says"
         assert {name: getattr(found, name) for name in BINDING} == {
             name: self.truth[name] for name in BINDING
         }
@@ -131,6 +136,18 @@ class Database:
             assert before.grouping != given.grouping
         else:
             assert kept == found.grouping
+
+    def _begun(self) -> Begins:
+        """Where the rules begin, by reading the records one by one; it never changes."""
+        records = [each.content or b"" for each in self.kafka.topics[NAMES.founding][0].records]
+        told = [msgspec.json.decode(each) for each in records if each.startswith(b"{")]
+        places = [t["begins"]["places"] for t in told if t["log"] == "log" and t.get("begins")]
+        first = next(each for each in places if each)
+        found = msgspec.convert({"places": first}, Begins, strict=False)
+        assert not found.missing()
+        assert self.begins in (None, found)
+        self.begins = found
+        return found
 
     def _holds(self) -> dict[str, Any]:
         """What was recorded first, by reading the records one by one; nothing ever changes."""

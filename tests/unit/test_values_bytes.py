@@ -21,7 +21,7 @@ from streamydb.key_processor.sizes import Sizes, SizesState, class_of, tells, te
 from streamydb.key_processor.store import FileIdTables, LmdbValues
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
 from streamydb.pipeline.shard import Meta, Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.sim.cluster import Cluster
@@ -159,6 +159,18 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
     assert len(db.results) == 80
     assert sum(sizes) > 20 * MEBIBYTE
     assert max(sizes) < limits.BLOCK_BYTES_MAX + 2 * SIZE
+
+
+def test_a_large_blob_that_became_small_is_merged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging two blobs that are large together leaves one part, if most of it was replaced."""
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 2_000)
+    state, blobs, store = ValuesState(), MemoryBlobs(), MemoryValues()
+    for size in (1_500, 700, 400, 400):
+        writes = opaque([b"k"], size)
+        ShardValues(state, blobs, store).apply(writes)
+        found = ShardValues(state, blobs, MemoryValues()).read(Ragged.of([b"k"]))
+        assert found.texts["text"].tolist() == writes.texts["text"].tolist()
+    assert len(state.blobs) == 1
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])

@@ -1,0 +1,69 @@
+"""A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
+
+What appends and calls leave behind is known only when they are executed. So a partition that makes
+more bytes than its plan may (`execution.Most`) stops, writes nothing, and tells all shards how many
+of the plan's first records fit. They take the plan back as if it had never been, and release so
+many. What other partitions have written of it is written again, to the byte, as after a crash.
+
+Until its feedback has come, the shard keeps of such a plan its records, and the ids that it uses:
+they are remembered only when the plan stands.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamydb.columns import Table, pack, unpack
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.blobs import BlobStore
+from streamydb.txn_processor import program as p
+
+__all__ = ["KeptPlan", "may_be_too_much", "next_pace"]
+
+_RECORDS: Final = "plan/records"
+_IDS: Final = "plan/ids"
+
+
+def may_be_too_much(released: Table) -> bool:
+    """Whether a plan of these records may make more than its weight tells; alone none does."""
+    return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
+
+
+def next_pace(pace: int, made: int, bound: int, most: int) -> int:
+    """How many records to release after a plan that fitted; 0: as many as there may be.
+
+    Args:
+        pace: how many there might be; 0: no plan was cut.
+        made: bytes that a partition of the plan before has made, at most.
+        bound: bytes that one may make.
+        most: as many as a plan has at most.
+
+    """
+    if 2 * made > bound:
+        return pace
+    return 4 * pace if 4 * pace < most else 0
+
+
+class KeptPlan:
+    """What a shard keeps of the plan in flight."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        """Keep it in ``blobs``."""
+        self._blobs = blobs
+
+    def keep(self, released: Table, used: Table) -> None:
+        """Keep the records as they were released, and the ids that they use."""
+        self._blobs.put(_RECORDS, pack(released.flatten()))
+        self._blobs.put(_IDS, pack(used.flatten()))
+
+    def end(self, *, stands: bool) -> Table:
+        """The ids of a plan that stands, else the records; they are kept no more."""
+        name = _IDS if stands else _RECORDS
+        data = self._blobs.get(name)
+        if data is None:
+            raise InvariantViolation(f"the blob {name} is missing from the state")
+        self._blobs.delete(_RECORDS)
+        self._blobs.delete(_IDS)
+        return Table.unflatten(unpack(data)[1])

@@ -1,0 +1,64 @@
+"""From where on each rule holds that a release has added to what a log means (pure).
+
+What was executed before a release knew a rule must come out the same whenever it is executed again:
+by a rebuild, a standby, a restored database, the oracle. So a rule begins at a place in each
+partition of the log. It is recorded beside the log when a release that knows the rule first starts
+on a database (`streamydb.topics.founding`), and travels with the rulings.
+
+A later change of meaning gets a name in `RULES`, and is asked for with `Begins.holds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+__all__ = ["EVERYWHERE", "NOWHERE", "RULES", "VALUES_BOUNDED", "Begins"]
+
+VALUES_BOUNDED: Final = "values-bounded"
+"""What one transaction meets is bounded in bytes: `TRANSACTION_VALUES_BYTES_MAX`."""
+
+RULES: Final = (VALUES_BOUNDED,)
+
+
+class Begins(msgspec.Struct, frozen=True):
+    """Where the rules begin.
+
+    ``places``: by the name of a rule, per partition of the log, the first offset where it holds; in
+    a partition that is not named, with the first record. A rule that is not named holds nowhere.
+    """
+
+    places: dict[str, dict[int, int]] = {}
+
+    def holds(self, rule: str, partition: int, offset: int) -> bool:
+        """Whether a rule holds for a record of the log."""
+        place = self.places.get(rule)
+        return place is not None and offset >= place.get(partition, 0)
+
+    def completed(self, other: Begins) -> Begins:
+        """With the places of another one, for the rules that are not named here."""
+        return Begins({**other.places, **self.places})
+
+    def missing(self) -> tuple[str, ...]:
+        """The rules of this release that nobody has given a place."""
+        return tuple(rule for rule in RULES if rule not in self.places)
+
+    def cut(self, ends: Mapping[int, int]) -> Begins:
+        """What holds in a log that has only what lies before ``ends``, and goes on by all rules."""
+        return Begins({
+            rule: {
+                partition: min(self.places[rule].get(partition, 0), end)
+                if rule in self.places else end
+                for partition, end in ends.items()
+            }
+            for rule in RULES
+        })  # fmt: skip
+
+
+EVERYWHERE: Final = Begins({rule: {} for rule in RULES})
+"""All rules hold from the beginning: what a new database has."""
+
+NOWHERE: Final = Begins()
+"""No release has begun a rule: what earlier releases have executed."""
