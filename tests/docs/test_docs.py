@@ -65,7 +65,7 @@ def test_help_is_shown_as_it_is_written(command: str) -> None:
 
 
 def test_every_command_and_setting_is_documented() -> None:
-    text = (ROOT / "docs/operations.md").read_text("utf-8")
+    text = (ROOT / "docs/commands.md").read_text("utf-8")
     assert [c for c in COMMANDS if f"`streamydb {c}`" not in text] == []
     settings = [f"STREAMYDB_{field.upper()}" for field in Settings.model_fields]
     settings += [f"STREAMYDB_SERVE_{field.upper()}" for field in FacadeSettings.model_fields]
