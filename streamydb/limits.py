@@ -26,6 +26,7 @@ TRANSACTION_VALUES_BYTES_MAX: Final = 67_108_864
 PLAN_VALUES_BYTES_MAX: Final = 67_108_864
 BLOCK_BYTES_MAX: Final = 8_388_608
 LOCK_QUEUE_MAX: Final = 100_000
+# Their places are rewritten with the state in every batch.
 IN_FLIGHT_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024
 SHARDS_MAX: Final = 64
