@@ -13,7 +13,6 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from streamydb.client.awaiting import AsyncAtomic, AsyncClient, AsyncView
@@ -276,13 +275,14 @@ async def make_recorders(
     """
     options = Options(timeout_s=_TIMEOUT_S, page_entries=shape.page)
     async with AsyncExitStack() as stack:
+        shared = Session(options)
         direct: list[AsyncClient] = []
         served: list[AsyncHttpTransport] = []
         for url in urls:
             if url.startswith("kafka:"):
                 made = connect_async(url, timeout_s=_TIMEOUT_S)
-                made.session.options = replace(made.session.options, page_entries=shape.page)
                 direct.append(await stack.enter_async_context(made))
+                direct[-1].session = shared
             else:
                 served.append(AsyncHttpTransport(HttpOptions(url, connections_max=_CONNECTIONS)))
                 stack.push_async_callback(served[-1].close)

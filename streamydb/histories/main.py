@@ -45,6 +45,10 @@ def run(
         typer.Option(help="kafka://… for writes and reads of the Python client; repeat it."),
     ] = None,
     prefix: Annotated[str, typer.Option(help="Of all keys.")] = "",
+    registers: Annotated[
+        int, typer.Option(help="Keys with one value; fewer collide more.", min=1)
+    ] = Shape().registers,
+    lists: Annotated[int, typer.Option(help="Keys with lists at a time.", min=4)] = Shape().lists,
     seed: Annotated[int, typer.Option(help="Of the clients' choices.")] = 1,
     json: Json = False,
 ) -> None:
@@ -57,7 +61,8 @@ def run(
     campaign = Campaign(
         urls=url or ["http://127.0.0.1:8080"], folder=folder, seconds=seconds, clients=clients,
         processes=processes, watchers=watchers, seed=seed, operations=operations,
-        library=library, kafka=kafka or [], shape=Shape(prefix=prefix),
+        library=library, kafka=kafka or [],
+        shape=Shape(prefix=prefix, registers=registers, lists=lists),
     )  # fmt: skip
     _judge(run_campaign(campaign), json=json)
 

@@ -37,14 +37,17 @@ WAYS: Final = ("rest", "run", "kafka")
 """Over REST, functions under the Python client's `run`, the Python client straight on Kafka."""
 
 _WEIGHTS: Final = {
-    "SIGKILL of Python workers": 4, "SIGKILL of a facade or a read model": 5,
+    "SIGKILL of Python workers": 3, "SIGKILL of a facade or a read model": 6,
     "SIGKILL of the broker": 3, "SIGKILL of a pipeline: driver, JVM, workers": 2,
     "SIGSTOP of the broker": 1, "SIGSTOP of a facade or a read model": 1,
     "SIGSTOP of a pipeline": 1,
 }  # fmt: skip
 """How often which fault is drawn: a pipeline takes the longest to come back."""
 
-_REST_S: Final = (1.0, 6.0)
+_KEYS: Final = {"rest": (12, 32), "run": (60, 300), "kafka": (12, 32)}
+"""Registers and lists: functions under `run` that collide begin again, and get nowhere."""
+
+_REST_S: Final = (4.0, 20.0)
 _HISTORY_S: Final = 3600.0
 
 
@@ -96,6 +99,8 @@ class Recorded:
             "--operations", str(asked.operations), "--clients", str(asked.clients),
             "--seconds", str(_HISTORY_S), "--seed", str(number), "--prefix", f"h{number:03}/",
         ]  # fmt: skip
+        registers, lists = _KEYS[way]
+        command += ["--registers", str(registers), "--lists", str(lists)]
         command += [word for url in world.urls for word in ("--url", url)]
         if way == "run":
             command.append("--library")
@@ -182,7 +187,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--histories", type=int, default=3, help="how many [3]")
     parser.add_argument("--operations", type=int, default=10_000, help="of each [10000]")
     parser.add_argument("--at-once", type=int, default=3, help="histories at a time [3]")
-    parser.add_argument("--clients", type=int, default=24, help="of each history [24]")
+    parser.add_argument("--clients", type=int, default=64, help="of each history [64]")
     parser.add_argument("--shards", type=int, default=1, help="of the database [1]")
     parser.add_argument("--seed", type=int, help="of all choices [by chance]")
     parser.add_argument("--folder", type=Path, help="where the database lies [a new one]")
