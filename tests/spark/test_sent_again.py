@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -81,10 +81,12 @@ def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iter
     bootstrap, log = db.broker.bootstrap, TopicNames(db.name).transactions
 
     def passed(batches: Iterator[Any]) -> Iterator[Any]:
-        reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "failing"})
+        reader = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "failing"})
+
+        place = confluent_kafka.TopicPartition(log, 0)
 
         def end() -> int:
-            return int(reader.get_watermark_offsets(TopicPartition(log, 0), timeout=30)[1])
+            return int(reader.get_watermark_offsets(place, timeout=30)[1])
 
         begun, attempt = end(), TaskContext.get()
         for number, batch in enumerate(batches):
@@ -92,7 +94,7 @@ def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iter
             is_first = attempt is not None and attempt.attemptNumber() == 0
             if is_first and (number + 3) * BATCH > ROWS:
                 wait_for(lambda: end() >= begun + SENT, "rows in the log", 60)
-                producer = Producer({"bootstrap.servers": bootstrap})
+                producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
                 for other in range(4 * WINDOW):
                     producer.produce(log, b'{"id":"%d other %d"}' % (begun, other))
                 producer.flush(30)
