@@ -83,6 +83,11 @@ SEED ?=
 campaign: venv jars ## Random faults over a loaded database for MINUTES=20; adds to docs/reliability.md
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+HISTORIES ?= 3
+.PHONY: histories
+histories: venv jars ## HISTORIES=3 of 10,000 operations under kills, by all ways; adds to docs/reliability.md
+	$(BIN)/python -m tests.campaign.histories --histories $(HISTORIES) $(if $(SEED),--seed $(SEED))
+
 SIM_MINUTES ?= 60
 .PHONY: sim-long
 sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINUTES=60; adds to docs/reliability.md

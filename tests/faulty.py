@@ -1,16 +1,46 @@
-"""What tests of faults share: results as they lie in Kafka, load in the background."""
+"""What tests of faults share: results as they lie in Kafka, load in the background, poison."""
 
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, suppress
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.testing import Database, TestingError, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import appending, transfers
+
+POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""
+import sys
+sys.path.insert(0, {sources!r})
+from streamydb import records
+from streamydb.txn_processor import core
+
+def execute(txn, *rest, sound=core.execute):
+    if txn.id.startswith("poison"):
+        raise LookupError(txn.id)
+    return sound(txn, *rest)
+
+def decode(raw, sound=records.decode):
+    if raw is not None and b"unreadable" in raw:
+        raise ArithmeticError(raw)
+    return sound(raw)
+
+core.execute, records.decode = execute, decode
+'''
+
+_WRITE = {"op": "append", "key": "log", "value": 1}
+POISONED = [
+    *({"id": f"poison{i}", "updates": [_WRITE]} for i in range(3)),
+    {"id": "p", "updates": [{**_WRITE, "value": "unreadable"}]},
+]
+"""Four transactions on which a poisoned pipeline fails; one of them it cannot even read."""
 
 
 def load(db: Database, seed: int, until: int = 100_000) -> AbstractContextManager[None]:
@@ -60,3 +90,14 @@ def fails(db: Database) -> str:
     wait_for(lambda: db.status().state == "failed", "a failure", 100)
     db.kill_pipeline()
     return db.status().error or ""
+
+
+@contextmanager
+def poisoned(folder: Path) -> Iterator[None]:
+    """Every Python that starts meanwhile fails where our own code may."""
+    sources = Path(__file__).parents[1]
+    (folder / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        yield

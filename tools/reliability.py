@@ -8,8 +8,8 @@ stands for, how it injects it and what it has shown when it passes:
 
     @pytest.mark.fault(4, "SIGKILL of the broker under load")
 
-`pytest --record-faults` (`make reliability`) and `make campaign` write what they did into
-bench/results/reliability.json; the table joins that with the marks in the tests' sources.
+`pytest --record-faults` (`make reliability`), `make campaign` and `make histories` write what they
+did into bench/results/reliability.json; the table joins that with the marks in the tests' sources.
 """
 
 from __future__ import annotations
@@ -177,6 +177,8 @@ def table(results: dict[str, Any]) -> str:
     if campaigns:
         lines.append(f"| all | Campaign | {_campaign_row(campaigns)} |")
         lines += ["", *_kinds(campaigns)]
+    if histories := results.get("histories", []):
+        lines += ["", *_histories(histories)]
     return "\n".join([*lines, END])
 
 
@@ -240,6 +242,37 @@ def _kinds(campaigns: list[dict[str, Any]]) -> list[str]:
         kinds.update(campaign["faults"])
     rows = [f"| {kind} | {count:,} |" for kind, count in sorted(kinds.items())]
     return ["| fault of the campaigns | times |", "|---|---|", *rows]
+
+
+def _histories(runs: list[dict[str, Any]]) -> list[str]:
+    """A row for each run of histories, and their sum."""
+    ways = ("rest", "run", "kafka")
+    head = "histories: over REST, under `run`, straight on Kafka | operations"
+    faults = "faults: pipeline, workers, broker, facade or read model"
+    lines = [f"| {head} | {faults} | outcome | run |", "|---|---|---|---|---|"]
+    total: dict[str, Counter[str]] = {"histories": Counter(), "operations": Counter()}
+    for run in runs:
+        for name, counter in total.items():
+            counter.update(run[name] if run["outcome"] == "passed" else {})
+        counts = ", ".join(str(run["histories"].get(way, 0)) for way in ways)
+        outcome = f"all explained; {EXPECTED}; {run['transactions']:,} transactions"
+        lines.append(
+            f"| {counts} | {sum(run['operations'].values()):,} | {_parts(run['faults'])} | "
+            f"{outcome if run['outcome'] == 'passed' else '**failed**'}, {run['minutes']} min | "
+            f"{run['date']} {run['commit']} |"
+        )
+    counts = ", ".join(f"{total['histories'][way]}" for way in ways)
+    count = sum(total["histories"].values())
+    done = sum(total["operations"].values())
+    return [*lines, f"| {counts}: {count} in all | {done:,} | | | |"]
+
+
+def _parts(faults: dict[str, int]) -> str:
+    """How many faults of a run of histories hit each part."""
+    parts = ("a pipeline", "Python workers", "the broker", "a facade")
+    return ", ".join(
+        str(sum(count for name, count in faults.items() if part in name)) for part in parts
+    )
 
 
 def main(arguments: list[str]) -> None:

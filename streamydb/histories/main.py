@@ -12,6 +12,7 @@ from streamydb.histories.campaign import Campaign, files
 from streamydb.histories.campaign import run as run_campaign
 from streamydb.histories.checking import check_history
 from streamydb.histories.records import History, read_history
+from streamydb.histories.workload import Shape
 
 __all__ = ["app", "check", "run"]
 
@@ -33,17 +34,35 @@ def run(
     clients: Annotated[int, typer.Option(help="Clients in each process.", min=1)] = 16,
     processes: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     watchers: Annotated[int, typer.Option(help="Event streams.", min=0)] = 3,
+    operations: Annotated[
+        int | None, typer.Option(help="How many at the most [as time allows].", min=1)
+    ] = None,
+    library: Annotated[
+        bool, typer.Option("--library", help="Use `run` of the Python client.")
+    ] = False,
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(help="kafka://… for writes and reads of the Python client; repeat it."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="Of all keys.")] = "",
+    registers: Annotated[
+        int, typer.Option(help="Keys with one value; fewer collide more.", min=1)
+    ] = Shape().registers,
+    lists: Annotated[int, typer.Option(help="Keys with lists at a time.", min=4)] = Shape().lists,
     seed: Annotated[int, typer.Option(help="Of the clients' choices.")] = 1,
     json: Json = False,
 ) -> None:
     """Run clients on a database that nobody else writes, record and judge what they see.
 
-    It writes the keys r/… and l/…, which must be absent before. A file `stop` in the folder ends it
+    It writes the keys r/… and l/…, which must be absent before; a prefix
+    lets one database have several histories. A file `stop` in the folder ends it
     early. Exit code 3 if there is a violation.
     """
     campaign = Campaign(
         urls=url or ["http://127.0.0.1:8080"], folder=folder, seconds=seconds, clients=clients,
-        processes=processes, watchers=watchers, seed=seed,
+        processes=processes, watchers=watchers, seed=seed, operations=operations,
+        library=library, kafka=kafka or [],
+        shape=Shape(prefix=prefix, registers=registers, lists=lists),
     )  # fmt: skip
     _judge(run_campaign(campaign), json=json)
 

@@ -1,10 +1,11 @@
-"""Doing requests over HTTP and recording them, whatever happens to the connection."""
+"""Doing requests and recording them, over HTTP, whatever happens to the connection."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ from streamydb.histories.answers import Call, Told, ask_call, call_of, page_call
 from streamydb.histories.records import Answer, Append, Line, Operation, Request, Scan, Write
 from streamydb.histories.workload import Client, Shape
 
-__all__ = ["PATIENCE_S", "Recorder"]
+__all__ = ["PATIENCE_S", "HttpRecorder", "Recorder"]
 
 PATIENCE_S: Final = 90.0
 """How long a client asks for a verdict that it was not told."""
@@ -24,24 +25,15 @@ _READ_TIMEOUT_S: Final = 45.0
 _IMPATIENT_S: Final = 0.15
 
 
-class Recorder:
-    """Does requests on facades chosen at random, and hands operations to a sink.
+class Recorder(ABC):
+    """Does requests, and hands operations to a sink.
 
-    Some writes are cut off by the client before the answer, some ask for an answer within a second;
-    most outcomes that are unknown then are found out, by asking or by sending the same again.
+    Some writes are cut off by the client before the answer; most outcomes that are unknown then are
+    found out, by asking or by sending the same again.
     """
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        urls: Sequence[str],
-        rng: random.Random,
-        sink: Callable[[Line], None],
-        shape: Shape,
-    ) -> None:
-        """Send with `http` to `urls`, as impatiently as `shape` says."""
-        self._http = http
-        self._urls = urls
+    def __init__(self, rng: random.Random, sink: Callable[[Line], None], shape: Shape) -> None:
+        """Be as impatient as `shape` says."""
         self._rng = rng
         self._sink = sink
         self._shape = shape
@@ -50,12 +42,7 @@ class Recorder:
         """Do a request and record it."""
         began = time.monotonic_ns()
         attempts: list[str] = []
-        if isinstance(request, Write | Append):
-            last = await self._write(request, attempts)
-        elif isinstance(request, Scan):
-            last = await self._scan(request, attempts)
-        else:
-            last = await self._attempt(request, call_of(request), attempts)
+        last = await self._do(request, attempts)
         unknown = last.outcome == "unknown"
         operation = Operation(
             client=client.number, session=client.session, invoked_ns=began, request=request,
@@ -66,15 +53,48 @@ class Recorder:
         self._sink(operation)
         return operation
 
+    @abstractmethod
+    async def _do(self, request: Request, attempts: list[str]) -> Told:
+        """Do a request; note how each attempt ended."""
+
+    def _impatience_s(self) -> float | None:
+        """How long the next write may take before its client leaves; None: as long as it takes."""
+        if self._rng.random() < self._shape.impatient:
+            return self._rng.random() * _IMPATIENT_S
+        return None
+
+
+class HttpRecorder(Recorder):
+    """Does requests on facades chosen at random; some writes ask for an answer within a second."""
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        urls: Sequence[str],
+        rng: random.Random,
+        sink: Callable[[Line], None],
+        shape: Shape,
+    ) -> None:
+        """Send with `http` to `urls`."""
+        super().__init__(rng, sink, shape)
+        self._http = http
+        self._urls = urls
+
+    async def _do(self, request: Request, attempts: list[str]) -> Told:
+        """Do a request."""
+        if isinstance(request, Write | Append):
+            return await self._write(request, attempts)
+        if isinstance(request, Scan):
+            return await self._scan(request, attempts)
+        return await self._attempt(request, call_of(request), attempts)
+
     async def _write(self, request: Write | Append, attempts: list[str]) -> Told:
         """Send a write; find out what became of it."""
         call = call_of(request)
-        timeout_s = _READ_TIMEOUT_S
-        if self._rng.random() < self._shape.impatient:
-            timeout_s = self._rng.random() * _IMPATIENT_S
-        elif self._rng.random() < self._shape.put_off:
+        timeout_s = self._impatience_s()
+        if timeout_s is None and self._rng.random() < self._shape.put_off:
             call.headers["prefer"] = self._rng.choice(["wait=1", "respond-async"])
-        last = await self._attempt(request, call, attempts, timeout_s)
+        last = await self._attempt(request, call, attempts, timeout_s or _READ_TIMEOUT_S)
         call.headers.pop("prefer", None)
         give_up = self._rng.random() < self._shape.give_up
         deadline = time.monotonic() + PATIENCE_S

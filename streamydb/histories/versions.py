@@ -146,7 +146,10 @@ def _real_time(history: History) -> Iterator[Violation]:
 def _snapshots(
     history: History, timelines: dict[str, list[_Version]]
 ) -> Iterator[Violation]:
-    """What reads saw of each key is its last version up to the snapshot's seq."""
+    """What reads saw of each key is its last version up to the snapshot's seq.
+
+    A value without its version may be of a write whose outcome nobody knows.
+    """
     perhaps_deleted = {
         op.request.key
         for op in history.operations
@@ -161,6 +164,8 @@ def _snapshots(
             about |= {k: Seen(None, 0) for k in timelines
                       if k.startswith(request.prefix) and k not in about}  # fmt: skip
         for key, seen in about.items():
+            if seen.version is None:
+                continue
             versions = timelines.get(key, [])
             at = bisect_right(versions, answer.seq, key=lambda version: version.seq)
             last = versions[at - 1] if at else None

@@ -44,6 +44,7 @@ class Shape(msgspec.Struct, frozen=True):
         put_off: share of the other writes that ask for an answer within a second, or for none.
         give_up: share of writes whose client does not ask again when it was not told the verdict.
         leave: share of events after which a watcher connects anew.
+        prefix: of all keys, so that a database may have several histories.
     """
 
     registers: int = 6
@@ -56,6 +57,17 @@ class Shape(msgspec.Struct, frozen=True):
     put_off: float = 0.06
     give_up: float = 0.15
     leave: float = 0.01
+    prefix: str = ""
+
+    @property
+    def all_lists(self) -> str:
+        """Prefix of the keys with lists."""
+        return self.prefix + LISTS
+
+    @property
+    def all_registers(self) -> str:
+        """Prefix of the keys with one value."""
+        return self.prefix + REGISTERS
 
 
 _WEIGHTS: Final = {"append": 30, "put": 12, "swap": 12, "delete": 4, "get": 20, "read": 14,
@@ -110,7 +122,7 @@ class Client:
                 count = self._rng.randint(2, self._shape.keys_max)
                 return Read([*self._lists(count), self._register()], *self._consistency())
             case _:
-                prefix = self._rng.choice([REGISTERS, f"{LISTS}{self._generation:04}/"])
+                prefix = self._rng.choice([self._shape.all_registers, self._list_prefix])
                 return Scan(prefix, self._shape.page, *self._consistency())
 
     def learn(self, operation: Operation) -> None:
@@ -120,7 +132,7 @@ class Client:
             return
         self.newest = max(self.newest, answer.seq or 0)
         for key, seen in answer.seen.items():
-            if key.startswith(REGISTERS) and seen.version is not None:
+            if key.startswith(self._shape.all_registers) and seen.version is not None:
                 self._seen[key] = seen
         request = operation.request
         if isinstance(request, Write) and answer.committed and answer.seq is not None:
@@ -128,8 +140,8 @@ class Client:
             self._seen[request.key] = Seen(request.value, version)
 
     @property
-    def _generation(self) -> int:
-        return self._made // self._shape.generation
+    def _list_prefix(self) -> str:
+        return f"{self._shape.all_lists}{self._made // self._shape.generation:04}/"
 
     def _append(self, count: int, *, reads: bool) -> Append:
         keys = self._lists(count)
@@ -152,14 +164,14 @@ class Client:
         return ("snapshot", None) if kind == "snapshot" else ("strong", None)
 
     def _register(self) -> str:
-        return f"{REGISTERS}{self._rng.randrange(self._shape.registers)}"
+        return f"{self._shape.all_registers}{self._rng.randrange(self._shape.registers)}"
 
     def _list(self) -> str:
         return self._lists(1)[0]
 
     def _lists(self, count: int) -> list[str]:
         numbers = self._rng.sample(range(self._shape.lists), min(count, self._shape.lists))
-        return sorted(f"{LISTS}{self._generation:04}/{number:02}" for number in numbers)
+        return sorted(f"{self._list_prefix}{number:02}" for number in numbers)
 
     def _value(self) -> str:
         self._values += 1

@@ -121,9 +121,15 @@ class World(Served):
 
     @contextmanager
     def running(self, *, standby: bool, count: int) -> Iterator[Clients]:
-        """Everything runs while the body does."""
+        """Everything runs while the body does, and clients use it."""
+        with self.opened(standby=standby), clients(self, count) as running:
+            yield running
+
+    @contextmanager
+    def opened(self, *, standby: bool, disk: bool = True) -> Iterator[None]:
+        """Everything runs while the body does; the checkpoint on a small disk of its own."""
         with ExitStack() as stack:
-            if can_mount():
+            if disk and can_mount():
                 self.disk = stack.enter_context(small_disk(self.place.checkpoint, _DISK_MB))
             stack.enter_context(self.proxy)
             stack.callback(self.broker.kill)
@@ -134,7 +140,7 @@ class World(Served):
             if standby:
                 self.standby = stack.enter_context(self._beside(mine))
             stack.enter_context(self.bank.open())
-            yield stack.enter_context(clients(self, count))
+            yield
 
     @contextmanager
     def _beside(self, options: Sequence[str]) -> Iterator[Database]:

@@ -5,11 +5,10 @@ FAULTS 15 (poison), 16 (retention), 19 (checkpoint) and 43 (a mended release).
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,29 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from streamydb.testing import Database
 from tests.bank import transfers
-from tests.faulty import fails
+from tests.faulty import POISONED, fails, poisoned
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""
-import sys
-sys.path.insert(0, {sources!r})
-from streamydb import records
-from streamydb.txn_processor import core
-
-def execute(txn, *rest, sound=core.execute):
-    if txn.id.startswith("poison"):
-        raise LookupError(txn.id)
-    return sound(txn, *rest)
-
-def decode(raw, sound=records.decode):
-    if raw is not None and b"unreadable" in raw:
-        raise ArithmeticError(raw)
-    return sound(raw)
-
-core.execute, records.decode = execute, decode
-'''
-
 
 def cut(file: Path) -> None:
     data = file.read_bytes()
@@ -86,17 +65,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         assert db.assert_serial().ok
 
 
-@contextmanager
-def poisoned(folder: Path) -> Iterator[None]:
-    """Every Python that starts meanwhile fails where our own code may."""
-    sources = Path(__file__).parents[2]
-    (folder / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
-    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(path))
-        yield
-
-
 @pytest.mark.fault(
     15,
     "our code patched to raise in every Python of the pipeline",
@@ -117,10 +85,8 @@ def test_faults_of_ours_a_rebuild_from_the_log_and_lost_records(
     poisons = ExitStack()
     poisons.enter_context(poisoned(tmp_path))
     with poisons, Database(tmp_path) as db:
-        poison = {"op": "append", "key": "log", "value": 1}
         db.load(transfers(50))
-        db.load([{"id": f"poison{i}", "updates": [poison]} for i in range(3)])
-        db.load([{"id": "p", "updates": [{**poison, "value": "unreadable"}]}])
+        db.load(POISONED)
         db.load(transfers(100, seed=2))
         injected(4, 15)
         report = db.assert_serial()

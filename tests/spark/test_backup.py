@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from streamydb.sim.digests import state_digest
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import appending, transfers
-from tests.faulty import resolved
+from tests.faulty import POISONED, poisoned, resolved
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -70,7 +70,7 @@ def oracle_digest(db: Database, seq: int) -> str:
         ]
         for number, span in log.spans().items()
     }
-    oracle = Oracle(db.name)
+    oracle = Oracle(db.name, rulings=log.rulings())
     for ts_ms, partition, offset, value in released(records, db.partitions)[:seq]:
         oracle.apply(value, partition, offset, ts_ms)
     return state_digest({key.encode(): value for key, value in oracle.state.items()})
@@ -118,9 +118,17 @@ def settled(db: Database) -> Report:
     return found[-1]
 
 
-def test_backup_restore_resize_trim(tmp_path: Path) -> None:
+@pytest.mark.fault(
+    43, "a backup of a database whose pipeline had faults is restored, resized and trimmed by a "
+    "mended release", "the same verdicts and states",
+)  # fmt: skip
+def test_backup_restore_resize_trim(tmp_path: Path, injected: Callable[..., None]) -> None:
     folder = tmp_path / "backup"
-    with Database(tmp_path, options=OPTIONS) as db:
+    with ExitStack() as stack:
+        with poisoned(tmp_path):  # the first pipeline alone
+            db = stack.enter_context(Database(tmp_path, options=OPTIONS))
+        db.load(POISONED)
+        injected(len(POISONED), 43)
         db.place.write_record(
             DatabaseRecord(database=db.name, shards=1, partitions=1, digest_interval=100)
         )
@@ -150,6 +158,8 @@ def _restore_earlier(db: Database, folder: Path, newest: dict[str, Any]) -> None
         branch.load(transfers(100, seed=9))
         assert branch.assert_serial().ok
         assert results(branch, 137) == results(db, 137)
+        aborted = [seq for seq, told in results(branch, 137).items() if b'"internal"' in told]
+        assert aborted == [1, 2, 3, 4]
         assert oracle_digest(branch, 137) == oracle_digest(db, 137)
 
 

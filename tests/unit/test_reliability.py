@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.campaign.histories import Counted
 from tests.campaign.rounds import Totals
 from tests.recording import Recorder
 from tools import reliability
@@ -91,6 +92,28 @@ def test_campaigns_are_added_up(results: Path) -> None:
     second.outcome = "failed"
     reliability.update(add)
     assert "**1 of 4 failed**" in reliability.PAGE.read_text()
+    assert results.exists()
+
+
+def test_histories_are_added_up(results: Path) -> None:
+    first, second = Counted(1, seconds=90, transactions=10), Counted(2, outcome="failed")
+    for way in ("rest", "kafka"):
+        first.histories[way] += 1
+        first.operations[way] += 10_000
+    first.faults["SIGKILL of Python workers"] += 7
+    first.faults["SIGSTOP of the broker"] += 2
+    second.operations["run"] += 3
+
+    def add(kept: dict[str, list[object]]) -> None:
+        stamp = {"date": "d", "commit": "c"}
+        kept["histories"] = [{**stamp, **each.record()} for each in (first, second)]
+
+    reliability.update(add)
+    page = reliability.PAGE.read_text()
+    outcome = "all explained; equal to the serial replay; 10 transactions, 1.5 min"
+    assert f"| 1, 0, 1 | 20,000 | 0, 7, 2, 0 | {outcome} | d c |" in page
+    assert "| 0, 0, 0 | 3 | 0, 0, 0, 0 | **failed**, 0.0 min | d c |" in page
+    assert "| 1, 0, 1: 2 in all | 20,000 | | | |" in page
     assert results.exists()
 
 
