@@ -7,8 +7,9 @@ confluent-kafka's constructors (`tests/test_tidy.py`).
 transaction, so reading committed would spare us nothing: what we write again after a crash is told
 by its seq. It would cost much: a reader of committed records stops before the first transaction
 that is open, so a stranger's producer that hangs could silence results, read models and the
-election of a leader for a quarter of an hour. And all must see the same: the pipeline, through
-Spark, executes what lies in the log whatever became of the Kafka transaction around it.
+election of a leader for a quarter of an hour. And all must see the same: Spark reads uncommitted,
+so the pipeline executes, and DataFrames and snapshots hold, what lies in a topic whatever became of
+the Kafka transaction around it.
 """
 
 from __future__ import annotations
