@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from streamydb.columns import Ragged
-from streamydb.key_processor.digest import write_deltas
-from streamydb.txn_processor import program as p
+from streamydb.columns import program as p
+from streamydb.columns.digest import write_deltas
+from streamydb.columns.table import Ragged
 
 _TRANSFERS = 100_000
 _ROUNDS = 60

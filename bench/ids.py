@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.store import FileIdTables
 from streamydb.limits import ID_WINDOW_DEFAULT

@@ -57,7 +57,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.filelock": _SHOWS,
     "streamydb.jars": _SHOWS,
     "streamydb.javahome": _SHOWS,
-    "streamydb.jit": _SHOWS,
+    "streamydb.columns.jit": _SHOWS,
     "streamydb.layers.__main__": _SHOWS,
     "streamydb.layers.errors": _SHOWS,
     "streamydb.limits": _SHOWS,

@@ -16,7 +16,7 @@ import msgspec
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.state import About, start_blobs
-from streamydb.key_processor.blobs import BlobStore
+from streamydb.columns.blobs import BlobStore
 from streamydb.pipeline.shard import ShardConfig
 
 __all__ = ["START", "Beginning", "Starter", "begin", "find_state"]

@@ -24,7 +24,7 @@ from streamydb.backup.state import (
     files_of,
 )
 from streamydb.backup.wrapping import unwrap, wrap
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.filelock import write_whole
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.records.begins import NOWHERE, Begins

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import Piece
-from streamydb.key_processor.digest import Digest
+from streamydb.columns.digest import Digest
 from streamydb.pipeline.ruling import rulings
 from streamydb.reading import Span, TopicReader
 from streamydb.records.formats import UNREADABLE

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.wrapping import unwrap, wrap
-from streamydb.columns import Array, Ragged, Table
+from streamydb.columns.table import Array, Ragged, Table
 from streamydb.pipeline.tail import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.sorter.core import PartitionState

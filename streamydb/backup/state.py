@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
-from streamydb.columns import Table, pack, unpack
-from streamydb.hashing import KEY_SEED, hash_ragged
-from streamydb.key_processor.blobs import Blob, BlobStore
-from streamydb.key_processor.digest import item_lanes
+from streamydb.columns.blobs import Blob, BlobStore
+from streamydb.columns.digest import item_lanes
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.table import Table, pack, unpack
 from streamydb.key_processor.idwindow import IdWindowState, Run, Span
 from streamydb.key_processor.merging import parts_of, sorted_by_hash
 from streamydb.key_processor.values import ValuesState

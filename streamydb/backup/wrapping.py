@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streamydb.backup.errors import BackupError
-from streamydb.columns import Array, pack, unpack
+from streamydb.columns.table import Array, pack, unpack
 from streamydb.errors import RecordError
 
 __all__ = ["FORMAT", "unwrap", "wrap"]

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.columns import program as p
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Array, Ragged, Table, starts_of
 from streamydb.errors import InvariantViolation
-from streamydb.jit import kernel
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weighing import affordable, only_system
 from streamydb.sorter.core import chunk_bounds
 from streamydb.sorter.planner import Plan
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import (
     NOT_A_DUPLICATE,
     PLAN_DUPLICATE,

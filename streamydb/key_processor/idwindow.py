@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Array, Table, pack, unpack
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Array, Table, pack, unpack
 from streamydb.errors import InvariantViolation
-from streamydb.jit import kernel
-from streamydb.key_processor.blobs import BlobStore
 
 __all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import Table
-from streamydb.hashing import hash_ragged
+from streamydb.columns import program as p
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.table import Table
 from streamydb.sorter.core import chunk_bounds
 from streamydb.sorter.planner import intern
-from streamydb.txn_processor import program as p
 
 __all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 

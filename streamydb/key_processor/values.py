@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import Array, Bytes, Ragged, Table, pack, unpack
+from streamydb.columns import program as p
+from streamydb.columns.blobs import Blob, BlobStore, merge_from
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Array, Bytes, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
-from streamydb.jit import kernel
 from streamydb.key_processor import merging
-from streamydb.key_processor.blobs import Blob, BlobStore, merge_from
-from streamydb.txn_processor import program as p
 
 __all__ = [
     "Overtaken", "Position", "ShardValues", "ValueStore", "ValuesState", "empty_writes",

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
-from streamydb.jit import kernel
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Array, Bytes, Ragged, Table, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.sorter.planner import Plan
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamydb.columns import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.table import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
 from streamydb.errors import InvariantViolation
-from streamydb.hashing import KEY_SEED, hash_ragged
 from streamydb.pipeline.life import PlanName
 from streamydb.pipeline.tail import LastRead
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
@@ -107,7 +107,7 @@ def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
 
 
 def sizes_block(header: Mapping[str, Any]) -> bytes:
-    """A part of what a shard tells all others of the sizes of its values (`key_processor.sizes`).
+    """A part of what a shard tells all others of the sizes of its values (`columns.sizes`).
 
     The header names incarnation, shard, chunk, chunks and ``sizes``.
     """
@@ -130,7 +130,7 @@ def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) ->
 
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
     of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what
-    all of them must know of the values that have grown (see `key_processor.sizes`).
+    all of them must know of the values that have grown (see `columns.sizes`).
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)

@@ -8,9 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamydb.columns import Table
-from streamydb.errors import InvariantViolation
-from streamydb.key_processor.digest import (
+from streamydb.columns.digest import (
     Digest,
     DigestState,
     close,
@@ -19,6 +17,8 @@ from streamydb.key_processor.digest import (
     outcome_sums,
     total,
 )
+from streamydb.columns.table import Table
+from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 from streamydb.pipeline.blocks import digests_block
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamydb.columns import Ragged
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
 from streamydb.pipeline.blocks import open_block, released_block
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import passed_on

@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from streamydb.backup.beginning import Starter
-from streamydb.columns import Ragged
+from streamydb.columns.table import Ragged
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.life import Life

@@ -17,13 +17,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Table
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.digest import DigestState
+from streamydb.columns.sizes import Sizes, SizesState
+from streamydb.columns.table import Table
 from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
-from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.sizes import Sizes, SizesState
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT, PLAN_RECORDS_MAX
 from streamydb.pipeline.blocks import (
@@ -45,7 +46,6 @@ from streamydb.pipeline.withdrawing import KeptPlan, may_be_too_much, next_pace
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
-from streamydb.txn_processor import program as p
 
 __all__ = [
     "Emitted",

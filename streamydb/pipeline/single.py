@@ -35,9 +35,10 @@ import msgspec
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns import Array, Ragged, Table
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.table import Array, Ragged, Table
 from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.repeats import Repeats
@@ -52,7 +53,6 @@ from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState, chunk_bounds
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.messages import (
     Granted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from streamydb.columns.digest import DigestState
 from streamydb.errors import ConfigurationError
-from streamydb.key_processor.digest import DigestState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locks import Lock
 from streamydb.key_processor.values import ValuesState

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns import Array, Ragged, Table, pack, unpack
+from streamydb.columns import program as p
+from streamydb.columns.digest import write_deltas
+from streamydb.columns.sizes import tells
+from streamydb.columns.table import Array, Ragged, Table, pack, unpack
 from streamydb.errors import RecordError
-from streamydb.key_processor.digest import write_deltas
-from streamydb.key_processor.sizes import tells
 from streamydb.key_processor.values import empty_writes
 from streamydb.key_processor.weighing import only_system, text_bytes
 from streamydb.pipeline.blocks import (
@@ -30,7 +31,6 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.execution import Most, Outcome, execute_grants
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled

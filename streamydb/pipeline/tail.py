@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Array, Ragged
+from streamydb.columns.table import Array, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.sorter.core import PartitionState, SorterState
 

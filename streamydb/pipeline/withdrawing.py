@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import Table, pack, unpack
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.table import Table, pack, unpack
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
-from streamydb.txn_processor import program as p
 
 __all__ = ["KeptPlan", "may_be_too_much", "next_pace"]
 

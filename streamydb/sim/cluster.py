@@ -21,7 +21,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.key_processor.idwindow import IdTables
 from streamydb.key_processor.values import ValueStore
 from streamydb.pipeline import shard as shards

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from streamydb.columns import Ragged, Table
-from streamydb.hashing import shard_of
-from streamydb.key_processor.digest import Digest, item_lanes
+from streamydb.columns.digest import Digest, item_lanes
+from streamydb.columns.hashing import shard_of
+from streamydb.columns.table import Ragged, Table
 from streamydb.oracle import OutputRecord
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.txn_processor.compile import parse_ints

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.key_processor.blobs import BlobStore
+from streamydb.columns.blobs import BlobStore
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.oracle import OutputRecord, Topic, replay
 from streamydb.pipeline.shard import Meta

@@ -18,8 +18,9 @@ from unittest import mock
 import msgspec
 
 from streamydb import limits
-from streamydb.columns import Table
-from streamydb.key_processor import sizes, weighing
+from streamydb.columns import sizes
+from streamydb.columns.table import Table
+from streamydb.key_processor import weighing
 from streamydb.pipeline.blocks import open_block
 from streamydb.pipeline.life import FIRST_SHAPE, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs

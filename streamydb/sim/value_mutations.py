@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from streamydb.columns import Table, unpack
+from streamydb.columns.table import Table, unpack
 from streamydb.key_processor import grants, values
 from streamydb.key_processor.store import LmdbValues
 from streamydb.pipeline import blocks, gatherer, shard, single, stages

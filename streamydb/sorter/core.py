@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Table, pack, unpack
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.table import Table, pack, unpack
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import PLAN_BYTES_MAX
-from streamydb.txn_processor import program as p
 
 __all__ = [
     "HeldChunk",

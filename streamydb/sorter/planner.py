@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, Table, starts_of
-from streamydb.jit import kernel
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Bytes, Ragged, Table, starts_of
 
 __all__ = ["Plan", "earlier_with_same_id", "intern", "plan_transactions"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.key_processor.digest import Digest
+from streamydb.columns.digest import Digest
 from streamydb.records.formats import UNREADABLE, not_read
 
 __all__ = ["Agreement", "Difference"]

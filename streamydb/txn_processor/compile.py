@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.columns import Array, Bytes, Ragged, Table, starts_of
-from streamydb.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
-from streamydb.jit import kernel
+from streamydb.columns import program as p
+from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
+from streamydb.columns.jit import kernel
+from streamydb.columns.program import REJECT_CODES
+from streamydb.columns.table import Array, Bytes, Ragged, Table, starts_of
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.fault import keep, reported
-from streamydb.txn_processor.program import REJECT_CODES
 from streamydb.txn_processor.rulings import (
     NO_RULINGS,
     STOPPING,

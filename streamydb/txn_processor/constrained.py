@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import records as r
-from streamydb.columns import Ragged
+from streamydb.columns import program as p
+from streamydb.columns.table import Ragged
 from streamydb.constraints import Constraints
-from streamydb.txn_processor import program as p
 
 __all__ = ["constrained", "constraints_slot", "covered"]
 

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import Array, Ragged, Table, starts_of
+from streamydb.columns import program as p
+from streamydb.columns.table import Array, Ragged, Table, starts_of
 from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
@@ -29,7 +30,6 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.txn_processor import core
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, Table, starts_of
-from streamydb.jit import copy_bytes, kernel
+from streamydb.columns.jit import copy_bytes, kernel
+from streamydb.columns.table import Bytes, Ragged, Table, starts_of
 
 __all__ = ["format_changes", "format_results", "json_strings"]
 

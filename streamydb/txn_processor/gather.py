@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from streamydb import limits
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.blobs import BlobStore
 from streamydb.limits import IN_FLIGHT_MAX
 from streamydb.sorter.core import chunk_bounds
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.messages import Arrived, Granted, Payload, id_lock, key_lock
 
 __all__ = ["GatherState", "Gathered", "TransactionGatherer", "Waiting", "needed_locks"]

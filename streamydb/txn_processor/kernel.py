@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes
-from streamydb.jit import kernel
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, RESULT_BYTES_MAX
 
 __all__ = ["BOUND_VIOLATED", "CHECK_FAILED", "OVERFLOW", "execute_steps"]

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import Array, Bytes, Ragged, Table, expand, starts_of
-from streamydb.hashing import hash_ragged
-from streamydb.jit import kernel
-from streamydb.key_processor.sizes import class_of
+from streamydb.columns import program as p
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.jit import kernel
+from streamydb.columns.sizes import class_of
+from streamydb.columns.table import Array, Bytes, Ragged, Table, expand, starts_of
 from streamydb.procedures.flows import Outputs
 from streamydb.sorter.core import chunk_bounds
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results

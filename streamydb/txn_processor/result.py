@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.txn_processor.core import Verdict
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, Table, starts_of
-from streamydb.jit import kernel
+from streamydb.columns import program as p
+from streamydb.columns.jit import kernel
+from streamydb.columns.table import Bytes, Ragged, Table, starts_of
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.rejection import RESERVED
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.tokens import (
     after,
     blank,

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes
-from streamydb.jit import copy_bytes, kernel
+from streamydb.columns.jit import copy_bytes, kernel
+from streamydb.columns.table import Bytes
 
 __all__ = ["after", "blank", "cut", "integer", "same", "short_name", "text_end"]
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streamydb.columns import pack
+from streamydb.columns.table import pack
 from streamydb.pipeline.blocks import FORMAT, open_block
 from streamydb.standby.handing import hand_over
 from streamydb.testing import Database, wait_for

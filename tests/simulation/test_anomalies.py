@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.hashing import shard_of
+from streamydb.columns.hashing import shard_of
 from streamydb.oracle import replay
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster

@@ -26,8 +26,8 @@ from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.state import About
+from streamydb.columns.digest import Digest
 from streamydb.filelock import write_whole
-from streamydb.key_processor.digest import Digest
 from streamydb.oracle import Ordered, released
 from streamydb.pipeline.ruling import RulingTopic
 from streamydb.place import Place

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamydb import records
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.sim import run_seed
 from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.txn_processor import core, execution

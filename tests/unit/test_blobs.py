@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb import limits
-from streamydb.columns import Ragged, Table
+from streamydb.columns import program as p
+from streamydb.columns.blobs import Blob, merge_from
+from streamydb.columns.table import Ragged, Table
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.blobs import Blob, merge_from
 from streamydb.key_processor.values import ShardValues, ValuesState, empty_writes
 from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
-from streamydb.txn_processor import program as p
 
 Value = tuple[int, int, bytes, int]
 """Tag, number, text and version."""

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from streamydb.columns import Ragged, Table
+from streamydb.columns import program as p
+from streamydb.columns.digest import DigestState, close, fold, item_lanes, outcome_sums, total
+from streamydb.columns.table import Ragged, Table
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.digest import DigestState, close, fold, item_lanes, outcome_sums, total
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.pipeline.digesting import ShardDigests
 from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
 from streamydb.records import schemas
 from streamydb.standby.agreement import Agreement
-from streamydb.txn_processor import program as p
 
 ABSENT = (p.ABSENT, 0, 0, b"")
 

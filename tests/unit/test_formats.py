@@ -17,7 +17,7 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.state import About, empty_ids, no_values
-from streamydb.columns import pack, unpack
+from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.pipeline.blocks import FORMAT, empty_verdicts, open_block, open_output, token_block
 from streamydb.pipeline.config import read_record, recorded_config

@@ -1,8 +1,8 @@
 """Hashes: golden values, which must never change, and where keys and blocks go.
 
-`streamydb.hashing` decides which shard owns a key and which transactions are repetitions: the state
-of every database in the world depends on it. If a golden value here fails, the change is wrong, not
-the test. Spark's hash is not ours to change either: its values were computed by
+`streamydb.columns.hashing` decides which shard owns a key and which transactions are repetitions:
+the state of every database in the world depends on it. If a golden value here fails, the change is
+wrong, not the test. Spark's hash is not ours to change either: its values were computed by
 `org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt` of Spark 4.2.0.
 """
 
@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.columns import Ragged
-from streamydb.hashing import (
+from streamydb.columns.hashing import (
     ID_SEED,
     KEY_SEED,
     PAYLOAD_SEED,
@@ -25,6 +24,7 @@ from streamydb.hashing import (
     hash_ragged,
     shard_of,
 )
+from streamydb.columns.table import Ragged
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 from streamydb.pipeline.routing import spark_hash, tokens
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns import Ragged, Table
+from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.store import FileIdTables
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb.columns import Ragged, Table
+from streamydb.columns import program as p
+from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.store import FileIdTables, LmdbValues
 from streamydb.key_processor.values import Overtaken, ShardValues, ValuesState
 from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.txn_processor import program as p
 
 KEYS = [b"a", b"b", b"c"]
 Contents = dict[bytes, bytes | None]

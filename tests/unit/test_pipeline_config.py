@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.columns import pack
+from streamydb.columns.table import pack
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.pipeline.blocks import FORMAT
 from streamydb.pipeline.config import require_same_log

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from streamydb import records as r
-from streamydb.columns import Array, Ragged, Table, starts_of
-from streamydb.hashing import hash_ragged
+from streamydb.columns import program as p
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.table import Array, Ragged, Table, starts_of
 from streamydb.pipeline.blocks import open_block, open_records
 from streamydb.pipeline.stages import parse_transactions
 from streamydb.sim.workload import Workload
@@ -27,7 +28,6 @@ from streamydb.sorter.planner import (
     intern,
     plan_transactions,
 )
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
+from streamydb.columns import program as p
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.pipeline import queries, ruling
 from streamydb.pipeline.queries import Queries
@@ -22,7 +23,6 @@ from streamydb.standby.coordinator import Coordinator
 from streamydb.standby.core import Member, Play
 from streamydb.standby.kafka import SharedTopics
 from streamydb.txn_processor import core
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.rulings import (
     Book,

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamydb.columns import Ragged, Table
+from streamydb.columns.table import Ragged, Table
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.sim.workload import Deadlines, Workload
 from streamydb.txn_processor import compile as compiler

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.check.logorder import LogOrder
-from streamydb.columns import Table
+from streamydb.columns.table import Table
 from streamydb.errors import InvariantViolation
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState

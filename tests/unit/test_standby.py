@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamydb.key_processor.digest import Digest
+from streamydb.columns.digest import Digest
 from streamydb.pipeline.blocks import open_block
 from streamydb.pipeline.ruling import RulingTopic
 from streamydb.pipeline.shard import ShardConfig

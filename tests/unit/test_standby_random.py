@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamydb.columns.digest import Digest
 from streamydb.errors import RecordError
-from streamydb.key_processor.digest import Digest
 from streamydb.records.ruling import Fence, decode_ruling, encode_ruling
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Member

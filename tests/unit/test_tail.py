@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamydb.backup.pieces import Piece, advance
-from streamydb.columns import Ragged
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from streamydb import limits
-from streamydb.columns import Ragged, Table, starts_of
-from streamydb.hashing import KEY_SEED, hash_ragged
+from streamydb.columns import program as p
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
+from streamydb.columns.table import Ragged, Table, starts_of
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.sizes import Sizes, SizesState, class_of, tells, tells_of
 from streamydb.key_processor.store import FileIdTables, LmdbValues
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.pipeline.life import Life, PlanShape
@@ -29,7 +30,6 @@ from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sorter.core import SorterState
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor import program as p
 from streamydb.txn_processor.format import format_results
 
 KEYS, SIZE = 512, 262_144

@@ -30,9 +30,9 @@ from streamydb.bench.literature.judging import (
 )
 from streamydb.bench.workload import KEYS_A_LOAD, Zipf
 from streamydb.cli.phases import Phases
-from streamydb.columns import Ragged
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.table import Ragged
 from streamydb.errors import ConfigurationError
-from streamydb.hashing import hash_ragged
 
 __all__ = ["Records", "YcsbJudge", "YcsbOptions", "loading", "partitions_of", "ycsb"]
 

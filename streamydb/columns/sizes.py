@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Ragged, Table
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.table import Ragged, Table
 from streamydb.errors import InvariantViolation
-from streamydb.hashing import KEY_SEED, hash_ragged
-from streamydb.key_processor.blobs import BlobStore
-from streamydb.txn_processor import program as p
 
 __all__ = [
     "SMALL_BYTES", "SMALL_COUNTS", "TELLS_MAX", "Sizes", "SizesState", "class_of", "tells",

@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged, Table
-from streamydb.hashing import hash_ragged, hash_span, mix
-from streamydb.jit import inlined, kernel
+from streamydb.columns.hashing import hash_ragged, hash_span, mix
+from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.table import Bytes, Ragged, Table
 
 __all__ = [
     "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import Bytes, Ragged
-from streamydb.jit import inlined, kernel
+from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.table import Bytes, Ragged
 
 __all__ = [
     "ID_SEED",

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.integers import narrow, stored_bytes, widen
+from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
-from streamydb.jit import copy_bytes, kernel
-from streamydb.narrow import narrow, stored_bytes, widen
 
 __all__ = [
     "Array", "Bytes", "Narrowed", "Ragged", "Table", "expand", "narrowed", "pack", "pack_narrowed",

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.jit import kernel
 from streamydb.errors import RecordError
-from streamydb.jit import kernel
 
 __all__ = ["Layout", "narrow", "stored_bytes", "widen"]
 
