@@ -25,12 +25,19 @@ __all__ = [
     "GENERIC",
     "INT",
     "MARKER",
+    "NOT_A_DUPLICATE",
     "OPAQUE",
+    "PLAN_DUPLICATE",
+    "REFUSALS",
     "REJECTED",
+    "REUSED",
     "SEEN",
     "SIMPLE",
     "SLOT",
     "STEP",
+    "TOO_FAR",
+    "TOO_LATE",
+    "WINDOW_DUPLICATE",
     "WRITE",
     "step_columns",
     "steps_of",
@@ -185,3 +192,11 @@ SEEN: Final = np.dtype(
         ("pad", "<i2"),
     ]
 )
+
+
+NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5
+
+REFUSALS = {
+    REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
+}
+"""What a valid record is rejected for, by what stands in the place of a kind of duplicate."""

@@ -10,7 +10,7 @@ told at all. It never shrinks: it bounds memory, not verdicts. With one shard th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,12 +20,20 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Array, Ragged, Table, starts_of
 from streamydb.errors import InvariantViolation
 
 __all__ = [
-    "SMALL_BYTES", "SMALL_COUNTS", "TELLS_MAX", "Sizes", "SizesState", "class_of", "tells",
+    "SMALL_BYTES",
+    "SMALL_COUNTS",
+    "TELLS_MAX",
+    "Sizes",
+    "SizesState",
+    "class_of",
+    "only_system",
+    "tells",
     "tells_of",
+    "text_bytes",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -160,3 +168,30 @@ def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
     mask = np.uint64(_BUCKETS - 1)
     first, second = hashes >> np.uint64(8) & mask, hashes >> np.uint64(34) & mask
     return first.astype(np.int64), second.astype(np.int64)
+
+
+SYSTEM: Final = ord("$")
+
+
+def text_bytes(slots: Table) -> int:
+    """Bytes of the values of slots that are no integers."""
+    return int(slots.texts["text"].lengths().sum())
+
+
+def only_system(keys: Ragged, read: Callable[[Array], Table]) -> Table:
+    """Slots without their values, but for the system's own: of a transaction that meets too much.
+
+    ``read``: the values at given positions of ``keys``.
+    """
+    chosen = np.flatnonzero(keys.data[keys.offsets[:-1]] == SYSTEM) if len(keys) else _NONE
+    found = read(chosen)
+    cols: dict[str, Any] = {}
+    for name in ("tag", "number", "version"):
+        cols[name] = np.zeros(len(keys), found.cols[name].dtype)
+        cols[name][chosen] = found.cols[name]
+    lengths = np.zeros(len(keys), np.int64)
+    lengths[chosen] = found.texts["text"].lengths()
+    return Table(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
+
+
+_NONE: Final = np.empty(0, np.int64)

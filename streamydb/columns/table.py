@@ -22,8 +22,18 @@ from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
 
 __all__ = [
-    "Array", "Bytes", "Narrowed", "Ragged", "Table", "expand", "narrowed", "pack", "pack_narrowed",
-    "starts_of", "unpack",
+    "Array",
+    "Bytes",
+    "Narrowed",
+    "Ragged",
+    "Table",
+    "chunk_bounds",
+    "expand",
+    "narrowed",
+    "pack",
+    "pack_narrowed",
+    "starts_of",
+    "unpack",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -298,3 +308,18 @@ def _not_ours(magic: bytes) -> str:
 
 _Names = list[tuple[str, int, str, str, int, int, int]]
 _decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], _Names]).decode
+
+
+def chunk_bounds(
+    sizes: npt.NDArray[np.int32] | npt.NDArray[np.int64], bytes_max: int, rows_max: int
+) -> list[tuple[int, int]]:
+    """Cut rows of these sizes into runs of at most so many bytes and rows; at least one row each.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    bounds, start = [], 0
+    while start < len(sizes):
+        base = ends[start] - sizes[start]
+        end = max(start + 1, int(np.searchsorted(ends, base + bytes_max, "right")))
+        bounds.append((start, min(end, start + rows_max)))
+        start = bounds[-1][1]
+    return bounds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.program import NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
 
 __all__ = ["untimely"]
 

@@ -12,20 +12,15 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, Ragged, Table, starts_of
+from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.columns.sizes import only_system
+from streamydb.columns.table import Array, Ragged, Table, chunk_bounds, starts_of
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.weighing import affordable, only_system
-from streamydb.sorter.core import chunk_bounds
+from streamydb.key_processor.weighing import affordable
 from streamydb.sorter.planner import Plan
-from streamydb.txn_processor.execution import (
-    NOT_A_DUPLICATE,
-    PLAN_DUPLICATE,
-    REUSED,
-    WINDOW_DUPLICATE,
-)
 from streamydb.txn_processor.result import plain_result
 
 __all__ = ["Granter", "in_blocks"]

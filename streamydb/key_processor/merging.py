@@ -15,9 +15,8 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.table import Table
-from streamydb.sorter.core import chunk_bounds
-from streamydb.sorter.planner import intern
+from streamydb.columns.interning import intern
+from streamydb.columns.table import Table, chunk_bounds
 
 __all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 

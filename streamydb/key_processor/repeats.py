@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamydb.columns import program as p
+from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.txn_processor.result import plain_result
 
 __all__ = ["FoundRepeats", "Repeats"]

@@ -8,25 +8,21 @@ can be larger, which only their execution shows (`pipeline.withdrawing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, Bytes, Ragged, Table, starts_of
+from streamydb.columns.sizes import SYSTEM
+from streamydb.columns.table import Bytes, Table, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.sorter.planner import Plan
 
-__all__ = ["COPIED_BYTES", "affordable", "only_system", "text_bytes"]
+__all__ = ["COPIED_BYTES", "affordable"]
 
 Ints = npt.NDArray[np.int64]
 
 COPIED_BYTES = 4_096
 """A larger value costs again."""
-
-_SYSTEM: Final = ord("$")
 
 
 @kernel
@@ -63,7 +59,7 @@ def affordable(released: Table, plan: Plan, sizes: Ints, bound: int) -> int:
     if not len(sizes) or (small and int(sizes.sum()) <= bound):
         return len(counts)
     texts = keys.texts["key"]
-    system = texts.data[texts.offsets[plan.first]] == _SYSTEM
+    system = texts.data[texts.offsets[plan.first]] == SYSTEM
     write = keys.cols["write"]
     return int(
         _affordable(
@@ -73,25 +69,3 @@ def affordable(released: Table, plan: Plan, sizes: Ints, bound: int) -> int:
     )
 
 
-def text_bytes(slots: Table) -> int:
-    """Bytes of the values of slots that are no integers."""
-    return int(slots.texts["text"].lengths().sum())
-
-
-def only_system(keys: Ragged, read: Callable[[Array], Table]) -> Table:
-    """Slots without their values, but for the system's own: of a transaction that meets too much.
-
-    ``read``: the values at given positions of ``keys``.
-    """
-    chosen = np.flatnonzero(keys.data[keys.offsets[:-1]] == _SYSTEM) if len(keys) else _NONE
-    found = read(chosen)
-    cols: dict[str, Any] = {}
-    for name in ("tag", "number", "version"):
-        cols[name] = np.zeros(len(keys), found.cols[name].dtype)
-        cols[name][chosen] = found.cols[name]
-    lengths = np.zeros(len(keys), np.int64)
-    lengths[chosen] = found.texts["text"].lengths()
-    return Table(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
-
-
-_NONE: Final = np.empty(0, np.int64)

@@ -37,7 +37,7 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Array, Ragged, Table
+from streamydb.columns.table import Array, Ragged, Table, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.locks import LockTable
@@ -52,7 +52,7 @@ from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
 from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
-from streamydb.sorter.core import KeyedEventTimeSorter, SorterState, chunk_bounds
+from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.txn_processor.compile import parse_ints
 from streamydb.txn_processor.messages import (
     Granted,

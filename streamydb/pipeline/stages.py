@@ -12,11 +12,10 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.digest import write_deltas
-from streamydb.columns.sizes import tells
+from streamydb.columns.sizes import only_system, tells, text_bytes
 from streamydb.columns.table import Array, Ragged, Table, pack, unpack
 from streamydb.errors import RecordError
 from streamydb.key_processor.values import empty_writes
-from streamydb.key_processor.weighing import only_system, text_bytes
 from streamydb.pipeline.blocks import (
     empty_verdicts,
     feedback_block,

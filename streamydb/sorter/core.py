@@ -19,17 +19,11 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Table, pack, unpack
+from streamydb.columns.table import Table, chunk_bounds, pack, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 
-__all__ = [
-    "HeldChunk",
-    "KeyedEventTimeSorter",
-    "PartitionState",
-    "SorterState",
-    "chunk_bounds",
-]
+__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState"]
 
 _NEVER: Final = -1
 _FOREVER: Final = 2**62
@@ -319,21 +313,6 @@ class KeyedEventTimeSorter:
 def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
     """How many of the first records fit into a plan; at least one."""
     return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
-
-
-def chunk_bounds(
-    sizes: npt.NDArray[np.int32] | npt.NDArray[np.int64], bytes_max: int, rows_max: int
-) -> list[tuple[int, int]]:
-    """Cut rows of these sizes into runs of at most so many bytes and rows; at least one row each.
-    """
-    ends = np.cumsum(sizes, dtype=np.int64)
-    bounds, start = [], 0
-    while start < len(sizes):
-        base = ends[start] - sizes[start]
-        end = max(start + 1, int(np.searchsorted(ends, base + bytes_max, "right")))
-        bounds.append((start, min(end, start + rows_max)))
-        start = bounds[-1][1]
-    return bounds
 
 
 def _alone(fresh: list[Table]) -> Table | None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Bytes, Ragged, Table, starts_of
+from streamydb.columns.table import Bytes, Table, starts_of
 
-__all__ = ["Plan", "earlier_with_same_id", "intern", "plan_transactions"]
+__all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -43,70 +44,6 @@ class Plan:
         """The executing partitions that have something to do."""
         members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
         return members
-
-
-@kernel
-def _equal(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
-    length = offsets[left + 1] - offsets[left]
-    if offsets[right + 1] - offsets[right] != length:
-        return False
-    for j in range(length):
-        if data[offsets[left] + j] != data[offsets[right] + j]:
-            return False
-    return True
-
-
-@kernel
-def _place(table: Places, hash_: np.uint64, slot: int) -> None:
-    """Put a slot into the first free place for its hash."""
-    mask = len(table) - 1
-    at = np.int64(hash_ & np.uint64(mask))
-    while table[at] >= 0:
-        at = (at + 1) & mask
-    table[at] = slot
-
-
-@kernel
-def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
-    """An open-addressing table of slots that grows with them, so that it stays in the cache."""
-    n = len(hashes)
-    table = np.full(1024, -1, np.int32)
-    slot = np.empty(n, np.int64)
-    first = np.empty(n, np.int64)
-    known = np.empty(n, np.uint64)
-    count = 0
-    for i in range(n):
-        hash_ = hashes[i]
-        mask = len(table) - 1
-        at = np.int64(hash_ & np.uint64(mask))
-        found = table[at]
-        while found >= 0:
-            if known[found] == hash_ and _equal(data, offsets, first[found], i):
-                break
-            at = (at + 1) & mask
-            found = table[at]
-        if found < 0:
-            found = np.int32(count)
-            table[at] = count
-            known[count] = hash_
-            first[count] = i
-            count += 1
-            if 2 * count > len(table):
-                table = np.full(4 * len(table), -1, np.int32)
-                for s in range(count):
-                    _place(table, known[s], s)
-        slot[i] = found
-    return slot, first[:count].copy()
-
-
-def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
-    """Number the distinct keys in order of first occurrence.
-
-    Returns:
-        The slot of each key (n,), and the position of the first occurrence of each slot.
-
-    """
-    return _intern(hashes, keys.data, keys.offsets)
 
 
 @kernel

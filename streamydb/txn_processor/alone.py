@@ -14,6 +14,7 @@ from msgspec import Raw
 from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -21,7 +22,6 @@ from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.txn_processor import core
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, REFUSALS
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock

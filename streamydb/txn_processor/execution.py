@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb import errors, limits
+from streamydb import limits
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Ragged, Table, starts_of
 from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
@@ -36,26 +37,8 @@ from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
 from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
-__all__ = [
-    "NOT_A_DUPLICATE",
-    "PLAN_DUPLICATE",
-    "REFUSALS",
-    "REUSED",
-    "TOO_FAR",
-    "TOO_LATE",
-    "WINDOW_DUPLICATE",
-    "Most",
-    "Outcome",
-    "decompile",
-    "execute_grants",
-]
+__all__ = ["Most", "Outcome", "decompile", "execute_grants"]
 
-NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5
-
-REFUSALS = {
-    REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
-}
-"""What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 

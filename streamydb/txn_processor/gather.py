@@ -16,9 +16,9 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
+from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.limits import IN_FLIGHT_MAX
-from streamydb.sorter.core import chunk_bounds
 from streamydb.txn_processor.messages import Arrived, Granted, Payload, id_lock, key_lock
 
 __all__ = ["GatherState", "Gathered", "TransactionGatherer", "Waiting", "needed_locks"]

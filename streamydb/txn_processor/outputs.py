@@ -15,11 +15,11 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
+from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE
 from streamydb.columns.sizes import class_of
-from streamydb.columns.table import Array, Bytes, Ragged, Table, expand, starts_of
+from streamydb.columns.table import Array, Bytes, Ragged, Table, chunk_bounds, expand, starts_of
 from streamydb.procedures.flows import Outputs
-from streamydb.sorter.core import chunk_bounds
-from streamydb.txn_processor.execution import NOT_A_DUPLICATE, PLAN_DUPLICATE, Outcome
+from streamydb.txn_processor.execution import Outcome
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.result import as_duplicate
