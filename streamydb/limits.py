@@ -6,6 +6,7 @@ changes which transactions are valid, and so the history that a log stands for.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 ID_BYTES_MAX: Final = 128
@@ -120,3 +121,16 @@ def max_offsets(shards: int) -> int:
     Several shards have more stages, so larger micro-batches to spread their cost over.
     """
     return 200_000 if shards == 1 else 400_000
+
+
+DATABASE_NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{0,{DATABASE_NAME_CHARACTERS_MAX - 1}}}")
+"""What a database may be called; the whole name must match."""
+
+PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+"""What a pipeline may be called; the whole name must match."""
+
+PIPELINE_NAME_RULE = "take at most 32 lower-case letters, digits and hyphens, no hyphen first"
+"""The same, said to people."""
+
+STANDBY: Final = "standby"
+"""What a standby is called when nobody says otherwise."""

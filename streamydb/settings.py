@@ -17,13 +17,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import (
+    DATABASE_NAME,
     DIGEST_INTERVAL_DEFAULT,
     DIGEST_INTERVAL_MIN,
     ID_WINDOW_DEFAULT,
     PARTITIONS_MAX,
     SHARDS_MAX,
 )
-from streamydb.naming import DATABASE_NAME
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",

@@ -61,7 +61,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.layers.__main__": _SHOWS,
     "streamydb.layers.errors": _SHOWS,
     "streamydb.limits": _SHOWS,
-    "streamydb.naming": _SHOWS,
     "streamydb.patience": _REAL,
     "streamydb.pipeline.__main__": _REAL,
     "streamydb.pipeline.ending": _REAL,

@@ -42,7 +42,7 @@ def pipeline(
 ) -> None:
     """Run the pipeline of a database in the foreground, until Ctrl-C."""
     from streamydb.cli.launch import pipeline_command
-    from streamydb.naming import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
+    from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
 
     target = find_target(database, home, bootstrap, procedures=procedures)
     called = name if name is not None else STANDBY if standby else ""

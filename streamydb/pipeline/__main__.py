@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.limits import PLAN_RECORDS_MAX
-from streamydb.naming import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
+from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.main import default_local, run
 from streamydb.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streamydb.errors import ConfigurationError
-from streamydb.naming import DATABASE_NAME
+from streamydb.limits import DATABASE_NAME
 from streamydb.read_model.environment import MAP_BYTES
 from streamydb.read_model.errors import (
     SnapshotAhead,

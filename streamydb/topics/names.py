@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamydb.naming import DATABASE_NAME
+from streamydb.limits import DATABASE_NAME
 
 __all__ = ["TopicNames"]
 
