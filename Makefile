@@ -43,7 +43,7 @@ venv: $(READY) ## Make .venv with the tested versions of everything
 
 .PHONY: jars
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
-	@$(BIN)/python -m streamydb.jars
+	@$(BIN)/python -m streamydb.local.jars
 
 # The kernels are compiled once, and not by every test process at once.
 .PHONY: kernels
@@ -53,7 +53,7 @@ kernels: $(READY)
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
 .PHONY: class-data
 class-data: jars
-	@$(BIN)/python -m streamydb.classdata
+	@$(BIN)/python -m streamydb.local.class_data
 
 # The jars come over the network while the first tests run, which need none.
 .PHONY: test

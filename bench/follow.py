@@ -17,8 +17,8 @@ from pathlib import Path
 from msgspec import Raw
 
 from streamydb.appending import TopicAppender
-from streamydb.broker import EmbeddedBroker
 from streamydb.errors import StreamyError
+from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.kafka import KafkaSource
 from streamydb.records import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamydb
 from streamydb.client import Client
-from streamydb.place import Place
+from streamydb.local.folder import Place
 from streamydb.procedures.folder import publish
 
 MODULES = Path(__file__).with_name("modules")

@@ -1,7 +1,7 @@
 """The job for `spark-submit`: executes the transactions of a streamy-db database.
 
     spark-submit --master 'local[*,4]' --properties-file spark-defaults.conf \
-        --driver-class-path "$(python -m streamydb.jars --class-path pipeline)" \
+        --driver-class-path "$(python -m streamydb.local.jars --class-path pipeline)" \
         jobs/pipeline.py --database bank --bootstrap 127.0.0.1:9092 --checkpoint /var/lib/bank
 """
 

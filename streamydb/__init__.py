@@ -15,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamydb.broker import EmbeddedBroker
     from streamydb.client import connect, connect_async
     from streamydb.errors import ConfigurationError, InvariantViolation, StreamyError
+    from streamydb.local.broker import EmbeddedBroker
     from streamydb.settings import Settings
 
 __all__ = [
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigurationError": "streamydb.errors",
-    "EmbeddedBroker": "streamydb.broker",
+    "EmbeddedBroker": "streamydb.local.broker",
     "InvariantViolation": "streamydb.errors",
     "Settings": "streamydb.settings",
     "StreamyError": "streamydb.errors",

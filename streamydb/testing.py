@@ -27,11 +27,11 @@ from typing import Any, Self
 import psutil
 
 from streamydb.appending import TopicAppender
-from streamydb.broker import EmbeddedBroker
 from streamydb.check import Options, check
 from streamydb.check.report import Report
 from streamydb.errors import StreamyError
-from streamydb.place import PipelineStatus, Place
+from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.folder import PipelineStatus, Place
 from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
 from streamydb.topics import TopicNames, create

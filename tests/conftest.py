@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.broker import EmbeddedBroker, start_detached, stop_detached
-from streamydb.garbage import keep_all
+from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
+from streamydb.local.collector import keep_all
 from tests import tracing
 from tests.recording import OPTION, Recorder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streamydb.broker import EmbeddedBroker, free_port
+from streamydb.local.broker import EmbeddedBroker, free_port
 
 _CHUNK = 65_536
 _PRODUCE = b"\x00\x00"

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from streamydb.broker import EmbeddedBroker
+from streamydb.local.broker import EmbeddedBroker
 from streamydb.settings import Settings
 
 ADMIN = "admin"

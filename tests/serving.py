@@ -14,8 +14,8 @@ from typing import Any, Self
 import httpx
 import psutil
 
-from streamydb.broker import free_port
 from streamydb.histories.campaign import STOP
+from streamydb.local.broker import free_port
 from streamydb.testing import Database, TestingError, wait_for
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 import streamydb
-from streamydb.broker import free_port
+from streamydb.local.broker import free_port
 from streamydb.testing import wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from streamydb.filelock import file_lock
+from streamydb.local.file_lock import file_lock
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "bench" / "results" / "reliability.json"

@@ -27,7 +27,8 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 
-from streamydb import __version__, jars
+from streamydb import __version__
+from streamydb.local import jars
 
 __all__ = ["bill", "jar_components", "main", "python_components"]
 

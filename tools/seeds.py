@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from streamydb.filelock import file_lock
+from streamydb.local.file_lock import file_lock
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sim import run_seed
 from streamydb.sim.clients import run_clients

@@ -25,7 +25,7 @@ from streamydb.backup.state import (
 )
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.table import Table
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.txn_processor.rulings import Fault, Rulings

@@ -12,7 +12,7 @@ from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import StateFolder
 from streamydb.errors import RecordError
-from streamydb.place import Place
+from streamydb.local.folder import Place
 from streamydb.reading import TopicMissingError, TopicReader
 from streamydb.standby.messages import Beat, Claim, Following, Message, decode_message
 from streamydb.topics import TopicNames

@@ -19,9 +19,9 @@ from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
 from streamydb.columns.digest import Digest
-from streamydb.filelock import write_whole
 from streamydb.key_processor.store import LmdbValues
 from streamydb.key_processor.values import ShardValues
+from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.blocks import role_block
 from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryIdTables

@@ -25,7 +25,7 @@ from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
 from streamydb.reading import Span

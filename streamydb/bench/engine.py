@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-from streamydb import processes
 from streamydb.bench.errors import BenchError
 from streamydb.bench.memory import MemorySampler
 from streamydb.bench.waiting import Ends, wait_until
-from streamydb.broker import EmbeddedBroker
 from streamydb.cli.phases import Phases
-from streamydb.place import PipelineStatus
+from streamydb.local import processes
+from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.folder import PipelineStatus
 from streamydb.topics import TopicNames, create
 
 __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]

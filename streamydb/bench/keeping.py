@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 
 __all__ = ["keep"]
 

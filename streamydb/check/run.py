@@ -19,8 +19,8 @@ from streamydb.check.log import Log
 from streamydb.check.report import Difference, Report, excerpt
 from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
-from streamydb.garbage import no_collection
 from streamydb.limits import ID_WINDOW_DEFAULT
+from streamydb.local.collector import no_collection
 from streamydb.oracle import Oracle, OutputRecord
 from streamydb.pipeline.ruling import rulings
 from streamydb.procedures.modules import NO_MODULES, Modules

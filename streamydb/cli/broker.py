@@ -33,8 +33,8 @@ def broker(
     One node keeps one copy: for more, take a Kafka cluster. Without --properties everybody who
     reaches the address may do everything.
     """
-    from streamydb.broker import BrokerError, EmbeddedBroker
-    from streamydb.stopping import stop_event
+    from streamydb.local.broker import BrokerError, EmbeddedBroker
+    from streamydb.local.signals import stop_event
 
     settings = read_settings(home=home)
     shown = advertise or f"127.0.0.1:{port}"
@@ -54,7 +54,7 @@ def broker(
 
 def _listening(host: str, port: int, shown: str) -> dict[str, str]:
     """Properties of a broker that others reach; the controller stays on this machine."""
-    from streamydb.broker import free_port
+    from streamydb.local.broker import free_port
 
     controller = free_port(besides=port)
     return {
@@ -66,7 +66,7 @@ def _listening(host: str, port: int, shown: str) -> dict[str, str]:
 
 def _read(file: Path | None) -> dict[str, str]:
     """The properties of a file."""
-    from streamydb.broker.config import parse_properties
+    from streamydb.local.broker.config import parse_properties
 
     if file is None:
         return {}

@@ -19,7 +19,7 @@ from streamydb.cli.common import (
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from streamydb.place import DatabaseRecord
+    from streamydb.local.folder import DatabaseRecord
     from streamydb.snapshots import Restored
     from streamydb.topics import TopicNames
 
@@ -193,7 +193,7 @@ def _found(target: Target) -> None:
 
 def _keep(target: Target) -> None:
     """Write down how the database was created."""
-    from streamydb.place import DatabaseRecord
+    from streamydb.local.folder import DatabaseRecord
 
     settings = target.settings
     target.place.write_record(

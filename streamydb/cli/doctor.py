@@ -87,14 +87,14 @@ def _packages() -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    from streamydb.javahome import find_java
+    from streamydb.local.java import find_java
 
     java = find_java()
     return Finding("java", "ok", f"version {java.version} at {java.path}")
 
 
 def _jars(target: Target) -> Finding:
-    from streamydb import jars
+    from streamydb.local import jars
 
     confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
     missing = [conf for conf in confs if jars.cached(conf, target.settings.cache) is None]
@@ -163,7 +163,7 @@ def _clock(target: Target) -> Finding:
 
 
 def _pipeline(target: Target) -> Finding:
-    from streamydb.place import age_s
+    from streamydb.local.folder import age_s
 
     status = target.place.status()
     if status.state == "running":

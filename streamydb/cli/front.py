@@ -31,8 +31,8 @@ GRACE_S = 30.0
 
 def start_front(target: Target, port: int | None, phases: Phases) -> str:
     """Start read model and facade unless they run; the facade's address once it is ready."""
-    from streamydb import processes
-    from streamydb.place import READ_MODEL
+    from streamydb.local import processes
+    from streamydb.local.folder import READ_MODEL
 
     folder = target.place.folder
     environment = {"STREAMYDB_HOME": str(target.settings.home)}
@@ -48,8 +48,8 @@ def start_front(target: Target, port: int | None, phases: Phases) -> str:
 
 def stop_front(home: Path, name: str, phases: Phases) -> bool:
     """Stop one database's facade and read model; False if neither ran."""
-    from streamydb import processes
-    from streamydb.place import FACADE, READ_MODEL, Place
+    from streamydb.local import processes
+    from streamydb.local.folder import FACADE, READ_MODEL, Place
 
     folder = Place(home, name).folder
     roles = [role for role in (FACADE, READ_MODEL) if processes.find(folder, role) is not None]
@@ -75,9 +75,9 @@ def _served(target: Target, port: int | None, environment: dict[str, str]) -> st
     Raises:
         Failure: a process ended (with the end of its log), or the time is up.
     """
-    from streamydb import processes
-    from streamydb.broker.ports import is_free
-    from streamydb.place import FACADE
+    from streamydb.local import processes
+    from streamydb.local.broker.ports import is_free
+    from streamydb.local.folder import FACADE
 
     url = target.place.facade_url()
     if url is None:
@@ -96,7 +96,7 @@ def _served(target: Target, port: int | None, environment: dict[str, str]) -> st
 
 def _free_port(wanted: int | None) -> int:
     """The wanted port; without a wish the usual one, or any other if it is taken."""
-    from streamydb.broker.ports import free_port, is_free
+    from streamydb.local.broker.ports import free_port, is_free
 
     if wanted is not None:
         return wanted
@@ -109,8 +109,8 @@ def _comes_up(target: Target, url: str) -> bool:
     Raises:
         Failure: the read model ended (with the end of its log), or the time is up.
     """
-    from streamydb import processes
-    from streamydb.place import FACADE, READ_MODEL
+    from streamydb.local import processes
+    from streamydb.local.folder import FACADE, READ_MODEL
 
     folder = target.place.folder
     deadline = time.monotonic() + READY_S_MAX

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
-    from streamydb.place import PipelineStatus
-    from streamydb.processes import ProcessRecord
+    from streamydb.local.folder import PipelineStatus
+    from streamydb.local.processes import ProcessRecord
 
 POLL_S = 0.1
 """How often the status file is looked at while a pipeline starts, in seconds."""
@@ -66,8 +66,8 @@ def pipeline_command(
 
 def start_pipeline(target: Target, master: str, extra: Sequence[str] = ()) -> ProcessRecord:
     """Start the pipeline in the background; the status of an earlier run is dropped first."""
-    from streamydb import processes
-    from streamydb.place import PIPELINE
+    from streamydb.local import processes
+    from streamydb.local.folder import PIPELINE
 
     target.place.status_file.unlink(missing_ok=True)
     command = pipeline_command(target, master, extra)
@@ -81,8 +81,8 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
     Raises:
         Failure: it ended or failed (with the end of its log), or the time is up.
     """
-    from streamydb import processes
-    from streamydb.place import PIPELINE
+    from streamydb.local import processes
+    from streamydb.local.folder import PIPELINE
 
     place = target.place
     deadline = time.monotonic() + timeout_s
@@ -108,7 +108,7 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
 
 def log_tail(log: Path) -> str:
     """The last lines of a log, indented, under the log's name."""
-    from streamydb import processes
+    from streamydb.local import processes
 
     lines = processes.tail(log, LOG_LINES_SHOWN)
     body = "\n".join(f"  | {line}" for line in lines) if lines else "  | (empty)"

@@ -226,7 +226,7 @@ def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
     import shutil
 
     from streamydb import topics
-    from streamydb.place import DatabaseRecord
+    from streamydb.local.folder import DatabaseRecord
     from streamydb.topics.founding import facts_of
 
     log = topics.log_id(target.connection, target.database)

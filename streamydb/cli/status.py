@@ -9,7 +9,7 @@ import typer
 
 from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
 from streamydb.cli.target import Target, find_target
-from streamydb.place import PipelineStatus, age_s
+from streamydb.local.folder import PipelineStatus, age_s
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,8 +53,8 @@ def status(
 
 def describe(target: Target) -> Overview:
     """Ask the pipeline's status file and the broker."""
-    from streamydb import processes
-    from streamydb.place import PIPELINE
+    from streamydb.local import processes
+    from streamydb.local.folder import PIPELINE
 
     said = target.place.status()
     broker, records = _broker(target)

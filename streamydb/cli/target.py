@@ -9,7 +9,7 @@ from streamydb.cli.common import fail, read_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamydb.place import Place
+    from streamydb.local.folder import Place
     from streamydb.settings import ClientConfig, Settings
 
 
@@ -66,7 +66,7 @@ def find_target(
     Kafka's address are taken from the record of its creation where neither option nor
     environment names them.
     """
-    from streamydb.place import Place
+    from streamydb.local.folder import Place
 
     settings = read_settings(database=database, home=home, bootstrap=bootstrap, **more)
     place = Place(settings.home, settings.database)

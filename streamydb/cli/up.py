@@ -22,7 +22,7 @@ from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from streamydb.cli.phases import Phase, Phases
-    from streamydb.jars import Progress
+    from streamydb.local.jars import Progress
     from streamydb.records import Result
 
 HELLO_KEY = "hello"
@@ -119,7 +119,7 @@ def down(
     """Stop what `up` started: facade, pipeline, and the broker if nothing else uses it."""
     from streamydb.cli.front import stop_front
     from streamydb.cli.phases import Phases
-    from streamydb.place import databases
+    from streamydb.local.folder import databases
 
     target = find_target(database, home)
     phases = Phases()
@@ -141,7 +141,7 @@ def down(
 
 def _runs(target: Target) -> bool:
     """Whether the pipeline runs, and the broker if it is the embedded one."""
-    from streamydb.broker import find_broker
+    from streamydb.local.broker import find_broker
 
     if target.place.status().state != "running":
         return False
@@ -173,7 +173,7 @@ def _facts(target: Target) -> dict[str, Any]:
 
 def _fetch_jars(target: Target, phases: Phases) -> None:
     """Fetch what is missing of the jars, with progress."""
-    from streamydb import jars
+    from streamydb.local import jars
 
     confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
     missing = [conf for conf in confs if jars.cached(conf, target.settings.cache) is None]
@@ -195,7 +195,7 @@ def _noting(phase: Phase) -> Any:
 
 def start_broker(target: Target, port: int | None, phases: Phases) -> None:
     """Start the embedded broker unless another one is named or it runs."""
-    from streamydb.broker import find_broker, start_detached
+    from streamydb.local.broker import find_broker, start_detached
 
     settings = target.settings
     if settings.bootstrap is not None:
@@ -279,8 +279,8 @@ def _options(target: Target) -> str:
 
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
     """Stop one database's pipeline; False if it did not run."""
-    from streamydb import processes
-    from streamydb.place import PIPELINE, Place
+    from streamydb.local import processes
+    from streamydb.local.folder import PIPELINE, Place
 
     place = Place(home, name)
     if place.pipeline() is None:
@@ -296,7 +296,7 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
     """Stop the embedded broker; False if it did not run."""
-    from streamydb.broker import find_broker, stop_detached
+    from streamydb.local.broker import find_broker, stop_detached
 
     if find_broker(home) is None:
         return False
@@ -306,7 +306,7 @@ def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
 
 def _others_running(target: Target) -> list[str]:
     """Other databases of this home whose pipelines run on the embedded broker."""
-    from streamydb.place import Place, databases
+    from streamydb.local.folder import Place, databases
 
     home = target.settings.home
     return [

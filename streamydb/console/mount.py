@@ -16,7 +16,7 @@ from streamydb.console.static import get_file, get_page
 from streamydb.console.stats import stats_handler
 from streamydb.console.traffic import Kind
 from streamydb.facade.services import Services
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send

@@ -16,7 +16,7 @@ from streamydb.console.traffic import Traffic
 from streamydb.errors import StreamyError
 from streamydb.facade.ports import Resolved
 from streamydb.facade.services import Services
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
 __all__ = ["WINDOW_S", "Figures", "Sampler"]
 

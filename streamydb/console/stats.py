@@ -16,7 +16,7 @@ from streamydb.facade.auth import Client
 from streamydb.facade.openapi import answers
 from streamydb.facade.services import AnyRequest, client_of, json_response
 from streamydb.limits import INTEGER_MAX
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
 __all__ = ["stats_handler", "stats_of"]
 

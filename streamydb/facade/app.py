@@ -37,7 +37,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.streams import get_stream
 from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
 __all__ = ["create_app"]
 

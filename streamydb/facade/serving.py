@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
-from streamydb.garbage import keep_all
+from streamydb.local.collector import keep_all
 from streamydb.patience import Patience
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from streamydb.facade.metrics import Metrics
     from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
-    from streamydb.place import PipelineStatus
+    from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 
 __all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
@@ -154,7 +154,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
-    from streamydb.place import Place
+    from streamydb.local.folder import Place
 
     pipeline = Place(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)

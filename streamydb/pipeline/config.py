@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.errors import ConfigurationError
-from streamydb.filelock import write_whole
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.blocks import FORMAT, READABLE
 from streamydb.pipeline.mending import REBUILD
 from streamydb.pipeline.shard import ShardConfig, taken_over

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
-from streamydb.stopping import StopSignals
+from streamydb.local.signals import StopSignals
 
 __all__ = ["GIVE_UP_S", "LEAVE_S", "START_S", "Ending", "Stage"]
 

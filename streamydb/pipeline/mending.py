@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.errors import ConfigurationError
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 
 __all__ = ["REBUILD", "Resumption", "mend", "offsets_of"]
 

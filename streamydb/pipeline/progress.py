@@ -24,8 +24,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from streamydb.filelock import write_whole
-from streamydb.place import PipelineStatus
+from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import PipelineStatus
 from streamydb.standby.coordinator import Position
 
 __all__ = ["Metrics", "ProgressListener", "StatusWriter"]

@@ -17,7 +17,7 @@ import msgspec
 
 from streamydb.appending import TopicAppender
 from streamydb.errors import INTERNAL, StreamyError
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins

@@ -8,10 +8,10 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from streamydb.classdata import java_options
-from streamydb.jars import class_path, resolve
-from streamydb.javahome import java_home
-from streamydb.shipped import spark_defaults
+from streamydb.local.class_data import java_options
+from streamydb.local.jars import class_path, resolve
+from streamydb.local.java import java_home
+from streamydb.local.resources import spark_defaults
 
 __all__ = ["session", "with_retries"]
 

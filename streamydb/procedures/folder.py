@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamydb.errors import ConfigurationError, ModuleMissing
-from streamydb.filelock import write_whole
 from streamydb.limits import MODULE_BYTES_MAX
+from streamydb.local.file_lock import write_whole
 from streamydb.procedures.modules import (
     Module,
     ModuleRefused,

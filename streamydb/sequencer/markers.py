@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.contact import metadata
 from streamydb.errors import StreamyError
+from streamydb.local.signals import stop_event
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.clients import (
     FOLLOWING,
@@ -27,7 +28,6 @@ from streamydb.sequencer.clients import (
 from streamydb.sequencer.core import Sequencer
 from streamydb.sequencer.tail import Tail, find_starts
 from streamydb.settings import Settings
-from streamydb.stopping import stop_event
 from streamydb.topics.names import TopicNames
 
 __all__ = ["MarkerLoop", "State", "run"]

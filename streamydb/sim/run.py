@@ -9,8 +9,8 @@ from unittest import mock
 
 import msgspec
 
-from streamydb.garbage import no_collection
 from streamydb.key_processor import idwindow
+from streamydb.local.collector import no_collection
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations

@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from streamydb.jars import class_path, resolve
-from streamydb.javahome import java_home
+from streamydb.local.jars import class_path, resolve
+from streamydb.local.java import java_home
 from streamydb.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ __all__ = ["configure", "settings_of"]
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Give a session's builder Spark's Kafka connector, for driver and executors.
 
-    The jars come from the cache that `python -m streamydb.jars` fills. On a cluster they must lie
-    at the same place on every machine; or leave this out and use `spark-submit --packages`. It has
-    no effect on a session that exists already.
+    The jars come from the cache that `python -m streamydb.local.jars` fills. On a cluster they must
+    lie at the same place on every machine; or leave this out and use `spark-submit --packages`. It
+    has no effect on a session that exists already.
 
     Raises:
         JarsError: the jars cannot be fetched.

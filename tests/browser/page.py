@@ -32,7 +32,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.console.memory import HistoryDatabase
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
 KEYS: Final = Keys
 RESOLVE_S: Final = 0.1

@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 import streamydb
-from streamydb.broker import free_port
 from streamydb.client import Change, Client
+from streamydb.local.broker import free_port
 from streamydb.testing import wait_for
 from tests.browser.page import CHROMIUM, Page, open_browser
 from tests.stack import Stack

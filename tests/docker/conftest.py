@@ -18,7 +18,7 @@ from testcontainers.compose import DockerCompose
 from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.image import DockerImage
 
-from streamydb.broker import free_port
+from streamydb.local.broker import free_port
 from streamydb.testing import wait_for
 
 SOURCES = Path(__file__).resolve().parents[2]

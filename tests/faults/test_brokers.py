@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from streamydb.broker import EmbeddedBroker, free_port
+from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames, create, grow

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from streamydb.broker import free_port
+from streamydb.local.broker import free_port
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames
 from tests.bank import transfers

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import streamydb
-from streamydb.broker import EmbeddedBroker, free_port
 from streamydb.check import Options, check
+from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing import Database, wait_for
 from streamydb.topics import create

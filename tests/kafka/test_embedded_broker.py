@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamydb.broker import (
+from streamydb.local.broker import (
     BrokerError,
     EmbeddedBroker,
     answers,
@@ -25,7 +25,7 @@ from streamydb.broker import (
     start_detached,
     stop_detached,
 )
-from streamydb.broker.record import write_record
+from streamydb.local.broker.record import write_record
 
 MakeBroker = Callable[..., EmbeddedBroker]
 
@@ -122,7 +122,7 @@ def test_the_broker_has_a_process_group_of_its_own(private_broker: MakeBroker) -
 
 def test_detached_outlives_its_starter_and_is_found_and_stopped(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from streamydb.broker import start_detached\n"
+        "import sys; from pathlib import Path; from streamydb.local.broker import start_detached\n"
         "print(start_detached(Path(sys.argv[1]), heap_mb=512).bootstrap)"
     )
     done = subprocess.run(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamydb.broker import answers, free_port
+from streamydb.local.broker import answers, free_port
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.sequencer.kafka import Producer
 from streamydb.sequencer.markers import MarkerLoop

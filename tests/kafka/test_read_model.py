@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from msgspec import Raw
 
-from streamydb.broker import EmbeddedBroker
+from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import (
     ChangesExpiredError,
     Follower,

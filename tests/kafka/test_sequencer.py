@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from streamydb.broker import EmbeddedBroker
 from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.local.broker import EmbeddedBroker
 from streamydb.oracle import LogRecord, order, released
 from streamydb.records import Marker, decode_marker
 from streamydb.sequencer.kafka import (

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.broker import EmbeddedBroker
+from streamydb.local.broker import EmbeddedBroker
 from streamydb.records.begins import Begins
 from streamydb.sequencer.clients import administrator
 from streamydb.testing import wait_for

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.broker import EmbeddedBroker
-from streamydb.broker.ports import free_port
+from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.broker.ports import free_port
 from streamydb.testing import wait_for
 from streamydb.topics import create
 

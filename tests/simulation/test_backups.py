@@ -27,10 +27,10 @@ from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.state import About
 from streamydb.columns.digest import Digest
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import Place
 from streamydb.oracle import Ordered, released
 from streamydb.pipeline.ruling import RulingTopic
-from streamydb.place import Place
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE

@@ -15,8 +15,8 @@ import pytest
 from streamydb.backup import BackupFolder
 from streamydb.backup.kafka import KafkaLog
 from streamydb.check.report import Report
+from streamydb.local.folder import DatabaseRecord, Place
 from streamydb.oracle import LogRecord, Oracle, released
-from streamydb.place import DatabaseRecord, Place
 from streamydb.reading import TopicReader
 from streamydb.sim.digests import state_digest
 from streamydb.testing import Database, wait_for

@@ -20,10 +20,10 @@ import psutil
 import pyspark
 import pytest
 
-from streamydb.broker import free_port
-from streamydb.jars import resolve
-from streamydb.javahome import java_home
-from streamydb.shipped import shipped_file
+from streamydb.local.broker import free_port
+from streamydb.local.jars import resolve
+from streamydb.local.java import java_home
+from streamydb.local.resources import shipped_file
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamydb.jars import resolve
-from streamydb.shipped import shipped_file
+from streamydb.local.jars import resolve
+from streamydb.local.resources import shipped_file
 from streamydb.snapshots import read_manifest, read_rows
 from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for

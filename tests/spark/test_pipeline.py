@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from streamydb.broker import free_port
+from streamydb.local.broker import free_port
 from streamydb.sequencer.clients import administrator
 from streamydb.testing import Database, wait_for
 from streamydb.topics import TopicNames

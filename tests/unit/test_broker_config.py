@@ -10,9 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamydb.broker.config import cluster_id, jvm_options, parse_properties, server_properties
-from streamydb.broker.ports import accepts, free_port, is_free
-from streamydb.broker.record import (
+from streamydb.local.broker.config import (
+    cluster_id,
+    jvm_options,
+    parse_properties,
+    server_properties,
+)
+from streamydb.local.broker.ports import accepts, free_port, is_free
+from streamydb.local.broker.record import (
     BrokerRecord,
     end_group,
     read_record,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streamydb.broker import free_port
 from streamydb.cli import app
 from streamydb.contact import listens
+from streamydb.local.broker import free_port
 
 
 @pytest.mark.parametrize(

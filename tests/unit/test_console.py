@@ -22,7 +22,7 @@ from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.auth import ANYBODY, Client
 from streamydb.facade.services import make_services
 from streamydb.facade.testing import Answer, InProcess, scenario, until
-from streamydb.place import PipelineStatus
+from streamydb.local.folder import PipelineStatus
 from streamydb.read_model import ReadModel
 from tests.read_model import example, follow
 

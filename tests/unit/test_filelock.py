@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.state import About, empty_ids, no_values
 from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.local.folder import DatabaseRecord, Place
 from streamydb.pipeline.blocks import FORMAT, empty_verdicts, open_block, open_output, token_block
 from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.shard import Shard, ShardConfig
 from streamydb.pipeline.single import SingleShard
-from streamydb.place import DatabaseRecord, Place
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import Progress, plan
 from streamydb.read_model.memory import MemoryRecord

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from streamydb import processes
 from streamydb.cli import front
 from streamydb.cli.common import Failure
-from streamydb.place import READ_MODEL, Place
+from streamydb.local import processes
+from streamydb.local.folder import READ_MODEL, Place
 
 
 class Ready(BaseHTTPRequestHandler):

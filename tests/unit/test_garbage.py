@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamydb.garbage import keep_all, no_collection
+from streamydb.local.collector import keep_all, no_collection
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamydb import jars
-from streamydb.javahome import JavaError, find_java, parse_version
-from streamydb.shipped import shipped_file, spark_defaults
+from streamydb.local import jars
+from streamydb.local.java import JavaError, find_java, parse_version
+from streamydb.local.resources import shipped_file, spark_defaults
 
 FakeJava = Callable[[str], Path]
 

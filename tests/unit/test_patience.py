@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from py4j.protocol import Py4JNetworkError
 
-from streamydb.broker.ports import free_port
 from streamydb.contact import RefusedError, is_transient
 from streamydb.errors import ConfigurationError
+from streamydb.local.broker.ports import free_port
 from streamydb.patience import Patience, StopRequestedError
 from streamydb.topics.admin import TopicsError
 

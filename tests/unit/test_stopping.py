@@ -15,7 +15,7 @@ from streamydb.pipeline.running import mark_between_batches, may_end
 
 _POLLING = """
 import signal, sys, threading
-from streamydb.stopping import stop_event
+from streamydb.local.signals import stop_event
 
 lines = set()
 

@@ -37,7 +37,7 @@ def test_audit(packages: list[dict[str, Any]], code: int, said: str) -> None:
 @pytest.fixture(scope="module")
 def bill() -> Any:
     """The bill of this environment, and what it was made from."""
-    from streamydb import jars
+    from streamydb.local import jars
     from tools import sbom
 
     if any(
@@ -60,7 +60,7 @@ def test_the_bill_is_valid_cyclonedx(bill: Any) -> None:
 
 @pytest.mark.kafka
 def test_the_bill_lists_every_jar_with_its_digest(bill: Any) -> None:
-    from streamydb import jars
+    from streamydb.local import jars
 
     listed = {
         f"{each['name']}-{each['version']}.jar": each["hashes"][0]["content"]

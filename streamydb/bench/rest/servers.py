@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 import psutil
 
-from streamydb import processes
 from streamydb.bench.engine import Engine
 from streamydb.bench.errors import BenchError
 from streamydb.bench.rest import postgresql
 from streamydb.bench.rest.cases import CONSTANT, FACADE, POSTGRESQL
 from streamydb.bench.waiting import wait_until
-from streamydb.broker import free_port
 from streamydb.cli.phases import Phases
+from streamydb.local import processes
+from streamydb.local.broker import free_port
 
 __all__ = ["Server", "facade", "peers", "run_load"]
 

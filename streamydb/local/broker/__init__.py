@@ -9,10 +9,10 @@ promised on a crash of the machine is what one Kafka replica promises.
 
 from __future__ import annotations
 
-from streamydb.broker.detached import find_broker, start_detached, stop_detached
-from streamydb.broker.embedded import BrokerError, EmbeddedBroker, answers
-from streamydb.broker.ports import free_port
-from streamydb.broker.record import BrokerRecord
+from streamydb.local.broker.detached import find_broker, start_detached, stop_detached
+from streamydb.local.broker.embedded import BrokerError, EmbeddedBroker, answers
+from streamydb.local.broker.ports import free_port
+from streamydb.local.broker.record import BrokerRecord
 
 __all__ = [
     "BrokerError",

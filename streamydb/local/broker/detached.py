@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamydb.broker import config
-from streamydb.broker.embedded import BrokerError, EmbeddedBroker
-from streamydb.broker.record import (
+from streamydb.local.broker import config
+from streamydb.local.broker.embedded import BrokerError, EmbeddedBroker
+from streamydb.local.broker.record import (
     BrokerRecord,
     end_group,
     read_record,
@@ -15,7 +15,7 @@ from streamydb.broker.record import (
     same_process,
     write_record,
 )
-from streamydb.filelock import file_lock
+from streamydb.local.file_lock import file_lock
 
 __all__ = ["find_broker", "start_detached", "stop_detached"]
 

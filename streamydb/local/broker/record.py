@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 
 __all__ = [
     "BrokerRecord",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from streamydb.filelock import write_whole
+from streamydb.local.file_lock import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

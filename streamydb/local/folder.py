@@ -4,7 +4,7 @@ In <home>/databases/<database>: database.json (how it was created: shards, parti
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/
 (the same of pipelines with a name: standbys), read-model/ (what the facade reads), procedures/
 (modules of stored procedures), facade.txt (where it serves), run/ and logs/ (background processes,
-see `streamydb.processes`).
+see `streamydb.local.processes`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from streamydb import processes
 from streamydb.errors import ConfigurationError
-from streamydb.filelock import write_whole
+from streamydb.local import processes
+from streamydb.local.file_lock import write_whole
 from streamydb.records.formats import FORMAT, later_format
 
 PIPELINE = "pipeline"

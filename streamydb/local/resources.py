@@ -18,7 +18,7 @@ def shipped_file(name: str) -> Path:
     Raises:
         FileNotFoundError: it is neither beside the package nor in the installation.
     """
-    checkout = Path(__file__).resolve().parent.parent
+    checkout = Path(__file__).resolve().parents[2]
     if (checkout / name).is_file():
         return checkout / name
     try:

@@ -4,7 +4,7 @@ A JVM that maps its archive needs two fifths less processor time until it works.
 to one Java and one class path; the JVM itself checks that, and goes without it when they differ.
 Nothing needs an archive, so nothing makes one unasked: that takes half a minute, once.
 
-    python -m streamydb.classdata
+    python -m streamydb.local.class_data
 
 Source: Java's manual, "Class Data Sharing" (dynamic archives, `-XX:ArchiveClassesAtExit`).
 """
@@ -21,9 +21,9 @@ from pathlib import Path
 import psutil
 
 from streamydb.errors import StreamyError
-from streamydb.filelock import file_lock
-from streamydb.jars import CONFIGURATIONS, cache_folder, resolve, spark_jars
-from streamydb.javahome import find_java
+from streamydb.local.file_lock import file_lock
+from streamydb.local.jars import CONFIGURATIONS, cache_folder, resolve, spark_jars
+from streamydb.local.java import find_java
 
 __all__ = ["ClassDataError", "archive", "java_options", "main", "make"]
 
@@ -111,7 +111,7 @@ def _keep(made: Path, file: Path) -> None:
 
 
 def main() -> int:
-    """`python -m streamydb.classdata`: make the archives; 0, or 1 with a message."""
+    """`python -m streamydb.local.class_data`: make the archives; 0, or 1 with a message."""
     try:
         for file in make():
             sys.stdout.write(f"{file} ({file.stat().st_size >> 20} MB)\n")

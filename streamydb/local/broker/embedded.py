@@ -16,13 +16,13 @@ from typing import Self
 import psutil
 from confluent_kafka import KafkaException
 
-from streamydb import classdata as class_data
-from streamydb import jars as jar_cache
-from streamydb.broker import config
-from streamydb.broker.ports import accepts, free_port, is_free
-from streamydb.broker.record import BrokerRecord, end_group
 from streamydb.errors import StreamyError
-from streamydb.javahome import find_java
+from streamydb.local import class_data
+from streamydb.local import jars as jar_cache
+from streamydb.local.broker import config
+from streamydb.local.broker.ports import accepts, free_port, is_free
+from streamydb.local.broker.record import BrokerRecord, end_group
+from streamydb.local.java import find_java
 from streamydb.sequencer.clients import administrator
 
 __all__ = ["BrokerError", "EmbeddedBroker", "answers"]

@@ -4,7 +4,7 @@ The first call for a configuration downloads; later ones only look at the stamp 
 left, so they are instant and need no network. A stamp belongs to the manifest's hash: a changed
 manifest is resolved again, beside the old jars.
 
-    python -m streamydb.jars [--cache FOLDER] [--class-path] [pipeline] [broker]
+    python -m streamydb.local.jars [--cache FOLDER] [--class-path] [pipeline] [broker]
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from streamydb.errors import ConfigurationError
-from streamydb.filelock import file_lock
-from streamydb.javahome import JavaError, find_java
-from streamydb.shipped import shipped_file
+from streamydb.local.file_lock import file_lock
+from streamydb.local.java import JavaError, find_java
+from streamydb.local.resources import shipped_file
 
 __all__ = [
     "CONFIGURATIONS",
@@ -272,7 +272,7 @@ def _failure(conf: str, tail: Iterable[str], code: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch the jars of the named configurations (all by default), showing progress; 0 = done."""
     # Not typer: whatever starts a JVM imports this module, and typer takes 70 ms.
-    parser = argparse.ArgumentParser(prog="python -m streamydb.jars", description=main.__doc__)
+    parser = argparse.ArgumentParser("python -m streamydb.local.jars", description=main.__doc__)
     parser.add_argument("confs", nargs="*", metavar="conf", help=f"of {', '.join(CONFIGURATIONS)}")
     parser.add_argument("--cache", type=Path, help="the cache folder")
     parser.add_argument(
