@@ -16,8 +16,9 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from streamydb.appending import TopicAppender
 from streamydb.errors import StreamyError
+from streamydb.kafka import create
+from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.kafka import KafkaSource
@@ -30,7 +31,6 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.settings import Settings
-from streamydb.topics import create
 
 ACCOUNTS = 100_000
 TRANSFERS = 300_000

@@ -33,8 +33,8 @@ from streamydb.bench.waiting import Ends, settle, wait_until
 from streamydb.cli.common import EXIT_FAILED, Bootstrap, Database, Home, Json
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
+from streamydb.kafka import TopicNames
 from streamydb.local.folder import PipelineStatus, Place
-from streamydb.topics import TopicNames
 
 __all__ = ["Served", "app", "bank", "bank_group", "served"]
 

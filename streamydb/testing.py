@@ -26,15 +26,15 @@ from typing import Any, Self
 
 import psutil
 
-from streamydb.appending import TopicAppender
 from streamydb.check import Options, check
 from streamydb.check.report import Report
 from streamydb.errors import StreamyError
+from streamydb.kafka import TopicNames, create
+from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import PipelineStatus, Place
 from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create
 
 __all__ = ["Database", "TestingError", "wait_for"]
 

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from streamydb.backup import restoring
-from streamydb.sequencer import clients
-from streamydb.topics.names import TopicNames
+from streamydb.kafka import clients
+from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
 

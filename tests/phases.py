@@ -12,8 +12,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
+from streamydb.kafka import TopicNames
 from streamydb.testing import Database
-from streamydb.topics import TopicNames
 
 ATTEMPTS_MAX = 25
 

@@ -13,11 +13,11 @@ from streamydb.check import Report
 from streamydb.cli import app
 from streamydb.cli.calls import call
 from streamydb.cli.target import Target
+from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.streams import follow
 from streamydb.procedures.folder import publish
 from streamydb.procedures.modules import Module
-from streamydb.reading import TopicReader
 from streamydb.records import Result
-from streamydb.streams import follow
 from streamydb.testing import Database, wait_for
 from tests.workflows import VOTER
 

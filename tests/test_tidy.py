@@ -35,7 +35,7 @@ CORE_FORBIDDEN = {
 }
 """What a `core.py` must not import: engines, clocks, chance, files, processes."""
 
-KAFKA_CLIENTS = "streamydb/sequencer/clients.py"
+KAFKA_CLIENTS = "streamydb/kafka/clients.py"
 """The one file of the package that makes clients of Kafka; benchmarks measure with their own."""
 
 KAFKA_RAW = re.compile(

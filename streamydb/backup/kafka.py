@@ -11,10 +11,10 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import Piece
 from streamydb.columns.digest import Digest
+from streamydb.kafka import TopicNames, log_id
+from streamydb.kafka.reader import Span, TopicReader
 from streamydb.pipeline.ruling import rulings
-from streamydb.reading import Span, TopicReader
 from streamydb.records.formats import UNREADABLE
-from streamydb.topics import TopicNames, log_id
 from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["KafkaLog", "told_digests"]

@@ -12,10 +12,10 @@ from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import StateFolder
 from streamydb.errors import RecordError
+from streamydb.kafka import TopicNames
+from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.local.folder import Place
-from streamydb.reading import TopicMissingError, TopicReader
 from streamydb.standby.messages import Beat, Claim, Following, Message, decode_message
-from streamydb.topics import TopicNames
 
 __all__ = ["Need", "checkpoint_offsets", "needs"]
 

@@ -18,8 +18,8 @@ from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.state import About, State
 from streamydb.backup.taking import Progress, Subject, config_of, owned, state_at
+from streamydb.kafka.reader import Span
 from streamydb.procedures.folder import FolderModules
-from streamydb.reading import Span
 
 __all__ = ["divide", "put_aside", "standing_still"]
 

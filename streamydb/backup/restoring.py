@@ -17,20 +17,20 @@ from typing import Final, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, Message
 
-from streamydb.appending import TopicAppender
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import Manifest
 from streamydb.backup.pieces import Piece, advance
 from streamydb.backup.state import About
 from streamydb.backup.taking import Progress, config_of, state_at
+from streamydb.kafka import Founding, Problem, TopicNames, add_shared, log_id, mend, record
+from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.reader import TopicReader
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.ruling import RulingTopic
 from streamydb.procedures.folder import FolderModules
-from streamydb.reading import TopicReader
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
-from streamydb.topics import Founding, Problem, TopicNames, add_shared, log_id, mend, record
 from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]

@@ -13,10 +13,10 @@ from streamydb.backup.manifest import Manifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import About
 from streamydb.backup.taking import Progress
-from streamydb.reading import Span
-from streamydb.sequencer.clients import administrator
-from streamydb.topics import TopicNames
-from streamydb.topics.admin import answers
+from streamydb.kafka import TopicNames
+from streamydb.kafka.admin import answers
+from streamydb.kafka.clients import administrator
+from streamydb.kafka.reader import Span
 
 __all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
 

@@ -23,9 +23,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.errors import StreamyError
+from streamydb.kafka import TopicNames, create
 from streamydb.pipeline import query as pipeline_query
 from streamydb.pipeline.session import session
-from streamydb.topics import TopicNames, create
 
 __all__ = ["CopyTask", "main", "rate_of", "run"]
 

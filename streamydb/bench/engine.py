@@ -20,10 +20,10 @@ from streamydb.bench.errors import BenchError
 from streamydb.bench.memory import MemorySampler
 from streamydb.bench.waiting import Ends, wait_until
 from streamydb.cli.phases import Phases
+from streamydb.kafka import TopicNames, create
 from streamydb.local import processes
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import PipelineStatus
-from streamydb.topics import TopicNames, create
 
 __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
 

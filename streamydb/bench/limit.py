@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamydb.bench.copy_limit import CopyTask
 from streamydb.bench.engine import Engine
 from streamydb.bench.errors import BenchError
-from streamydb.contact import watermarks
+from streamydb.kafka.connection import watermarks
 
 __all__ = ["CopyLimit", "copy_limit", "mean_bytes"]
 

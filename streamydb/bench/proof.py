@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.reading import TopicReader
+from streamydb.kafka.reader import TopicReader
 
 __all__ = ["Ledger", "Verdicts", "read_changes", "read_results", "stretches"]
 

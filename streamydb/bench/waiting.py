@@ -9,8 +9,8 @@ from typing import Final
 from confluent_kafka import Consumer
 
 from streamydb.bench.errors import BenchError
-from streamydb.contact import watermarks
-from streamydb.topics import TopicNames
+from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 
 __all__ = ["POLL_S", "Ends", "settle", "wait_until"]
 

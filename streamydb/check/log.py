@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from streamydb.check.compare import Output
 from streamydb.check.logorder import LogOrder
+from streamydb.kafka import TopicNames
+from streamydb.kafka.reader import TopicReader
 from streamydb.oracle import LogRecord, Ordered
-from streamydb.reading import TopicReader
-from streamydb.topics import TopicNames
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource, Piece

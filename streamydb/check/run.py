@@ -19,14 +19,14 @@ from streamydb.check.log import Log
 from streamydb.check.report import Difference, Report, excerpt
 from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
+from streamydb.kafka import Founding, TopicNames, TopicsError, log_id, recall
+from streamydb.kafka.reader import TopicReader
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.collector import no_collection
 from streamydb.oracle import Oracle, OutputRecord
 from streamydb.pipeline.ruling import rulings
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
-from streamydb.topics import Founding, TopicNames, TopicsError, log_id, recall
 from streamydb.txn_processor.rulings import Rulings
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def acls(
     ] = False,
 ) -> None:
     """Print the commands that grant a role its rights in Kafka, or grant them."""
-    from streamydb.topics import roles
+    from streamydb.kafka import roles
 
     if role not in roles.ROLES:
         fail(f"there is no role {role!r}; there are {', '.join(roles.ROLES)}", EXIT_USAGE)

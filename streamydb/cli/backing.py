@@ -25,27 +25,27 @@ def subject_of(target: Target) -> Subject:
         TopicsError: Kafka does not answer, or there is no such log.
         ConfigurationError: the checkpoint's record cannot be read.
     """
-    from streamydb import topics
+    from streamydb import kafka
     from streamydb.backup.taking import Subject
+    from streamydb.kafka.founding import FACTS, facts_of
     from streamydb.pipeline.config import read_record
-    from streamydb.topics.founding import FACTS, facts_of
 
     settings, record = target.settings, target.place.record()
-    names = topics.TopicNames(target.database)
-    log = topics.describe(target.connection, target.database).get(names.transactions)
+    names = kafka.TopicNames(target.database)
+    log = kafka.describe(target.connection, target.database).get(names.transactions)
     if log is None:
         fail(
             f"there is no database {target.database} at {target.bootstrap} (no topic "
             f"{names.transactions}): name it with --database and --bootstrap"
         )
-    log_id = topics.log_id(target.connection, target.database)
-    facts = topics.recall(target.connection, target.database, log_id)
+    log_id = kafka.log_id(target.connection, target.database)
+    facts = kafka.recall(target.connection, target.database, log_id)
     known = read_record(target.place.checkpoint)
     if known is not None:
-        facts = facts.completed(topics.Founding(log=log_id, **facts_of(known)))
+        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
     created = record.partitions if record is not None else log.partitions
     given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
-    facts = facts.completed(topics.Founding(log=log_id, partitions=created, **given))
+    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
     return Subject(
         connection=target.connection, database=target.database, log=log_id,
         shards=settings.shards, grouping=settings.grouping, procedures=target.procedures,

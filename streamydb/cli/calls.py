@@ -56,7 +56,8 @@ def call_many(
         StreamyError: as `call`.
         Failure: nobody listens at Kafka's address.
     """
-    from streamydb.sequencer.kafka import Producer, ResultReader
+    from streamydb.kafka.producer import Producer
+    from streamydb.kafka.results import ResultReader
 
     settings = target.settings
     target.must_listen()

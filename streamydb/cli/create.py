@@ -19,9 +19,9 @@ from streamydb.cli.common import (
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from streamydb.kafka import TopicNames
     from streamydb.local.folder import DatabaseRecord
     from streamydb.snapshots import Restored
-    from streamydb.topics import TopicNames
 
 Shards = Annotated[
     int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
@@ -125,12 +125,12 @@ def create_database(target: Target, sync: bool | None = None) -> TopicNames:
         Failure: the database exists with other shards, another grouping, or constraints otherwise.
         TopicsError: a topic exists with other settings, or Kafka does not answer.
     """
-    from streamydb import topics
+    from streamydb import kafka
 
     settings = target.settings
     refuse_changes(target)
     record = target.place.record()
-    names = topics.create(
+    names = kafka.create(
         target.connection,
         target.database,
         partitions=_partitions(target, record),
@@ -140,7 +140,7 @@ def create_database(target: Target, sync: bool | None = None) -> TopicNames:
         changes_partitions=settings.changes_partitions,
     )
     if sync is not None:
-        topics.set_sync(target.connection, target.database, on=sync)
+        kafka.set_sync(target.connection, target.database, on=sync)
     if record is None:
         _found(target)
         _keep(target)
@@ -167,10 +167,10 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
     """How many partitions the log has or shall have; it may have grown since its creation."""
     if record is None:
         return target.settings.partitions
-    from streamydb import topics
+    from streamydb import kafka
 
-    name = topics.TopicNames(target.database).transactions
-    found = topics.describe(target.connection, target.database).get(name)
+    name = kafka.TopicNames(target.database).transactions
+    found = kafka.describe(target.connection, target.database).get(name)
     if found is None:
         return target.settings.partitions
     if "partitions" in target.settings.model_fields_set:
@@ -180,15 +180,15 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
 
 def _found(target: Target) -> None:
     """Record beside the log what was asked for, where nobody has yet."""
-    from streamydb import topics
-    from streamydb.topics.founding import FACTS
+    from streamydb import kafka
+    from streamydb.kafka.founding import FACTS
 
     given = set(FACTS) & target.settings.model_fields_set - {"partitions"}
     if given:
         facts = {name: getattr(target.settings, name) for name in given}
-        log = topics.log_id(target.connection, target.database)
-        founding = topics.Founding(log=log, **facts)
-        topics.record(target.connection, target.database, founding)
+        log = kafka.log_id(target.connection, target.database)
+        founding = kafka.Founding(log=log, **facts)
+        kafka.record(target.connection, target.database, founding)
 
 
 def _keep(target: Target) -> None:

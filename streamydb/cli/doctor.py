@@ -107,8 +107,8 @@ def _jars(target: Target) -> Finding:
 def _broker(target: Target) -> Finding:
     from confluent_kafka import KafkaException
 
-    from streamydb.contact import RefusedError, listens, metadata
-    from streamydb.sequencer.clients import administrator
+    from streamydb.kafka.clients import administrator
+    from streamydb.kafka.connection import RefusedError, listens, metadata
 
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
@@ -126,7 +126,7 @@ def _broker(target: Target) -> Finding:
 
 def _topics(target: Target) -> Iterator[Finding]:
     from streamydb.errors import StreamyError
-    from streamydb.topics import check
+    from streamydb.kafka import check
 
     try:
         problems = check(target.connection, target.database, shards=target.settings.shards)
@@ -145,8 +145,8 @@ def _clock(target: Target) -> Finding:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    from streamydb.sequencer.clients import administrator
-    from streamydb.topics import TopicNames, describe
+    from streamydb.kafka import TopicNames, describe
+    from streamydb.kafka.clients import administrator
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions

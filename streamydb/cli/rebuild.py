@@ -85,12 +85,12 @@ def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> st
 
 def _require_beginning(target: Target, from_backup: Path | None) -> None:
     """Refuse before anything is moved: a trimmed log needs a backup, which must be of this log."""
-    from streamydb import topics
+    from streamydb import kafka
     from streamydb.backup import StateFolder
     from streamydb.backup.beginning import find_state
 
-    found = topics.describe(target.connection, target.database)
-    log = found.get(topics.TopicNames(target.database).transactions)
+    found = kafka.describe(target.connection, target.database)
+    log = found.get(kafka.TopicNames(target.database).transactions)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
     if from_backup is None:
@@ -101,16 +101,16 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
             )
         return
     about = StateFolder(find_state(from_backup)).about()
-    if about.log != topics.log_id(target.connection, target.database):
+    if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
     """Record what a checkpoint of an earlier release alone knows; a damaged one knows nothing."""
-    from streamydb import topics
+    from streamydb import kafka
     from streamydb.errors import ConfigurationError
+    from streamydb.kafka.founding import facts_of
     from streamydb.pipeline.config import read_record
-    from streamydb.topics.founding import facts_of
 
     try:
         known = read_record(checkpoint)
@@ -118,7 +118,7 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
         return
     if known is None:
         return
-    topics.add_shared(target.connection, target.database)
-    log = topics.log_id(target.connection, target.database)
-    founding = topics.Founding(log=log, **facts_of(known))
-    topics.record(target.connection, target.database, founding)
+    kafka.add_shared(target.connection, target.database)
+    log = kafka.log_id(target.connection, target.database)
+    founding = kafka.Founding(log=log, **facts_of(known))
+    kafka.record(target.connection, target.database, founding)

@@ -112,7 +112,7 @@ def resize(
     if shards is not None:
         told |= _reshard(target, shards, from_state)
     if partitions is not None:
-        from streamydb.topics import grow
+        from streamydb.kafka import grow
 
         with Phases().phase(f"The log of {target.database}") as phase:
             grow(target.connection, target.database, partitions)
@@ -130,7 +130,7 @@ def resize(
 
 def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
     """Divide the state anew; what to tell of it."""
-    from streamydb import topics
+    from streamydb import kafka
     from streamydb.backup import BackupFolder, StateFolder
     from streamydb.backup import resizing as sizes
     from streamydb.backup.beginning import START
@@ -150,7 +150,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             subject, checkpoint, given, resolved_seq(target), StateFolder(draft / START),
             noting(phase),
         )  # fmt: skip
-        topics.reshard(target.connection, target.database, shards)
+        kafka.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
         _rewrite(target, shards)
@@ -204,34 +204,34 @@ def _empty_target(manifest: Manifest, **options: Any) -> Target:
 
 def _make_topics(target: Target, manifest: Manifest) -> None:
     """The topics of the new database; those of an interrupted call are taken as they are."""
-    from streamydb import topics
+    from streamydb import kafka
     from streamydb.backup.restoring import set_times
 
-    settings, names = target.settings, topics.TopicNames(target.database)
-    found = topics.describe(target.connection, target.database).get(names.transactions)
+    settings, names = target.settings, kafka.TopicNames(target.database)
+    found = kafka.describe(target.connection, target.database).get(names.transactions)
     if found is not None:
         log_time = {"message.timestamp.type": "LogAppendTime"}
         set_times(target.connection, names.transactions, log_time)
-    topics.create(
+    kafka.create(
         target.connection, target.database,
         partitions=manifest.partitions if found is None else found.partitions,
         shards=settings.shards, replication=settings.replication, min_insync=settings.min_insync,
         changes_partitions=settings.changes_partitions,
     )
-    topics.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
+    kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
 
 
 def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
     """Write down how the database was made, and put its modules where its pipeline finds them."""
     import shutil
 
-    from streamydb import topics
+    from streamydb import kafka
+    from streamydb.kafka.founding import facts_of
     from streamydb.local.folder import DatabaseRecord
-    from streamydb.topics.founding import facts_of
 
-    log = topics.log_id(target.connection, target.database)
-    founding = topics.Founding(log=log, **facts_of(manifest))
-    topics.record(target.connection, target.database, founding)
+    log = kafka.log_id(target.connection, target.database)
+    founding = kafka.Founding(log=log, **facts_of(manifest))
+    kafka.record(target.connection, target.database, founding)
 
     target.procedures.mkdir(parents=True, exist_ok=True)
     for path in backup.procedures.glob("*.py"):

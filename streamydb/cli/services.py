@@ -61,7 +61,7 @@ def sequencer(database: Database = None, home: Home = None, bootstrap: Bootstrap
 
     The pipeline runs one itself. With one partition there is nothing to do.
     """
-    from streamydb.sequencer.kafka import run
+    from streamydb.pipeline.markers import run
 
     code = run(find_target(database, home, bootstrap).settings, say)
     if code:

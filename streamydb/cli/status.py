@@ -81,9 +81,9 @@ def show(overview: Overview) -> None:
 
 def _broker(target: Target) -> tuple[str, int | None]:
     """Whether the broker answers, and how many records the log has."""
-    from streamydb.contact import RefusedError, listens
-    from streamydb.reading import ReadingError, TopicMissingError, TopicReader
-    from streamydb.topics import TopicNames
+    from streamydb.kafka import TopicNames
+    from streamydb.kafka.connection import RefusedError, listens
+    from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 
     silent = "does not answer; start it (`streamydb up`) or name it with --bootstrap"
     if not listens(target.bootstrap):

@@ -35,7 +35,7 @@ class Target(NamedTuple):
         Raises:
             Failure: nobody listens at Kafka's address.
         """
-        from streamydb.contact import listens
+        from streamydb.kafka.connection import listens
 
         if not listens(self.bootstrap):
             fail(

@@ -83,7 +83,7 @@ def up(
     phases = Phases()
     if _runs(target):
         if sync is not None:
-            from streamydb.topics import set_sync
+            from streamydb.kafka import set_sync
 
             set_sync(target.connection, target.database, on=sync)
         if http:

@@ -75,7 +75,7 @@ def watch(
 
 def records(target: Target, feed: Feed, *, from_start: bool, follow: bool) -> Iterator[Message]:
     """The records of a feed, from the oldest or the next one on, for ever or to the present end."""
-    from streamydb.reading import TopicReader
+    from streamydb.kafka.reader import TopicReader
 
     target.must_listen()
     with TopicReader(target.connection, f"{target.database}.{feed.value}") as reader:

@@ -25,12 +25,12 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
+from streamydb.kafka.admin import LATEST, is_told
+from streamydb.kafka.clients import FOLLOWING, ContactedAdmin, administrator, reader
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.producer import Appended, AppendError, Producer
 from streamydb.records import Result, decode_result
-from streamydb.sequencer.clients import FOLLOWING, ContactedAdmin, administrator, reader
-from streamydb.sequencer.producer import Appended, AppendError, Producer
 from streamydb.settings import Settings
-from streamydb.topics.admin import LATEST, is_told
-from streamydb.topics.names import TopicNames
 
 __all__ = ["KafkaLog"]
 

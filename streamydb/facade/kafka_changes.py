@@ -16,9 +16,9 @@ from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
 from streamydb.facade.ports import Batch, ReadModel
 from streamydb.facade.settings import FacadeSettings
-from streamydb.sequencer.clients import FOLLOWING, reader
+from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["ChangeReader", "KafkaChanges"]
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.facade.kafka_tail import REQUEST_S, at_end, receive
 from streamydb.facade.ports import LogUnavailableError, NextRecord
-from streamydb.sequencer.clients import NEXT_RECORDS, reader
+from streamydb.kafka.clients import NEXT_RECORDS, reader
 from streamydb.settings import Settings
 
 __all__ = ["NextRecords"]

@@ -17,10 +17,10 @@ from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogUnavailableError, Missing, Position
 from streamydb.facade.results import REFUSED_COPIES, position_of
+from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.names import TopicNames
 from streamydb.records import Result, decode_result
-from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["search_result"]
 

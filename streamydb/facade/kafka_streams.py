@@ -13,10 +13,10 @@ from confluent_kafka import TopicPartition
 from streamydb.facade.kafka_tail import Tail, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
+from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.names import TopicNames
 from streamydb.records.emission import place_of
-from streamydb.sequencer.clients import FOLLOWING, reader
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["KafkaStreams"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import RefusedError, metadata, watermarks
 from streamydb.facade.ports import LogUnavailableError
-from streamydb.sequencer.clients import FOLLOWING, PARTITION_EOF, reader
+from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
+from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.settings import Settings
 
 __all__ = ["Tail", "at_end", "offsets_at", "receive", "run_in", "spans"]

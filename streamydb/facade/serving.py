@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from streamydb.errors import ConfigurationError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all
-from streamydb.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable

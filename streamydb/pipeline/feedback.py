@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from streamydb.contact import RefusedError
 from streamydb.errors import StreamyError
+from streamydb.kafka.connection import RefusedError
+from streamydb.kafka.upkeep import drop_before, keep_until_read
 from streamydb.pipeline.mending import offsets_of
-from streamydb.topics.upkeep import drop_before, keep_until_read
 
 __all__ = ["KEPT_MS", "FeedbackKeeper", "read_by_all"]
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from streamydb.backup.beginning import Starter
 from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.blocks import open_output, output_block
 from streamydb.pipeline.life import Life
@@ -28,7 +29,6 @@ from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.outputs import Records, formatted
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 

@@ -19,16 +19,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import Beginning, begin
-from streamydb.contact import is_transient
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.kafka import add_shared, check, describe, log_id
+from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.connection import is_transient
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.reader import ReadingError
 from streamydb.key_processor.store import remove_other_incarnations
-from streamydb.patience import Patience, StopRequestedError
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.founding import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
+from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
@@ -40,16 +45,11 @@ from streamydb.pipeline.session import session
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
-from streamydb.reading import ReadingError
 from streamydb.records.begins import Begins
-from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics
-from streamydb.topics import add_shared, check, describe, log_id
-from streamydb.topics.admin import TopicDescription
-from streamydb.topics.names import TopicNames
 
 __all__ = ["default_local", "run"]
 

@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import Beginning, Starter
+from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
@@ -29,7 +30,6 @@ from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
-from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = ["build_query"]

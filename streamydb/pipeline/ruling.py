@@ -15,16 +15,16 @@ from typing import Final
 
 import msgspec
 
-from streamydb.appending import TopicAppender
 from streamydb.errors import INTERNAL, StreamyError
+from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.founding import recall
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import TopicReader
 from streamydb.local.file_lock import write_whole
-from streamydb.reading import TopicReader
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
 from streamydb.records.ruling import Adopted, Fence, RulingRecord, encode_ruling
 from streamydb.spark.positions import look_at
-from streamydb.topics.founding import recall
-from streamydb.topics.names import TopicNames
 from streamydb.txn_processor.rulings import (
     Book,
     Fault,
@@ -130,7 +130,7 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
         TopicsError: the same.
 
     """
-    from streamydb.topics.creation import existing
+    from streamydb.kafka.creation import existing
 
     names = TopicNames(database)
     begins = recall(connection, database, log_id).begins

@@ -15,17 +15,11 @@ from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import StreamyError
-from streamydb.sequencer.clients import ContactedAdmin, administrator
-from streamydb.sequencer.markers import MarkerLoop
+from streamydb.kafka.admin import HIGHEST, LATEST, cluster, count_partitions, list_offsets
+from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.names import TopicNames
+from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
-from streamydb.topics.admin import (
-    HIGHEST,
-    LATEST,
-    cluster,
-    count_partitions,
-    list_offsets,
-)
-from streamydb.topics.names import TopicNames
 
 __all__ = ["SAMPLE_S", "LogSampler"]
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
-from streamydb.patience import Patience, StopRequestedError
+from streamydb.kafka import TopicNames
+from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.read_model.core import Part, Progress, Retention, plan
 from streamydb.read_model.errors import ChangesExpiredError, SourceError, StoreMismatchError
 from streamydb.read_model.kafka import KafkaSource
-from streamydb.topics import TopicNames
 
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel

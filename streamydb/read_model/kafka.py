@@ -14,10 +14,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from streamydb.kafka.admin import answers, describe_topics
+from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, reader
 from streamydb.read_model.errors import ChangesExpiredError, SourceError
 from streamydb.read_model.source import Fetched, Span, Topic
-from streamydb.sequencer.clients import CHANGES, PARTITION_EOF, administrator, reader
-from streamydb.topics.admin import answers, describe_topics
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

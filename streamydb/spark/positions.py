@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamydb.kafka import TopicNames
+from streamydb.kafka.reader import TopicReader
 from streamydb.read_model.source import Span
-from streamydb.reading import TopicReader
 from streamydb.records import Resolved, decode_change
 from streamydb.settings import Settings
 from streamydb.snapshots.errors import SnapshotError
-from streamydb.topics import TopicNames
 
 __all__ = ["Ends", "look", "look_at", "offsets_json"]
 
@@ -54,9 +54,9 @@ def look_at(connection: Mapping[str, str], database: str) -> Ends:
         SourceError: the topic does not exist.
         ReadingError: Kafka does not answer.
     """
+    from streamydb.kafka.admin import cluster
+    from streamydb.kafka.clients import administrator
     from streamydb.read_model.kafka import KafkaSource
-    from streamydb.sequencer.clients import administrator
-    from streamydb.topics.admin import cluster
 
     topic = TopicNames(database).changes
     source = KafkaSource(connection, topic)

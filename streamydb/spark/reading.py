@@ -9,12 +9,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from streamydb.kafka import TopicNames
 from streamydb.settings import Settings
 from streamydb.spark import rows
 from streamydb.spark.positions import look, offsets_json
 from streamydb.spark.repetitions import Seen
 from streamydb.spark.session import settings_of
-from streamydb.topics import TopicNames
 
 if TYPE_CHECKING:
     import pandas as pd

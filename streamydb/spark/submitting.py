@@ -18,12 +18,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from streamydb.errors import ConfigurationError
+from streamydb.kafka import TopicNames
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.settings import Settings
 from streamydb.spark import operations, payloads
 from streamydb.spark.operations import Term
 from streamydb.spark.session import settings_of
-from streamydb.topics import TopicNames
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

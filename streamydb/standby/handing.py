@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.reading import ReadingError, TopicReader
+from streamydb.kafka import TopicNames, log_id
+from streamydb.kafka.creation import existing
+from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.standby.kafka import SharedTopics
 from streamydb.standby.messages import Beat, Claim, Following, Handover, Message
 from streamydb.standby.pause import Written, longest_pause, written
 from streamydb.standby.position import Rank
-from streamydb.topics import TopicNames, log_id
-from streamydb.topics.creation import existing
 
 __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import watermarks
 from streamydb.errors import RecordError, StreamyError
-from streamydb.sequencer.clients import MESSAGES, SHARED, appender, reader
+from streamydb.kafka.clients import MESSAGES, SHARED, appender, reader
+from streamydb.kafka.connection import watermarks
+from streamydb.kafka.names import TopicNames
 from streamydb.standby.messages import Message, decode_message, encode_message
-from streamydb.topics.names import TopicNames
 
 __all__ = ["SharedTopics", "SharedTopicsError"]
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from streamydb.kafka import TopicNames
 from streamydb.testing import TestingError, wait_for
-from streamydb.topics import TopicNames
 from tests.campaign.world import World
 from tests.hostile import HOSTILE
 from tests.machine import halted

@@ -14,10 +14,10 @@ import httpx
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
+from streamydb.kafka import TopicNames
 from streamydb.read_model.verify import verify
 from streamydb.standby.agreement import Agreement
 from streamydb.testing import Database, TestingError, wait_for
-from streamydb.topics import TopicNames
 from tests.bank import transfers
 from tests.machine import Clock, Disk, can_mount, has_compiler, small_disk
 from tests.network import proxied_broker

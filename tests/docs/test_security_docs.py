@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from streamydb.kafka import TopicNames
+from streamydb.kafka.roles import ROLES, commands, grants
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames
-from streamydb.topics.roles import ROLES, commands, grants
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")
 

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.reading import TopicReader
+from streamydb.kafka import TopicNames, describe, grow, recall
+from streamydb.kafka.reader import TopicReader
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames, describe, grow, recall
 from tests.bank import transfers
 from tests.faulty import fails, load, progressed, resolved
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from streamydb.kafka import TopicNames
 from streamydb.limits import KEYS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames
 from tests.bank import transfers
 from tests.faulty import records_of, resolved, results_of
 

@@ -13,8 +13,8 @@ import pytest
 
 import streamydb
 from streamydb.client import Client, View
+from streamydb.kafka import TopicNames
 from streamydb.testing import wait_for
-from streamydb.topics import TopicNames
 from tests.serving import Served
 
 KILLS = 3

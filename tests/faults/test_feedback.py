@@ -13,10 +13,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.columns.table import pack
+from streamydb.kafka import TopicNames, create, delete
 from streamydb.pipeline.blocks import FORMAT, open_block
 from streamydb.standby.handing import hand_over
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames, create, delete
 from tests.bank import transfers
 from tests.faulty import fails, load, progressed, records_of, resolved
 

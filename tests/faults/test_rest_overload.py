@@ -23,8 +23,8 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from streamydb.kafka import TopicNames
 from streamydb.testing import wait_for
-from streamydb.topics import TopicNames
 from tests.overload import Tally, run_load
 from tests.serving import Served
 

@@ -16,11 +16,11 @@ import pytest
 
 import streamydb
 from streamydb.check import Options, check
+from streamydb.kafka import create
+from streamydb.kafka.roles import apply
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing import Database, wait_for
-from streamydb.topics import create
-from streamydb.topics.roles import apply
 from tests.bank import transfers
 from tests.secured import ADMIN, Secured
 

@@ -20,8 +20,8 @@ import lmdb
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from streamydb.kafka import TopicNames
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames
 from tests.bank import appending, transfers
 from tests.faulty import POISONED, poisoned
 

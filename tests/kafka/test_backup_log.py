@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.kafka import KafkaLog
-from streamydb.reading import TopicReader
-from streamydb.topics import create
+from streamydb.kafka import create
+from streamydb.kafka.reader import TopicReader
 
 
 def append(client: dict[str, str], topic: str, count: int) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from streamydb.backup.pieces import Piece, Row
 from streamydb.check import CheckError, Log
+from streamydb.kafka import TopicNames, create
+from streamydb.kafka.clients import administrator
 from streamydb.records import Marker, encode_marker
-from streamydb.sequencer.clients import administrator
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create
 from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 COUNT = 40

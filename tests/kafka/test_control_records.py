@@ -22,11 +22,11 @@ from streamydb.facade.ports import Missing, NextRecord, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.testing import scenario, until
+from streamydb.kafka import TopicNames, create
 from streamydb.read_model.kafka import KafkaSource
 from streamydb.settings import Settings
 from streamydb.standby.kafka import SharedTopics
 from streamydb.testing import wait_for
-from streamydb.topics import TopicNames, create
 
 Leave = Callable[..., None]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamydb.kafka import create
+from streamydb.kafka.producer import Producer
 from streamydb.local.broker import answers, free_port
+from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.sampler import LogSampler
-from streamydb.sequencer.kafka import Producer
-from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
-from streamydb.topics import create
 
 
 def test_the_gauges_of_the_log(bootstrap: str, database: str) -> None:

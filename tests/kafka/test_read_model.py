@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from msgspec import Raw
 
+from streamydb.kafka import TopicNames, TopicsError, create, delete, describe
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import (
     ChangesExpiredError,
@@ -37,7 +38,6 @@ from streamydb.records import (
 )
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
-from streamydb.topics import TopicNames, TopicsError, create, delete, describe
 
 PARTITIONS = 4
 STEP_S = 0.2

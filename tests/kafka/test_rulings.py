@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from streamydb.kafka import TopicNames, create, log_id
 from streamydb.pipeline.ruling import Desk, RulingTopic, Told, aborted_before, note_told, rulings
 from streamydb.records import Source, dead_letter, encode_dead_letter
 from streamydb.records.begins import EVERYWHERE
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create, log_id
 from streamydb.txn_processor.rulings import Fault, TooLate, UnruledFaults
 
 pytestmark = pytest.mark.timeout(120)

@@ -11,10 +11,10 @@ from streamydb.facade import kafka_search
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Missing
+from streamydb.kafka import TopicNames, create
 from streamydb.oracle import Oracle
 from streamydb.records import Result
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create
 
 RESULTS = 3_000
 

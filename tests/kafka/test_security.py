@@ -17,21 +17,23 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.contact import RefusedError
 from streamydb.facade.kafka_tail import spans
 from streamydb.facade.ports import LogUnavailableError
+from streamydb.kafka import TopicNames, TopicsError, check, create, delete
+from streamydb.kafka.admin import answers
+from streamydb.kafka.clients import FOLLOWING, administrator, reader
+from streamydb.kafka.connection import RefusedError
+from streamydb.kafka.creation import add_shared, existing
+from streamydb.kafka.producer import AppendError, Producer
+from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.kafka.results import ResultReader
+from streamydb.kafka.roles import ROLES, apply
+from streamydb.kafka.upkeep import drop_before
+from streamydb.pipeline.markers import MarkerLoop
 from streamydb.read_model.errors import SourceError
 from streamydb.read_model.kafka import KafkaSource
-from streamydb.reading import ReadingError, TopicReader
-from streamydb.sequencer.clients import FOLLOWING, administrator, reader
-from streamydb.sequencer.kafka import AppendError, MarkerLoop, Producer, ResultReader
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
-from streamydb.topics import TopicNames, TopicsError, check, create, delete
-from streamydb.topics.admin import answers
-from streamydb.topics.creation import add_shared, existing
-from streamydb.topics.roles import ROLES, apply
-from streamydb.topics.upkeep import drop_before
 from tests.secured import ADMIN, Authority, Secured, secret_of
 
 pytestmark = pytest.mark.timeout(180)

@@ -12,22 +12,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from streamydb.limits import TRANSACTION_BYTES_MAX
-from streamydb.local.broker import EmbeddedBroker
-from streamydb.oracle import LogRecord, order, released
-from streamydb.records import Marker, decode_marker
-from streamydb.sequencer.kafka import (
+from streamydb.kafka import TopicNames, create, describe, grow
+from streamydb.kafka.producer import (
     Appended,
     AppendError,
     AppendUnknownError,
-    MarkerLoop,
     Producer,
-    ResultReader,
-    ResultTimeoutError,
     TransactionRefusedError,
 )
+from streamydb.kafka.results import ResultReader, ResultTimeoutError
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.local.broker import EmbeddedBroker
+from streamydb.oracle import LogRecord, order, released
+from streamydb.pipeline.markers import MarkerLoop
+from streamydb.records import Marker, decode_marker
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create, describe, grow
 
 WAIT_S = 30.0
 

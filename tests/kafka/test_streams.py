@@ -13,8 +13,8 @@ from streamydb.facade.emitted import Place, StreamFeed
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import LogUnavailableError, PageBounds
 from streamydb.facade.testing import scenario
+from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
-from streamydb.topics import TopicNames, create
 
 PAGE = PageBounds(40, 1_000_000)
 STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]

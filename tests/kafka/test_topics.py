@@ -15,11 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.local.broker import EmbeddedBroker
-from streamydb.records.begins import Begins
-from streamydb.sequencer.clients import administrator
-from streamydb.testing import wait_for
-from streamydb.topics import (
+from streamydb.kafka import (
     Founding,
     TopicNames,
     TopicsError,
@@ -36,8 +32,12 @@ from streamydb.topics import (
     record,
     set_sync,
 )
-from streamydb.topics.admin import describe_topics
-from streamydb.topics.creation import existing
+from streamydb.kafka.admin import describe_topics
+from streamydb.kafka.clients import administrator
+from streamydb.kafka.creation import existing
+from streamydb.local.broker import EmbeddedBroker
+from streamydb.records.begins import Begins
+from streamydb.testing import wait_for
 
 Client = dict[str, str]
 
@@ -272,6 +272,6 @@ def test_copies_that_the_cluster_cannot_hold(client: Client, database: str) -> N
 def test_kafka_that_does_not_answer_is_named(
     monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    monkeypatch.setattr("streamydb.topics.admin.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("streamydb.kafka.admin.TIMEOUT_S", 0.2)
     with pytest.raises(TopicsError, match="streamydb up"):
         check({"bootstrap.servers": "127.0.0.1:1"}, database)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from streamydb.kafka import create
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
 from streamydb.testing import wait_for
-from streamydb.topics import create
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -27,6 +27,7 @@ from streamydb.backup.kafka import KafkaLog
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.state import About
 from streamydb.columns.digest import Digest
+from streamydb.kafka.names import TopicNames
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import Place
 from streamydb.oracle import Ordered, released
@@ -38,7 +39,6 @@ from streamydb.records.ruling import encode_ruling
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.core import PartitionState
 from streamydb.standby.messages import Following, encode_message
-from streamydb.topics.names import TopicNames
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor.rulings import Fault, Rulings, ruling_of
 from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record

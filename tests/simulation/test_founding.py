@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from streamydb.errors import ConfigurationError
+from streamydb.kafka import founding as topic
+from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.founding import FACTS, Founding
+from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.founding import founded
 from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.standby.messages import Following, encode_message
-from streamydb.topics import founding as topic
-from streamydb.topics.admin import TopicDescription
-from streamydb.topics.founding import FACTS, Founding
-from streamydb.topics.names import TopicNames
 from tests.memory_kafka import Died, MemoryKafka
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4

@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from streamydb import sql
 from streamydb.check import Options, check
 from streamydb.errors import ConfigurationError
+from streamydb.kafka import create
 from streamydb.read_model import Follower, ReadModel, SnapshotGone, load
 from streamydb.records import Change, decode_change
 from streamydb.snapshots import SnapshotError, restore
@@ -47,7 +48,6 @@ from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
 from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
-from streamydb.topics import create
 from tests.bank import transfers
 from tests.read_model import drained
 
@@ -230,7 +230,7 @@ def test_changes_come_once_each_in_batches_and_streams(
     db.load(transfers(200, prefix="c"))
     settled(db)
     # What a pipeline does that is killed before it commits a batch: it writes changes again.
-    from streamydb.reading import TopicReader
+    from streamydb.kafka.reader import TopicReader
 
     name = f"{db.name}.changes"
     with TopicReader(db.settings.client_config(), name) as reader:

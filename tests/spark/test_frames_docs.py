@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streamydb import sql
+from streamydb.kafka import TopicNames, create
+from streamydb.kafka.reader import TopicReader
 from streamydb.read_model import Follower, ReadModel, load
-from streamydb.reading import TopicReader
 from streamydb.snapshots import restore
 from streamydb.spark import configure
 from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames, create
 from tests.read_model import drained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dataframes.md").read_text("utf-8")

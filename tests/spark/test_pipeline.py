@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from streamydb.kafka import TopicNames
+from streamydb.kafka.clients import administrator
 from streamydb.local.broker import free_port
-from streamydb.sequencer.clients import administrator
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames
 from tests.bank import transfers
 from tests.client_session import connected, use
 from tests.faulty import resolved

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from streamydb.client import connect
+from streamydb.kafka import TopicNames
 from streamydb.read_model import Follower, ReadModel
 from streamydb.spark import add, configure, read_results, read_snapshot, submit
 from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
-from streamydb.topics import TopicNames
 from tests.read_model import drained
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]

@@ -12,6 +12,8 @@ import pytest
 
 from streamydb import limits
 from streamydb.backup.folder import BackupFolder
+from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.founding import Founding, merged
 from streamydb.oracle import replay
 from streamydb.pipeline.founding import begun
 from streamydb.pipeline.shard import ShardConfig
@@ -19,8 +21,6 @@ from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED,
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
-from streamydb.topics.admin import TopicDescription
-from streamydb.topics.founding import Founding, merged
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.rulings import Fault, Rulings
 

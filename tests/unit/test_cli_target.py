@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.contact import listens
+from streamydb.kafka.connection import listens
 from streamydb.local.broker import free_port
 
 

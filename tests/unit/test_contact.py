@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import passes, watermarks
+from streamydb.kafka.connection import passes, watermarks
 
 
 class Leader:

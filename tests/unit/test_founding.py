@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from streamydb.errors import ConfigurationError
+from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.founding import Founding, merged
 from streamydb.pipeline.founding import of_terms, settled
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.settings import Settings
-from streamydb.topics.admin import TopicDescription
-from streamydb.topics.founding import Founding, merged
 
 
 def log_with(partitions: int, *ends: int) -> TopicDescription:

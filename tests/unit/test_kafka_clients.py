@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamydb.contact import Contact
-from streamydb.sequencer import clients
-from streamydb.sequencer.clients import Kind
+from streamydb.kafka import clients
+from streamydb.kafka.clients import Kind
+from streamydb.kafka.connection import Contact
 
 CONNECTION = {"bootstrap.servers": "127.0.0.1:1"}
 READERS = [

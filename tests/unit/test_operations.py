@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.testing import InProcess, scenario
+from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import Metrics
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.read_model import ReadModel
 from streamydb.read_model.metrics import registry_of
-from streamydb.sequencer.markers import MarkerLoop
 from streamydb.settings import Settings
 
 SOURCES = Path(__file__).resolve().parents[2]

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from py4j.protocol import Py4JNetworkError
 
-from streamydb.contact import RefusedError, is_transient
 from streamydb.errors import ConfigurationError
+from streamydb.kafka.admin import TopicsError
+from streamydb.kafka.connection import RefusedError, is_transient
+from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.local.broker.ports import free_port
-from streamydb.patience import Patience, StopRequestedError
-from streamydb.topics.admin import TopicsError
 
 _AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 

@@ -9,9 +9,9 @@ import pytest
 
 from streamydb.backup.beginning import Beginning
 from streamydb.errors import ConfigurationError
+from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.resuming import resume
 from streamydb.pipeline.shard import ShardConfig
-from streamydb.topics.names import TopicNames
 from tests.checkpoints import with_sums, written_to
 from tests.memory_kafka import CONNECTION, MemoryKafka
 

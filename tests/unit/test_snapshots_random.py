@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from streamydb.kafka.reader import Span
 from streamydb.oracle import Oracle
-from streamydb.reading import Span
 from streamydb.records import canonical
 from streamydb.snapshots import (
     Digest,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb import streams
 from streamydb.errors import RecordError
-from streamydb.reading import Span
+from streamydb.kafka import streams
+from streamydb.kafka.reader import Span
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamydb.topics import Problem, TopicNames, create
+from streamydb.kafka import Problem, TopicNames, create
 
 
 def test_names() -> None:

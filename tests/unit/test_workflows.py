@@ -12,12 +12,12 @@ from streamydb import records as r
 from streamydb.errors import RecordError
 from streamydb.facade.payloads import parse
 from streamydb.facade.problems import ProblemError
+from streamydb.kafka.streams import StreamOrder
 from streamydb.procedures.core import declared_keys
 from streamydb.procedures.graph import Window
 from streamydb.procedures.modules import ModuleRefused, compile_module
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records import schemas
-from streamydb.streams import StreamOrder
 from streamydb.txn_processor import core
 from streamydb.txn_processor.rulings import Fault, Rulings
 from tests.workflows import HEAD, VOTER, Log

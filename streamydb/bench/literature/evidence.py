@@ -14,9 +14,9 @@ from streamydb.bench.literature.judging import (
     Judge,
     number_of,
 )
+from streamydb.kafka import TopicNames
+from streamydb.kafka.reader import TopicReader
 from streamydb.oracle import OutputRecord
-from streamydb.reading import TopicReader
-from streamydb.topics import TopicNames
 
 __all__ = ["STATUSES", "Evidence", "from_kafka", "from_outputs"]
 

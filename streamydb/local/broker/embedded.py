@@ -17,13 +17,13 @@ import psutil
 from confluent_kafka import KafkaException
 
 from streamydb.errors import StreamyError
+from streamydb.kafka.clients import administrator
 from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
 from streamydb.local.broker import config
 from streamydb.local.broker.ports import accepts, free_port, is_free
 from streamydb.local.broker.record import BrokerRecord, end_group
 from streamydb.local.java import find_java
-from streamydb.sequencer.clients import administrator
 
 __all__ = ["BrokerError", "EmbeddedBroker", "answers"]
 

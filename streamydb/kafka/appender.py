@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, Message
 
 from streamydb.errors import StreamyError
-from streamydb.sequencer.clients import BULK, appender
+from streamydb.kafka.clients import BULK, appender
 
 __all__ = ["Delivered", "TopicAppender"]
 

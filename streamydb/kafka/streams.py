@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from streamydb.reading import TopicReader
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import TopicReader
 from streamydb.records.emission import Emitted, decode_emitted
-from streamydb.topics.names import TopicNames
 
 __all__ = ["Emitted", "StreamOrder", "follow"]
 

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from streamydb.contact import RefusedError, metadata, watermarks
 from streamydb.errors import StreamyError
+from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
+from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.names import TopicNames
 from streamydb.records.formats import FORMAT
-from streamydb.sequencer.clients import FOLLOWING, PARTITION_EOF, reader
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["Result", "ResultReader", "ResultTimeoutError"]
 

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.sequencer.clients import administrator
-from streamydb.topics.admin import answers
-from streamydb.topics.names import TopicNames
+from streamydb.kafka.admin import answers
+from streamydb.kafka.clients import administrator
+from streamydb.kafka.names import TopicNames
 
 __all__ = ["ROLES", "Grant", "Role", "apply", "commands", "grants"]
 

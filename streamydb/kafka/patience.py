@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from streamydb.contact import is_transient, listens
 from streamydb.errors import StreamyError
+from streamydb.kafka.connection import is_transient, listens
 
 __all__ = ["Patience", "StopRequestedError"]
 

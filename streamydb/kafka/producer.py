@@ -17,9 +17,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
-from streamydb.limits import TRANSACTION_BYTES_MAX
-from streamydb.records import Marker, Rejection, decode
-from streamydb.sequencer.clients import (
+from streamydb.kafka.clients import (
     LOG,
     MSG_TIMED_OUT,
     PURGE_INFLIGHT,
@@ -28,8 +26,10 @@ from streamydb.sequencer.clients import (
     ContactedProducer,
     appender,
 )
+from streamydb.kafka.names import TopicNames
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Marker, Rejection, decode
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["AppendError", "AppendUnknownError", "Appended", "Producer", "TransactionRefusedError"]
 

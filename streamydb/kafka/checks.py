@@ -13,17 +13,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from streamydb.kafka.admin import TopicDescription, TopicsError, answers, cluster, describe_topics
+from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.creation import RECORD_BYTES_MAX
+from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX
-from streamydb.sequencer.clients import ContactedAdmin, administrator
-from streamydb.topics.admin import (
-    TopicDescription,
-    TopicsError,
-    answers,
-    cluster,
-    describe_topics,
-)
-from streamydb.topics.creation import RECORD_BYTES_MAX
-from streamydb.topics.names import TopicNames
 
 __all__ = ["Problem", "Severity", "check", "mend"]
 

@@ -7,9 +7,9 @@ for each difference, the command that mends it.
 
 from __future__ import annotations
 
-from streamydb.topics.admin import TopicDescription, TopicsError
-from streamydb.topics.checks import Problem, check, mend
-from streamydb.topics.creation import (
+from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.checks import Problem, check, mend
+from streamydb.kafka.creation import (
     RECORD_BYTES_MAX,
     add_shared,
     create,
@@ -19,9 +19,9 @@ from streamydb.topics.creation import (
     log_id,
     reshard,
 )
-from streamydb.topics.founding import Founding, recall, record
-from streamydb.topics.names import TopicNames
-from streamydb.topics.upkeep import is_synced, set_sync
+from streamydb.kafka.founding import Founding, recall, record
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",

@@ -13,15 +13,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.sequencer.clients import ContactedAdmin, administrator
-from streamydb.topics.admin import (
-    TIMEOUT_S,
-    answers,
-    cluster,
-    describe_topics,
-    list_offsets,
-)
-from streamydb.topics.names import TopicNames
+from streamydb.kafka.admin import TIMEOUT_S, answers, cluster, describe_topics, list_offsets
+from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.names import TopicNames
 
 __all__ = ["drop_before", "is_synced", "keep_until_read", "set_sync"]
 

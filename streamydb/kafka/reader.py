@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import RefusedError, metadata, watermarks
-from streamydb.sequencer.clients import PARTITION_EOF, WHOLE_TOPICS, reader
+from streamydb.kafka.clients import PARTITION_EOF, WHOLE_TOPICS, reader
+from streamydb.kafka.connection import RefusedError, metadata, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,12 +16,12 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ConfigurationError
-from streamydb.reading import ReadingError, TopicMissingError, TopicReader
+from streamydb.kafka.admin import TopicsError
+from streamydb.kafka.clients import MESSAGES, appender
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
-from streamydb.sequencer.clients import MESSAGES, appender
-from streamydb.topics.admin import TopicsError
-from streamydb.topics.names import TopicNames
 
 __all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record"]
 

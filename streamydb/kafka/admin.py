@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from streamydb.contact import metadata, passes
 from streamydb.errors import ConfigurationError
-from streamydb.sequencer.clients import ContactedAdmin
+from streamydb.kafka.clients import ContactedAdmin
+from streamydb.kafka.connection import metadata, passes
 
 __all__ = [
     "EARLIEST",

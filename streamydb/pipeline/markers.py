@@ -13,22 +13,15 @@ from typing import Any, Literal, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.contact import metadata
 from streamydb.errors import StreamyError
+from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, PARTITION_EOF, appender, reader
+from streamydb.kafka.connection import metadata
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.tail import Tail, find_starts
 from streamydb.local.signals import stop_event
 from streamydb.records.marker import Marker, decode_marker, encode_marker
-from streamydb.sequencer.clients import (
-    FOLLOWING,
-    LOG,
-    MSG_TIMED_OUT,
-    PARTITION_EOF,
-    appender,
-    reader,
-)
 from streamydb.sequencer.core import Sequencer
-from streamydb.sequencer.tail import Tail, find_starts
 from streamydb.settings import Settings
-from streamydb.topics.names import TopicNames
 
 __all__ = ["MarkerLoop", "State", "run"]
 

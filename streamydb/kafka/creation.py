@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
 
-from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
-from streamydb.sequencer.clients import ContactedAdmin, administrator
-from streamydb.topics.admin import (
+from streamydb.kafka.admin import (
     LATEST,
     TIMEOUT_S,
     TopicDescription,
@@ -22,9 +20,11 @@ from streamydb.topics.admin import (
     list_offsets,
     wait_until,
 )
-from streamydb.topics.founding import Founding, record
-from streamydb.topics.names import TopicNames
-from streamydb.topics.upkeep import is_synced, set_sync
+from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.founding import Founding, record
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.upkeep import is_synced, set_sync
+from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
 __all__ = [
     "RECORD_BYTES_MAX",

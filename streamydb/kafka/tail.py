@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from streamydb.sequencer.clients import administrator
-from streamydb.topics.admin import EARLIEST, HIGHEST, LATEST, cluster, list_offsets
+from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST, cluster, list_offsets
+from streamydb.kafka.clients import administrator
 
 __all__ = ["Tail", "TailStart", "find_starts"]
 

@@ -70,7 +70,7 @@ class TopicNames:
 
     @property
     def founding(self) -> str:
-        """What the database was founded with; see `streamydb.topics.founding`."""
+        """What the database was founded with; see `streamydb.kafka.founding`."""
         return f"{self.database}.founding"
 
     @property

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
-from streamydb.contact import Contact
+from streamydb.kafka.connection import Contact
 
 __all__ = [
     "BULK",
