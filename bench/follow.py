@@ -19,9 +19,9 @@ from msgspec import Raw
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.changes import KafkaSource
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel
-from streamydb.read_model.kafka import KafkaSource
 from streamydb.records import (
     Change,
     ChangeSource,

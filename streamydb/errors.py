@@ -132,3 +132,11 @@ class ValueRejected(StreamyError):  # noqa: N818 - the verb of the wire contract
         """Keep the reason ``code`` beside the message."""
         super().__init__(message)
         self.code = code
+
+
+class ReadModelError(StreamyError):
+    """Base of what a read model raises."""
+
+
+class SnapshotError(StreamyError):
+    """A folder is no snapshot, a damaged one, or none can be taken."""

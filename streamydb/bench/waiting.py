@@ -85,7 +85,7 @@ def settle(
     Raises:
         BenchError: the time is up.
     """
-    from streamydb.spark.positions import look_at  # half a second, and not for who only counts
+    from streamydb.kafka.positions import look_at  # half a second, and not for who only counts
 
     log = Ends(connection, names.transactions)
     ends = {number: end for number, end in log.ends().items() if end}

@@ -59,7 +59,7 @@ def resolved_seq(target: Target) -> int:
     Raises:
         ReadingError: Kafka does not answer.
     """
-    from streamydb.spark.positions import look
+    from streamydb.kafka.positions import look
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     return look(settings).seq

@@ -19,12 +19,12 @@ from streamydb.errors import INTERNAL, StreamyError
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.founding import recall
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.positions import look_at
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.file_lock import write_whole
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
 from streamydb.records.ruling import Adopted, Fence, RulingRecord, encode_ruling
-from streamydb.spark.positions import look_at
 from streamydb.txn_processor.rulings import (
     Book,
     Fault,

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamydb.errors import ReadModelError
+from streamydb.kafka.source import ChangesExpiredError, SourceError
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Resolved
 from streamydb.read_model.errors import (
-    ChangesExpiredError,
-    ReadModelError,
     SnapshotAhead,
     SnapshotGone,
-    SourceError,
     StoreBusyError,
     StoreFailedError,
     StoreMismatchError,

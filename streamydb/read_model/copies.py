@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamydb.read_model.errors import ReadModelError
+from streamydb.errors import ReadModelError
 
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel

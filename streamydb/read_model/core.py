@@ -16,33 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from streamydb.errors import InvariantViolation, RecordError
+from streamydb.kafka.source import Record
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records.formats import FORMAT, not_read
 
-__all__ = ["Batch", "Part", "Progress", "Record", "Repeat", "Resolved", "Retention", "plan"]
-
-
-class Record(Protocol):
-    """A record of the changes topic, as confluent-kafka's messages are."""
-
-    def partition(self) -> int:
-        """Its partition."""
-
-    def offset(self) -> int:
-        """Its offset."""
-
-    def key(self) -> bytes | None:
-        """The user's key; none for a resolved record."""
-
-    def value(self) -> bytes | None:
-        """A change or a resolved record; none for a tombstone."""
+__all__ = ["Batch", "Part", "Progress", "Repeat", "Resolved", "Retention", "plan"]
 
 
 class Resolved(msgspec.Struct, frozen=True, gc=False):

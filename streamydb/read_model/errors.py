@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from streamydb.errors import StreamyError
+from streamydb.errors import ReadModelError
 
 __all__ = [
-    "ChangesExpiredError",
-    "ReadModelError",
     "SnapshotAhead",
     "SnapshotGone",
-    "SourceError",
     "StoreBusyError",
     "StoreFailedError",
     "StoreMismatchError",
     "StoreMissingError",
     "WriterRunningError",
 ]
-
-
-class ReadModelError(StreamyError):
-    """Base of what a read model raises."""
 
 
 class SnapshotGone(ReadModelError):  # noqa: N818 - the agreed name
@@ -66,9 +59,3 @@ class WriterRunningError(ReadModelError):
     """Another process (or another object of this one) writes the store."""
 
 
-class SourceError(ReadModelError):
-    """The changes topic cannot be read, or is not the one that this read model has followed."""
-
-
-class ChangesExpiredError(SourceError):
-    """Changes that this read model needs have been deleted from the topic."""

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicNames
+from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.source import ChangesExpiredError, SourceError
 from streamydb.read_model.core import Part, Progress, Retention, plan
-from streamydb.read_model.errors import ChangesExpiredError, SourceError, StoreMismatchError
-from streamydb.read_model.kafka import KafkaSource
+from streamydb.read_model.errors import StoreMismatchError
 
 if TYPE_CHECKING:
+    from streamydb.kafka.source import Source, Topic
     from streamydb.read_model.model import ReadModel
-    from streamydb.read_model.source import Source, Topic
     from streamydb.settings import Settings
 
 __all__ = ["RETENTION_S", "RETENTION_SEQS", "Follower"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streamydb.read_model.core import Record
-from streamydb.read_model.errors import ChangesExpiredError
-from streamydb.read_model.source import Fetched, Span, Topic
+from streamydb.kafka.source import ChangesExpiredError, Fetched, Record, Span, Topic
 
 __all__ = ["MemoryRecord", "MemorySource", "MemoryTopic"]
 
@@ -75,7 +73,7 @@ class MemoryTopic:
 
 
 class MemorySource:
-    """Reads a `MemoryTopic`; a `streamydb.read_model.source.Source`.
+    """Reads a `MemoryTopic`; a `streamydb.kafka.source.Source`.
 
     Attributes:
         positions: per partition, the next offset.

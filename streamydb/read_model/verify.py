@@ -20,8 +20,8 @@ from streamydb.read_model.model import ReadModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamydb.kafka.source import Source
     from streamydb.read_model.snapshot import Entry, Snapshot
-    from streamydb.read_model.source import Source
     from streamydb.settings import Settings
 
 __all__ = ["DIFFERENCES_MAX", "Verdict", "verify"]

@@ -15,8 +15,8 @@ miss nothing.
 
 from __future__ import annotations
 
+from streamydb.errors import SnapshotError
 from streamydb.snapshots.digest import Digest
-from streamydb.snapshots.errors import SnapshotError
 from streamydb.snapshots.manifest import Manifest, Tail, read_manifest
 from streamydb.snapshots.restoring import Restored, restore
 from streamydb.snapshots.rows import read_rows

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from streamydb.errors import StreamyError
-
-__all__ = ["SnapshotError"]
+__all__ = []
 
 
-class SnapshotError(StreamyError):
-    """A folder is no snapshot, a damaged one, or none can be taken."""

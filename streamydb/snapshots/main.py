@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from streamydb.errors import SnapshotError
 from streamydb.settings import Settings
-from streamydb.snapshots.errors import SnapshotError
 
 if TYPE_CHECKING:
     from streamydb.spark.snapshotting import Written

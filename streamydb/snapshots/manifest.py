@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from streamydb.errors import SnapshotError
 from streamydb.records.formats import UNREADABLE
-from streamydb.snapshots.errors import SnapshotError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -13,13 +13,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from streamydb.errors import REJECTED_CODES
+from streamydb.errors import REJECTED_CODES, SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
-from streamydb.snapshots.errors import SnapshotError
 from streamydb.snapshots.manifest import Manifest, read_manifest
 from streamydb.snapshots.rows import Row, read_rows
 

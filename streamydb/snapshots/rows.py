@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamydb.errors import SnapshotError
 from streamydb.snapshots.digest import Digest
-from streamydb.snapshots.errors import SnapshotError
 from streamydb.snapshots.manifest import Manifest, file_system
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.positions import look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
-from streamydb.spark.positions import look, offsets_json
 from streamydb.spark.repetitions import Seen
 from streamydb.spark.session import settings_of
 

@@ -23,7 +23,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.testing import scenario, until
 from streamydb.kafka import TopicNames, create
-from streamydb.read_model.kafka import KafkaSource
+from streamydb.kafka.changes import KafkaSource
 from streamydb.settings import Settings
 from streamydb.standby.kafka import SharedTopics
 from streamydb.testing import wait_for

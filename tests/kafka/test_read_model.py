@@ -14,7 +14,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from msgspec import Raw
 
-from streamydb.kafka import TopicNames, TopicsError, create, delete, describe
+from streamydb.kafka import TopicNames, TopicsError, changes, create, delete, describe
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import (
     ChangesExpiredError,
@@ -24,10 +25,8 @@ from streamydb.read_model import (
     StoreMismatchError,
     StoreMissingError,
     copy_to,
-    kafka,
 )
 from streamydb.read_model.collection import CHUNKS_MAX, KEYS_PER_CHUNK
-from streamydb.read_model.kafka import BATCH_RECORDS_MAX, KafkaSource
 from streamydb.records import (
     Change,
     ChangeSource,
@@ -265,7 +264,7 @@ def test_a_broker_that_goes_away_is_waited_for(
 def test_more_partitions_are_refused_while_following(
     feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "PARTITIONS_CHECK_S", 0.0)
+    monkeypatch.setattr(changes, "PARTITIONS_CHECK_S", 0.0)
     feed.load(10)
     with feed.open(tmp_path / "model") as model:
         follower = feed.follow(model)

@@ -21,6 +21,7 @@ from streamydb.facade.kafka_tail import spans
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
+from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import FOLLOWING, administrator, reader
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
@@ -28,10 +29,9 @@ from streamydb.kafka.producer import AppendError, Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import ROLES, apply
+from streamydb.kafka.source import SourceError
 from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.read_model.errors import SourceError
-from streamydb.read_model.kafka import KafkaSource
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
 from tests.secured import ADMIN, Authority, Secured, secret_of

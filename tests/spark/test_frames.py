@@ -26,6 +26,7 @@ from streamydb import sql
 from streamydb.check import Options, check
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import create
+from streamydb.kafka.positions import look
 from streamydb.read_model import Follower, ReadModel, SnapshotGone, load
 from streamydb.records import Change, decode_change
 from streamydb.snapshots import SnapshotError, restore
@@ -46,7 +47,6 @@ from streamydb.spark import (
 )
 from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
-from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers
 from tests.read_model import drained

@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 
 from streamydb.client import connect
 from streamydb.kafka import TopicNames
+from streamydb.kafka.positions import look
 from streamydb.read_model import Follower, ReadModel
 from streamydb.spark import add, configure, read_results, read_snapshot, submit
-from streamydb.spark.positions import look
 from streamydb.testing import Database, wait_for
 from tests.read_model import drained
 

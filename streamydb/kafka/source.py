@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from streamydb.read_model.core import Record
+from streamydb.errors import ReadModelError
 
-__all__ = ["Fetched", "Source", "Span", "Topic"]
+__all__ = ["ChangesExpiredError", "Fetched", "Record", "Source", "SourceError", "Span", "Topic"]
 
 
 class Span(NamedTuple):
@@ -56,3 +56,27 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Read no more."""
+
+
+class SourceError(ReadModelError):
+    """The changes topic cannot be read, or is not the one that this read model has followed."""
+
+
+class ChangesExpiredError(SourceError):
+    """Changes that this read model needs have been deleted from the topic."""
+
+
+class Record(Protocol):
+    """A record of the changes topic, as confluent-kafka's messages are."""
+
+    def partition(self) -> int:
+        """Its partition."""
+
+    def offset(self) -> int:
+        """Its offset."""
+
+    def key(self) -> bytes | None:
+        """The user's key; none for a resolved record."""
+
+    def value(self) -> bytes | None:
+        """A change or a resolved record; none for a tombstone."""

@@ -16,13 +16,12 @@ from confluent_kafka import (
 
 from streamydb.kafka.admin import answers, describe_topics
 from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, reader
-from streamydb.read_model.errors import ChangesExpiredError, SourceError
-from streamydb.read_model.source import Fetched, Span, Topic
+from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Span, Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from streamydb.read_model.core import Record
+    from streamydb.kafka.source import Record
 
 __all__ = ["BATCH_RECORDS_MAX", "KafkaSource"]
 
@@ -54,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSource:
-    """A `streamydb.read_model.source.Source` on Kafka."""
+    """A `streamydb.kafka.source.Source` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
         """Prepare to read.

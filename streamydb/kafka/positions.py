@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.read_model.source import Span
+from streamydb.kafka.source import Span
 from streamydb.records import Resolved, decode_change
 from streamydb.settings import Settings
-from streamydb.snapshots.errors import SnapshotError
 
 __all__ = ["Ends", "look", "look_at", "offsets_json"]
 
@@ -55,8 +55,8 @@ def look_at(connection: Mapping[str, str], database: str) -> Ends:
         ReadingError: Kafka does not answer.
     """
     from streamydb.kafka.admin import cluster
+    from streamydb.kafka.changes import KafkaSource
     from streamydb.kafka.clients import administrator
-    from streamydb.read_model.kafka import KafkaSource
 
     topic = TopicNames(database).changes
     source = KafkaSource(connection, topic)
