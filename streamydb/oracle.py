@@ -57,8 +57,8 @@ from streamydb.records import (
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
+from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.total_order import LogRecord, Ordered, order, released
-from streamydb.txn_processor.rulings import NO_RULINGS, Fault, Rulings
 
 __all__ = [
     "LogRecord",

@@ -10,13 +10,13 @@ from streamydb.backup.beginning import Beginning, Starter
 from streamydb.oracle import Oracle, OutputRecord, released
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.digests import state_digest
 from streamydb.sim.judge import TOPICS
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES, Calls
 from streamydb.sim.workload import Deadlines, Workload
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = ["Written", "ends_of", "goes_on", "truth", "written"]
 

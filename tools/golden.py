@@ -36,6 +36,7 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import Resolved, encode_resolved
+from streamydb.records.rulings import Rulings
 from streamydb.settings import Settings
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.log import SimulatedLog
@@ -47,7 +48,6 @@ from streamydb.snapshots.rows import COLUMNS, Row
 from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, encode_message
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["make"]
 

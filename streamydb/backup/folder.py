@@ -28,7 +28,7 @@ from streamydb.columns.table import Table
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.records.begins import NOWHERE, Begins
-from streamydb.txn_processor.rulings import Fault, Rulings
+from streamydb.records.rulings import Fault, Rulings
 
 __all__ = ["BackupFolder", "Segment", "StateFolder"]
 

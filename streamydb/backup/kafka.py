@@ -13,9 +13,9 @@ from streamydb.backup.pieces import Piece
 from streamydb.columns.digest import Digest
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import Span, TopicReader
-from streamydb.pipeline.ruling import rulings
+from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
-from streamydb.txn_processor.rulings import Rulings
+from streamydb.records.rulings import Rulings
 
 __all__ = ["KafkaLog", "told_digests"]
 

@@ -14,8 +14,8 @@ from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.table import Array, Ragged, Table
 from streamydb.pipeline.tail import mark_of
 from streamydb.records import Marker, decode_marker
+from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import PartitionState
-from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
 

@@ -28,9 +28,9 @@ from streamydb.pipeline.memory import MemoryIdTables
 from streamydb.pipeline.shard import Meta, Shard, ShardConfig
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = ["EVERYTHING", "FileBlobs", "Replay", "replay"]
 

@@ -26,12 +26,12 @@ from streamydb.backup.taking import Progress, config_of, state_at
 from streamydb.kafka import Founding, Problem, TopicNames, add_shared, log_id, mend, record
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.ruling import RulingTopic
 from streamydb.procedures.folder import FolderModules
 from streamydb.records import Marker, decode_marker, encode_marker
+from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
-from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
 

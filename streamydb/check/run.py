@@ -21,13 +21,13 @@ from streamydb.check.workflows import Workflows
 from streamydb.errors import InvariantViolation
 from streamydb.kafka import Founding, TopicNames, TopicsError, log_id, recall
 from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.rulings import rulings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.collector import no_collection
 from streamydb.oracle import Oracle, OutputRecord
-from streamydb.pipeline.ruling import rulings
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records import decode_dead_letter
-from streamydb.txn_processor.rulings import Rulings
+from streamydb.records.rulings import Rulings
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource

@@ -13,11 +13,11 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import passed_on
 from streamydb.procedures.flows import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.gather import TransactionGatherer
 from streamydb.txn_processor.messages import Granted, Part, Payload, Released, decode_list
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled
 
 __all__ = ["Gatherer"]
 

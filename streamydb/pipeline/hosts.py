@@ -29,8 +29,8 @@ from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.txn_processor.outputs import Records, formatted
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 __all__ = [
     "BLOCK_SCHEMA",

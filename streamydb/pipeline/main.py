@@ -26,6 +26,7 @@ from streamydb.kafka.connection import is_transient
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
+from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.key_processor.store import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.ending import Ending
@@ -38,7 +39,7 @@ from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.resuming import resume
-from streamydb.pipeline.ruling import Desk, RulingTopic, aborted_before, note_told
+from streamydb.pipeline.ruling import Desk, note_told
 from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session

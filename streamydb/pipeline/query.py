@@ -30,7 +30,7 @@ from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
+from streamydb.records.rulings import NO_RULINGS, Rulings
 
 __all__ = ["build_query"]
 

@@ -29,10 +29,10 @@ from streamydb.pipeline.life import PlanName
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.execution import Most, Outcome, execute_grants
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, require_ruled
 
 __all__ = ["Routed", "execute", "parse_feedback", "parse_transactions", "passed_on"]
 

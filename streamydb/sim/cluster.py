@@ -32,6 +32,7 @@ from streamydb.pipeline.shard import Emitted, Shard, ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker, decode_result
+from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
 from streamydb.sim.faults import Release, RulingTopic, running
 from streamydb.sim.large import VALUES_BYTES, GrantedBytes, forget_sizes
@@ -40,7 +41,6 @@ from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 
 __all__ = ["Checkpoint", "Cluster", "Written"]
 

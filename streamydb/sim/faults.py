@@ -16,9 +16,16 @@ from unittest import mock
 
 from streamydb import records
 from streamydb.records.begins import EVERYWHERE, Begins
-from streamydb.records.ruling import Fence, RulingRecord, encode_ruling
+from streamydb.records.rulings import (
+    Book,
+    Fault,
+    Fence,
+    RulingRecord,
+    Rulings,
+    encode_ruling,
+    ruling_of,
+)
 from streamydb.txn_processor import core
-from streamydb.txn_processor.rulings import Book, Fault, Rulings, ruling_of
 
 __all__ = ["LOG", "Release", "RulingTopic", "failing", "running"]
 

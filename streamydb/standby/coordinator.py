@@ -11,14 +11,14 @@ from typing import Final
 
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
+from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.pipeline.blocks import audit_block, role_block
-from streamydb.pipeline.ruling import RulingsError, RulingTopic
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.records.rulings import Rulings
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Action, Member, Play, Say
 from streamydb.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.standby.messages import Audited
-from streamydb.txn_processor.rulings import Rulings
 
 __all__ = ["Coordinator", "Position", "View"]
 

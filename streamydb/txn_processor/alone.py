@@ -21,12 +21,12 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
+from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import core
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
-from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
 __all__ = ["Finished", "execute_gathered"]
 

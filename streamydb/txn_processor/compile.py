@@ -27,15 +27,8 @@ from streamydb.columns.jit import kernel
 from streamydb.columns.program import REJECT_CODES
 from streamydb.columns.table import Array, Bytes, Ragged, Table, starts_of
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.fault import keep, reported
-from streamydb.txn_processor.rulings import (
-    NO_RULINGS,
-    STOPPING,
-    Fault,
-    Place,
-    Rulings,
-    require_ruled,
-)
 from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]

@@ -30,12 +30,12 @@ from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED, Begins
+from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import core
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
-from streamydb.txn_processor.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 
 __all__ = ["Most", "Outcome", "decompile", "execute_grants"]
 

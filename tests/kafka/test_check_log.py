@@ -14,8 +14,8 @@ from streamydb.check import CheckError, Log
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.clients import administrator
 from streamydb.records import Marker, encode_marker
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.settings import Settings
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 
 COUNT = 40
 MARKED = 5

@@ -8,11 +8,12 @@ import pytest
 from confluent_kafka import Producer
 
 from streamydb.kafka import TopicNames, create, log_id
-from streamydb.pipeline.ruling import Desk, RulingTopic, Told, aborted_before, note_told, rulings
+from streamydb.kafka.rulings import RulingTopic, aborted_before, rulings
+from streamydb.pipeline.ruling import Desk, Told, note_told
 from streamydb.records import Source, dead_letter, encode_dead_letter
 from streamydb.records.begins import EVERYWHERE
+from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from streamydb.settings import Settings
-from streamydb.txn_processor.rulings import Fault, TooLate, UnruledFaults
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -28,19 +28,18 @@ from streamydb.backup.needs import Need, needs
 from streamydb.backup.state import About
 from streamydb.columns.digest import Digest
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import Place
 from streamydb.oracle import Ordered, released
-from streamydb.pipeline.ruling import RulingTopic
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
-from streamydb.records.ruling import encode_ruling
+from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.core import PartitionState
 from streamydb.standby.messages import Following, encode_message
 from streamydb.total_order import LogRecord
-from streamydb.txn_processor.rulings import Fault, Rulings, ruling_of
 from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.states import goes_on, truth, written
 

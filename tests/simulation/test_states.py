@@ -17,9 +17,9 @@ from streamydb.backup.state import State
 from streamydb.oracle import released
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.records import decode_marker
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings
 from tests.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)

@@ -18,11 +18,11 @@ from streamydb.oracle import replay
 from streamydb.pipeline.founding import begun
 from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
+from streamydb.records.rulings import Fault, Rulings
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.rulings import Fault, Rulings
 
 
 def topic(*ends: int) -> TopicDescription:

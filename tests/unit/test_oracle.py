@@ -448,6 +448,6 @@ def test_it_shares_with_the_engine_what_it_says_and_no_more() -> None:
     rooms = {"sorter", "key_processor", "txn_processor", "pipeline", "sequencer"}
     found = imported("streamydb.oracle", set())
     shared = {name for name in found if name.split(".")[1] in rooms}
-    assert shared == {"streamydb.txn_processor.rulings"}
+    assert shared == set()
     constraints = {name for name in found if name.startswith("streamydb.constraints.")}
     assert constraints == {f"streamydb.constraints.{name}" for name in ("core", "judge", "schema")}

@@ -13,30 +13,35 @@ from streamydb import records
 from streamydb.backup.folder import BackupFolder
 from streamydb.columns import program as p
 from streamydb.errors import InvariantViolation, RecordError
+from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline import queries, ruling
 from streamydb.pipeline.queries import Queries
-from streamydb.pipeline.ruling import Desk, RulingTopic, Told
+from streamydb.pipeline.ruling import Desk, Told
 from streamydb.pipeline.shard import ShardConfig
-from streamydb.records.ruling import Adopted, Fence, Ruling, decode_ruling, encode_ruling
+from streamydb.records.rulings import (
+    Adopted,
+    Book,
+    Fault,
+    Fence,
+    ReadBefore,
+    Ruling,
+    Rulings,
+    Suspects,
+    TooLate,
+    UnruledFaults,
+    decode_ruling,
+    encode_ruling,
+    faults_in,
+    require_ruled,
+    require_unread,
+    ruling_of,
+)
 from streamydb.sim import run_seed
 from streamydb.standby.coordinator import Coordinator
 from streamydb.standby.core import Member, Play
 from streamydb.standby.kafka import SharedTopics
 from streamydb.txn_processor import core
 from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.rulings import (
-    Book,
-    Fault,
-    ReadBefore,
-    Rulings,
-    Suspects,
-    TooLate,
-    UnruledFaults,
-    faults_in,
-    require_ruled,
-    require_unread,
-    ruling_of,
-)
 
 FAULTS = [Fault(q, 3 * i, "KeyError 0", named=i % 2 == 0) for q in range(2) for i in range(50)]
 

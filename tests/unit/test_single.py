@@ -22,11 +22,11 @@ from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.single_state import decode_meta
 from streamydb.pipeline.stages import parse_feedback, parse_transactions
+from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
 from streamydb.sim.workload import Workload
 from streamydb.txn_processor import core
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
-from streamydb.txn_processor.rulings import NO_RULINGS, Rulings, UnruledFaults
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 Record = tuple[str, bytes | None, bytes | None]

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from streamydb.columns.digest import Digest
+from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline.blocks import open_block
-from streamydb.pipeline.ruling import RulingTopic
 from streamydb.pipeline.shard import ShardConfig
+from streamydb.records.rulings import Fault, Rulings
 from streamydb.standby.agreement import Difference
 from streamydb.standby.coordinator import Coordinator, Position, View
 from streamydb.standby.core import Member, Play, Say, Times
@@ -25,7 +26,6 @@ from streamydb.standby.messages import (
     decode_message,
     encode_message,
 )
-from streamydb.txn_processor.rulings import Fault, Rulings
 from tests.room import Room
 
 

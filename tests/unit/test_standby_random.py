@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamydb.columns.digest import Digest
 from streamydb.errors import RecordError
-from streamydb.records.ruling import Fence, decode_ruling, encode_ruling
+from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Member
 from streamydb.standby.messages import (

@@ -18,8 +18,8 @@ from streamydb.procedures.graph import Window
 from streamydb.procedures.modules import ModuleRefused, compile_module
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records import schemas
+from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import core
-from streamydb.txn_processor.rulings import Fault, Rulings
 from tests.workflows import HEAD, VOTER, Log
 
 FLOW = "$flows/voter"

@@ -1,0 +1,150 @@
+"""Rulings on faults of ours in Kafka: `<db>.rulings` (see `records.rulings`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from streamydb.errors import INTERNAL, StreamyError
+from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.founding import recall
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import TopicReader
+from streamydb.records import decode_dead_letter
+from streamydb.records.begins import Begins
+from streamydb.records.rulings import (
+    Adopted,
+    Book,
+    Fault,
+    Fence,
+    RulingRecord,
+    Rulings,
+    encode_ruling,
+    ruling_of,
+)
+
+__all__ = ["RulingTopic", "RulingsError", "aborted_before", "rulings"]
+
+
+class RulingsError(StreamyError):
+    """A ruling could not be written."""
+
+
+class RulingTopic:
+    """`<db>.rulings`, read and written by one pipeline.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        log_id: Kafka's id of its log.
+        begins: where rules begin in it.
+
+    """
+
+    def __init__(
+        self, connection: Mapping[str, str], database: str, log_id: str, begins: Begins
+    ) -> None:
+        """Nothing is read yet."""
+        self._connection = connection
+        self._names = TopicNames(database)
+        self._log = log_id
+        self._book = Book(log_id, begins)
+        self._reader = TopicReader(connection, self._names.rulings)
+        self._reader.assign({0: 0})
+        self._reading = threading.Lock()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.__exit__()
+
+    def refresh(self) -> int:
+        """Read up to the end there is now; how many rulings there are.
+
+        Raises:
+            ReadingError: Kafka does not answer.
+            RecordError: a newer release has written one.
+
+        """
+        with self._reading:
+            end = self._reader.span(0).high
+            for batch in self._reader.until({0: end}):
+                for record in batch:
+                    self._book.take(record.value())
+            return len(self._book)
+
+    def rulings(self) -> Rulings:
+        """All that was ruled, as it was read last."""
+        return self._book.rulings()
+
+    def fence(self, epoch: int, pipeline: str) -> int:
+        """Lead from here on; how many rulings there are, of which no other epoch adds one."""
+        self._append([Fence(log=self._log, epoch=epoch, pipeline=pipeline)])
+        return self.refresh()
+
+    def rule(self, faults: Iterable[Fault], epoch: int) -> None:
+        """Rule on faults, and read what stands."""
+        self._append([ruling_of(fault, self._log, epoch) for fault in faults])
+        self.refresh()
+
+    def adopt(self, faults: Callable[[], Iterable[Fault]]) -> None:
+        """Once, take over what releases without rulings have aborted."""
+        self.refresh()
+        if not self._book.adopted:
+            self.rule(faults(), 0)
+            self._append([Adopted(log=self._log)])
+            self.refresh()
+
+    def _append(self, records: Iterable[RulingRecord]) -> None:
+        with TopicAppender(self._connection, self._names.rulings, RulingsError) as appender:
+            for record in records:
+                appender.append(encode_ruling(record), partition=0)
+
+
+def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Rulings:
+    """The rulings on the log of a database, as they are now; for those that only read.
+
+    A database that no pipeline with this release has run yet has them in its dead letters, and
+    rules begin nowhere in it.
+
+    Raises:
+        ReadingError: Kafka does not answer.
+        TopicsError: the same.
+
+    """
+    from streamydb.kafka.creation import existing
+
+    names = TopicNames(database)
+    begins = recall(connection, database, log_id).begins
+    if not existing(connection, [names.rulings]):
+        return Rulings(aborted_before(connection, database), begins)
+    topic = RulingTopic(connection, database, log_id, begins)
+    try:
+        topic.refresh()
+        if topic._book.adopted:  # noqa: SLF001 - of this module
+            return topic.rulings()
+        faults = [*topic.rulings().faults, *aborted_before(connection, database)]
+        return Rulings(faults, begins)
+    finally:
+        topic.close()
+
+
+def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
+    """What releases without rulings have aborted, by the dead letters, which are kept for good."""
+    found = []
+    with TopicReader(connection, TopicNames(database).deadletters) as reader:
+        for value in _values(reader):
+            if b'"code":"internal"' not in value:
+                continue
+            letter = decode_dead_letter(value)
+            if letter.code == INTERNAL:
+                named, shown = letter.id is not None, letter.payload is not None
+                place = letter.source.partition, letter.source.offset
+                found.append(Fault(*place, letter.error or "", named, named, shown))
+    return found
+
+
+def _values(reader: TopicReader) -> Iterator[bytes]:
+    spans = reader.spans()
+    reader.assign({number: span.low for number, span in spans.items()})
+    for batch in reader.until({number: span.high for number, span in spans.items()}):
+        yield from (record.value() or b"" for record in batch)
