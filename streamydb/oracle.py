@@ -27,7 +27,7 @@ from streamydb.procedures.core import version_of
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.procedures.view import Declared, UpdateFailed
+from streamydb.procedures.view import Declared
 from streamydb.procedures.view import Place as CallPlace
 from streamydb.records import (
     CONSTRAINTS_KEY,
@@ -58,6 +58,7 @@ from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
+from streamydb.records.updates import UpdateFailed
 from streamydb.total_order import LogRecord, Ordered, order, released
 
 __all__ = [

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import UNSET
 
 from streamydb import errors, limits
-from streamydb.procedures.view import UpdateFailed
 from streamydb.records import (
     Add,
     Append,
@@ -30,6 +29,7 @@ from streamydb.records import (
     identity,
     is_number,
 )
+from streamydb.records.updates import UpdateFailed
 
 __all__ = ["holds", "payload_hash_of", "untimely", "updated"]
 

@@ -11,7 +11,7 @@ from streamydb.procedures.core import Called, run
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.procedures.view import Declared, Place
 from streamydb.records import Update, canonical
-from streamydb.txn_processor.core import apply_update
+from streamydb.records.updates import apply_update
 
 State = Mapping[str, Any]
 

@@ -37,7 +37,7 @@ from streamydb.procedures.core import declared_keys, run, version_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Place
-from streamydb.txn_processor.core import apply_update
+from streamydb.records.updates import apply_update
 
 __all__ = ["Procedure", "Wanted", "call"]
 

@@ -20,8 +20,9 @@ from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
+from streamydb.records.updates import UpdateFailed
 
-__all__ = ["Declared", "Host", "Place", "UpdateFailed", "View", "canonical_of", "decoded"]
+__all__ = ["Declared", "Host", "Place", "View", "canonical_of", "decoded"]
 
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
@@ -33,15 +34,6 @@ class Place(NamedTuple):
     seq: int
     ts_ms: int
     id: str
-
-
-class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
-    """An update cannot be made; ``code`` is the reason code."""
-
-    def __init__(self, code: str) -> None:
-        """Keep the reason code."""
-        super().__init__(code)
-        self.code = code
 
 
 class Host(Protocol):

@@ -19,16 +19,14 @@ from streamydb.constraints import Refused, amended, parse
 from streamydb.limits import (
     FAILED_ENTRIES_MAX,
     FAILED_VALUE_BYTES_MAX,
-    INTEGER_MAX,
-    INTEGER_MIN,
     RESULT_BYTES_MAX,
-    VALUE_BYTES_MAX,
 )
 from streamydb.procedures.core import Called, run, version_of
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import Declared, Place, UpdateFailed
+from streamydb.procedures.view import Declared, Place
+from streamydb.records.updates import UpdateFailed, _is_number, apply_update
 from streamydb.txn_processor.enforce import Judged, enforce
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "Failed",
     "Verdict",
     "Write",
-    "apply_update",
     "current_module",
     "execute",
     "failed",
@@ -328,66 +325,3 @@ def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:
     return (both_numbers or both_texts) and test(actual, bound)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def apply_update(update: r.Update, before: bytes | None) -> bytes | None:
-    """The value after ``update`` of a value (None: absent).
-
-    Raises:
-        UpdateFailed: it cannot be made.
-
-    """
-    if isinstance(update, r.Put):
-        return update.value
-    if isinstance(update, r.Delete):
-        return None
-    old = None if before is None else r.decode_value(before)
-    if isinstance(update, r.Append):
-        return _appended(update, before, old)
-    if old is not None and not _is_number(old):
-        raise UpdateFailed(errors.NOT_A_NUMBER)
-    if isinstance(update, r.NextId):
-        if isinstance(old, float):
-            raise UpdateFailed(errors.NOT_A_NUMBER)
-        return _sum(old or 0, 1)
-    if isinstance(update, r.Add):
-        return _added(update, old)
-    keep = old is not None and (
-        old >= update.value if isinstance(update, r.Max) else old <= update.value
-    )
-    return before if keep else r.canonical(update.value)
-
-
-def _appended(update: r.Append, before: bytes | None, old: Any) -> bytes:
-    if before is None:
-        value = b"[" + update.value + b"]"
-    elif isinstance(old, list):
-        value = before[:-1] + (b"," if old else b"") + update.value + b"]"
-    else:
-        raise UpdateFailed(errors.NOT_A_LIST)
-    if len(value) > VALUE_BYTES_MAX:
-        raise UpdateFailed(errors.VALUE_TOO_LARGE)
-    return value
-
-
-def _added(update: r.Add, old: Any) -> bytes:
-    value = _sum(0 if old is None else old, update.by)
-    number = r.decode_value(value)
-    unset = msgspec.UNSET
-    below = update.min is not unset and number < update.min
-    if below or (update.max is not unset and number > update.max):
-        raise UpdateFailed(errors.BOUND_VIOLATED)
-    return value
-
-
-def _sum(left: float, right: float) -> bytes:
-    """The canonical sum; raises UpdateFailed when it leaves 64 bits or is not finite."""
-    try:
-        total = left + right
-        if isinstance(total, int) and not INTEGER_MIN <= total <= INTEGER_MAX:
-            raise UpdateFailed(errors.OVERFLOW)
-        return r.canonical(total)
-    except (errors.ValueRejected, OverflowError):
-        raise UpdateFailed(errors.OVERFLOW) from None
