@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from streamydb.pipeline.life import Life
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.pipeline.warmup import warm_up
 from streamydb.procedures.modules import MemoryModules, compile_module

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamydb.backup.beginning import Beginning, Starter
+from streamydb.columns.shards import ShardConfig
 from streamydb.oracle import Oracle, OutputRecord, released
 from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.digests import state_digest

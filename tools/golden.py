@@ -29,10 +29,10 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import Replay, replay
+from streamydb.columns.shards import ShardConfig
 from streamydb.oracle import OutputRecord
 from streamydb.oracle import replay as replay_serially
 from streamydb.pipeline.config import recorded_config
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import Resolved, encode_resolved

@@ -17,7 +17,7 @@ from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.state import About, start_blobs
 from streamydb.columns.blobs import BlobStore
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.columns.shards import ShardConfig
 
 __all__ = ["START", "Beginning", "Starter", "begin", "find_state"]
 

@@ -24,9 +24,9 @@ from streamydb.backup.state import (
     files_of,
 )
 from streamydb.backup.wrapping import unwrap, wrap
+from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.table import Table
 from streamydb.local.file_lock import write_whole
-from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.rulings import Fault, Rulings
 

@@ -18,14 +18,15 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
+from streamydb.columns.blocks import role_block
 from streamydb.columns.digest import Digest
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.store import LmdbValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.local.file_lock import write_whole
-from streamydb.pipeline.blocks import role_block
-from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryIdTables
-from streamydb.pipeline.shard import Meta, Shard, ShardConfig
+from streamydb.pipeline.shard import Meta, Shard
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings

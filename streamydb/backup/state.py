@@ -17,14 +17,15 @@ import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
+from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Table, pack, unpack
 from streamydb.key_processor.idwindow import IdWindowState, Run, Span
 from streamydb.key_processor.merging import parts_of, sorted_by_hash
 from streamydb.key_processor.values import ValuesState
-from streamydb.pipeline.blocks import empty_verdicts
-from streamydb.pipeline.shard import Meta, ShardConfig
+from streamydb.pipeline.shard import Meta
 from streamydb.sorter.core import PartitionState, SorterState
 
 __all__ = [

@@ -25,9 +25,9 @@ from streamydb.backup.manifest import FORMAT, Manifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import write_whole
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.procedures.folder import FolderModules
 
 __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]

@@ -5,7 +5,7 @@ Conservative ordered locking as in Calvin (Thomson et al., SIGMOD 2012, section 
 A writer is granted when it is first in its queue, and holds the lock until its feedback has been
 applied. A reader is granted when no writer, granted or waiting, is ahead of it; it needs nothing
 afterwards, because it is sent a copy of the value. Locks are named by bytes: see
-`streamydb.txn_processor.messages.key_lock` and `id_lock`.
+`streamydb.key_processor.locking.messages.key_lock` and `id_lock`.
 
 Invariants: at most one writer holds a lock; every queue is in ascending seq order, so there is no
 deadlock; a release by anybody but the holder changes nothing.

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamydb.columns.blocks import digests_block
 from streamydb.columns.digest import (
     Digest,
     DigestState,
@@ -20,7 +21,6 @@ from streamydb.columns.digest import (
 from streamydb.columns.table import Table
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
-from streamydb.pipeline.blocks import digests_block
 
 __all__ = ["ShardDigests"]
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, RecordError
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.founding import FACTS, Founding, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.pipeline.config import read_record
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.standby.messages import decode_message

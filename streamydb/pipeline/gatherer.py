@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamydb.columns.blobs import BlobStore
+from streamydb.columns.blocks import open_block
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.blocks import open_block, released_block
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.key_processor.locking.blocks import released_block
+from streamydb.key_processor.locking.messages import Granted, Part, Payload, Released, decode_list
 from streamydb.pipeline.stages import passed_on
 from streamydb.procedures.flows import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -17,7 +19,6 @@ from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.gather import TransactionGatherer
-from streamydb.txn_processor.messages import Granted, Part, Payload, Released, decode_list
 
 __all__ = ["Gatherer"]
 

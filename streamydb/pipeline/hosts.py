@@ -18,18 +18,19 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from streamydb.backup.beginning import Starter
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
-from streamydb.pipeline.blocks import open_output, output_block
-from streamydb.pipeline.life import Life
 from streamydb.pipeline.routing import tokens
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
+from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.outputs import Records, formatted
 
 __all__ = [

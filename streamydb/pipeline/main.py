@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import Beginning, begin
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import add_shared, check, describe, log_id
 from streamydb.kafka.admin import TopicDescription
@@ -43,7 +44,6 @@ from streamydb.pipeline.ruling import Desk, note_told
 from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
 from streamydb.records.begins import Begins

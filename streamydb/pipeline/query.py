@@ -22,12 +22,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.beginning import Beginning, Starter
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from streamydb.backup.beginning import Beginning
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.mending import REBUILD, mend, offsets_of
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.tail import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]

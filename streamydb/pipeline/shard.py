@@ -19,17 +19,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.digest import DigestState
-from streamydb.columns.sizes import Sizes, SizesState
-from streamydb.columns.table import Table
-from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.key_processor.grants import Granter, in_blocks
-from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
-from streamydb.limits import DIGEST_INTERVAL_DEFAULT, PLAN_RECORDS_MAX
-from streamydb.pipeline.blocks import (
-    FORMAT,
-    READABLE,
+from streamydb.columns.blocks import (
     empty_verdicts,
     grant_block,
     open_block,
@@ -37,8 +27,17 @@ from streamydb.pipeline.blocks import (
     resolved_block,
     sizes_block,
 )
+from streamydb.columns.digest import DigestState
+from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanName, PlanShape
+from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
+from streamydb.columns.sizes import Sizes, SizesState
+from streamydb.columns.table import Table
+from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.key_processor.grants import Granter, in_blocks
+from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
+from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.pipeline.digesting import ShardDigests
-from streamydb.pipeline.life import FIRST_SHAPE, Life, OpenPlan, PlanName, PlanShape
 from streamydb.pipeline.role import Role
 from streamydb.pipeline.tail import LogEnd, require_ends
 from streamydb.pipeline.waiting import refuse_to_wait
@@ -47,42 +46,10 @@ from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
-__all__ = [
-    "Emitted",
-    "Meta",
-    "Shard",
-    "ShardConfig",
-    "mismatch",
-    "taken_over",
-    "unreadable",
-]
+__all__ = ["Emitted", "Meta", "Shard"]
 
 _PACE_MIN: Final = 16
 """Fewest records that are released again after a plan was cut by its values."""
-
-
-class ShardConfig(msgspec.Struct, frozen=True):
-    """What is fixed when a database is created, recorded in its state, and must never change.
-
-    ``name``: of the pipeline, empty unless there are several over one log.
-    """
-
-    database: str
-    incarnation: str
-    shards: int
-    partitions: int
-    id_window: int
-    grouping: str = "planner"
-    format: int = FORMAT
-    constraints: bool = False
-    digest_interval: int = DIGEST_INTERVAL_DEFAULT
-    name: str = ""
-
-    @property
-    def terms(self) -> str:
-        """What pipelines over one log must agree on, lest they execute differently."""
-        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
-        return " ".join(f"{name}={getattr(self, name)}" for name in named)
 
 
 class Meta(msgspec.Struct):
@@ -443,42 +410,3 @@ def _load(data: bytes) -> Meta:
     return meta
 
 
-def taken_over(config: ShardConfig) -> ShardConfig:
-    """A recorded configuration as this release writes it, if it can read that format."""
-    readable = config.format in READABLE
-    return msgspec.structs.replace(config, format=FORMAT) if readable else config
-
-
-class _Fixed(msgspec.Struct):
-    format: int
-
-
-class _Head(msgspec.Struct):
-    config: _Fixed
-
-
-def unreadable(data: bytes, error: Exception) -> str:
-    """Why the state of a shard cannot be read, from its blob "meta"."""
-    try:
-        found = msgspec.msgpack.decode(data, type=_Head).config.format
-    except msgspec.MsgspecError:
-        found = FORMAT
-    if found in READABLE:
-        return f"the state of this database cannot be read ({error}); rebuild it from the log"
-    fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-    return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"
-
-
-def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
-    """What to tell a user whose configuration is not that of the state."""
-    if recorded.format != given.format:
-        what = f"the state of this database has format {recorded.format}, this release reads"
-        fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-        return f"{what} {given.format}; {fix}"
-    differing = [
-        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
-        for name in ShardConfig.__struct_fields__
-        if getattr(recorded, name) != getattr(given, name)
-    ]
-    fix = "start with the recorded values, or use a new checkpoint folder to rebuild from the log"
-    return f"the state of this database was made otherwise ({'; '.join(differing)}); {fix}"

@@ -37,24 +37,14 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
+from streamydb.columns.blocks import open_block, open_records, resolved_block
+from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.table import Array, Ragged, Table, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.locks import LockTable
-from streamydb.key_processor.repeats import Repeats
-from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
-from streamydb.pipeline.blocks import open_block, open_records, resolved_block, single_block
-from streamydb.pipeline.digesting import ShardDigests
-from streamydb.pipeline.gatherer import Gatherer
-from streamydb.pipeline.life import FIRST_SHAPE, Life, PlanShape
-from streamydb.pipeline.shard import Emitted, ShardConfig, mismatch
-from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
-from streamydb.pipeline.tail import LogEnd, require_ends
-from streamydb.pipeline.waiting import refuse_to_wait
-from streamydb.records.begins import VALUES_BOUNDED
-from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
-from streamydb.txn_processor.compile import parse_ints
-from streamydb.txn_processor.messages import (
+from streamydb.key_processor.locking.blocks import single_block
+from streamydb.key_processor.locking.messages import (
     Granted,
     Part,
     Payload,
@@ -65,6 +55,18 @@ from streamydb.txn_processor.messages import (
     key_lock,
     locked_name,
 )
+from streamydb.key_processor.locks import LockTable
+from streamydb.key_processor.repeats import Repeats
+from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
+from streamydb.pipeline.digesting import ShardDigests
+from streamydb.pipeline.gatherer import Gatherer
+from streamydb.pipeline.shard import Emitted
+from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
+from streamydb.pipeline.tail import LogEnd, require_ends
+from streamydb.pipeline.waiting import refuse_to_wait
+from streamydb.records.begins import VALUES_BOUNDED
+from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.txn_processor.compile import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
 

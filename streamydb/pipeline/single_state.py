@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from streamydb.columns.digest import DigestState
+from streamydb.columns.plans import PlanShape
+from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
+from streamydb.key_processor.locking.history import History
 from streamydb.key_processor.locks import Lock
 from streamydb.key_processor.values import ValuesState
-from streamydb.pipeline.life import History, PlanShape
 from streamydb.pipeline.role import Role
-from streamydb.pipeline.shard import ShardConfig, taken_over, unreadable
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]

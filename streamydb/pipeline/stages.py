@@ -11,12 +11,7 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.digest import write_deltas
-from streamydb.columns.sizes import only_system, tells, text_bytes
-from streamydb.columns.table import Array, Ragged, Table, pack, unpack
-from streamydb.errors import RecordError
-from streamydb.key_processor.values import empty_writes
-from streamydb.pipeline.blocks import (
+from streamydb.columns.blocks import (
     empty_verdicts,
     feedback_block,
     open_block,
@@ -25,8 +20,13 @@ from streamydb.pipeline.blocks import (
     require_format,
     token_block,
 )
-from streamydb.pipeline.life import PlanName
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.columns.digest import write_deltas
+from streamydb.columns.plans import PlanName
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.sizes import only_system, tells, text_bytes
+from streamydb.columns.table import Array, Ragged, Table, pack, unpack
+from streamydb.errors import RecordError
+from streamydb.key_processor.values import empty_writes
 from streamydb.pipeline.tail import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled

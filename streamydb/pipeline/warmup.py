@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.pipeline.blocks import open_output, output_block
-from streamydb.pipeline.life import Life
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.blocks import open_output, output_block
 
 __all__ = ["warm_up"]
 

@@ -21,14 +21,14 @@ from unittest import mock
 import msgspec
 import numpy as np
 
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Table
 from streamydb.key_processor.idwindow import IdTables
 from streamydb.key_processor.values import ValueStore
 from streamydb.pipeline import shard as shards
-from streamydb.pipeline.blocks import open_output, output_block
-from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.shard import Emitted, Shard, ShardConfig
+from streamydb.pipeline.shard import Emitted, Shard
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker, decode_result
@@ -41,6 +41,7 @@ from streamydb.sim.procedures import MODULES
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.blocks import open_output, output_block
 
 __all__ = ["Checkpoint", "Cluster", "Written"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from streamydb.columns.digest import Digest, item_lanes
 from streamydb.columns.hashing import shard_of
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, Table
 from streamydb.oracle import OutputRecord
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.txn_processor.compile import parse_ints
 
 __all__ = ["state_digest", "wrong_digests"]

@@ -19,17 +19,17 @@ import msgspec
 
 from streamydb import limits
 from streamydb.columns import sizes
+from streamydb.columns.blocks import open_block
+from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Table
 from streamydb.key_processor import weighing
-from streamydb.pipeline.blocks import open_block
-from streamydb.pipeline.life import FIRST_SHAPE, PlanShape
+from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
 from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.pipeline.shard import Meta
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.sim.flows import Divergence
 from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.messages import Granted, decode_list, is_id_lock
 
 __all__ = [
     "VALUES_BYTES", "GrantedBytes", "LargeValues", "draw_begins", "forget_sizes", "small_limits",

@@ -11,8 +11,10 @@ import numpy as np
 from msgspec import UNSET
 
 from streamydb import errors, records
+from streamydb.columns import plans
 from streamydb.key_processor import grants, idwindow, locks, repeats, values
-from streamydb.pipeline import life, role, shard, single, tail
+from streamydb.key_processor.locking.history import History
+from streamydb.pipeline import role, shard, single, tail
 from streamydb.records import transaction
 from streamydb.sim import fault_mutations as rulings
 from streamydb.sim import value_mutations
@@ -48,15 +50,15 @@ def _plan_while_open() -> Any:
 
 def _feedback_of_any_attempt() -> Any:
     """Recovery: feedback is known by the number of its plan, and limits change at once."""
-    number = life.PlanName
-    named = mock.patch.object(life.OpenPlan, "name", lambda self: number(self.number))
+    number = plans.PlanName
+    named = mock.patch.object(plans.OpenPlan, "name", lambda self: number(self.number))
     told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
     return together(named, told, _limits_at_once())
 
 
 def _feedback_of_any_step() -> Any:
     """Recovery: all feedback counts, and limits change at once."""
-    held = mock.patch.object(life.History, "holds", return_value=True)
+    held = mock.patch.object(History, "holds", return_value=True)
     return together(held, _limits_at_once())
 
 

@@ -13,8 +13,8 @@ from itertools import count
 
 import msgspec
 
-from streamydb.pipeline.blocks import role_block
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.columns.blocks import role_block
+from streamydb.columns.shards import ShardConfig
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.log import SimulatedLog
 

@@ -9,9 +9,9 @@ from unittest import mock
 
 import msgspec
 
+from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.constraints import Declarations
 from streamydb.sim.faults import Release, failing

@@ -7,10 +7,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from streamydb.columns import blocks
 from streamydb.columns.table import Table, unpack
 from streamydb.key_processor import grants, values
 from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import blocks, gatherer, shard, single, stages
+from streamydb.pipeline import gatherer, shard, single, stages
 from streamydb.pipeline.memory import MemoryValues
 from streamydb.records import begins
 from streamydb.txn_processor import alone, execution

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from streamydb.columns.blocks import audit_block, role_block
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
-from streamydb.pipeline.blocks import audit_block, role_block
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.rulings import Rulings
 from streamydb.standby.agreement import Agreement, Difference
 from streamydb.standby.core import Action, Member, Play, Say

@@ -16,6 +16,7 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
@@ -25,7 +26,6 @@ from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, requ
 from streamydb.txn_processor import core
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
-from streamydb.txn_processor.messages import Payload, Released, id_lock, key_lock
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
 
 __all__ = ["Finished", "execute_gathered"]

@@ -18,8 +18,8 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking.messages import Arrived, Granted, Payload, id_lock, key_lock
 from streamydb.limits import IN_FLIGHT_MAX
-from streamydb.txn_processor.messages import Arrived, Granted, Payload, id_lock, key_lock
 
 __all__ = ["GatherState", "Gathered", "TransactionGatherer", "Waiting", "needed_locks"]
 

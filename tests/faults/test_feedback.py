@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.table import pack
 from streamydb.kafka import TopicNames, create, delete
-from streamydb.pipeline.blocks import FORMAT, open_block
 from streamydb.standby.handing import hand_over
 from streamydb.testing import Database, wait_for
 from tests.bank import transfers

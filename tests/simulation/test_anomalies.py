@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from streamydb.columns.hashing import shard_of
+from streamydb.columns.shards import ShardConfig
 from streamydb.oracle import replay
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.shard import Meta, ShardConfig
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
+from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import decode_meta
 from streamydb.sim import cluster as sim
 from streamydb.sim.judge import Outcome, judge

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.sim import run_seed
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge

@@ -14,8 +14,8 @@ from streamydb.backup.folder import StateFolder
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
+from streamydb.columns.shards import ShardConfig
 from streamydb.oracle import released
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sim.log import SimulatedLog

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.columns.shards import ShardConfig
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.flows import FlowCalls
 from streamydb.sim.judge import Outcome, judge

@@ -18,9 +18,9 @@ from streamydb.backup.resizing import put_aside, standing_still
 from streamydb.backup.restoring import SEQUENCER, lines, seq_at
 from streamydb.backup.state import About, empty_ids, no_values
 from streamydb.backup.trimming import Cut, cut, refusals, verify
+from streamydb.columns.blocks import empty_verdicts
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
-from streamydb.pipeline.blocks import empty_verdicts
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.core import PartitionState
 

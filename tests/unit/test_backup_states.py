@@ -13,13 +13,14 @@ import pytest
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
 from streamydb.backup.state import About, Pieces, empty_ids
 from streamydb.columns import program as p
+from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.merging import merged, sorted_by_hash
 from streamydb.key_processor.values import ShardValues
-from streamydb.pipeline.blocks import empty_verdicts
 from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
-from streamydb.pipeline.shard import Meta, ShardConfig
+from streamydb.pipeline.shard import Meta
 
 MEBIBYTE = 1 << 20
 ABOUT = About(

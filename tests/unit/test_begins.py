@@ -12,11 +12,11 @@ import pytest
 
 from streamydb import limits
 from streamydb.backup.folder import BackupFolder
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.founding import Founding, merged
 from streamydb.oracle import replay
 from streamydb.pipeline.founding import begun
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.sim.cluster import Cluster

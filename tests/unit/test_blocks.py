@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.table import Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation, RecordError
-from streamydb.pipeline.blocks import FORMAT, open_block
 
 DTYPES = (np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_)
 

@@ -17,14 +17,15 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.state import About, empty_ids, no_values
+from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.local.folder import DatabaseRecord, Place
-from streamydb.pipeline.blocks import FORMAT, empty_verdicts, open_block, open_output, token_block
 from streamydb.pipeline.config import read_record, recorded_config
-from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import SingleShard
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import Progress, plan
@@ -41,6 +42,7 @@ from streamydb.settings import Settings
 from streamydb.snapshots import read_manifest
 from streamydb.standby.agreement import Agreement
 from streamydb.standby.messages import Claim, decode_message, encode_message
+from streamydb.txn_processor.blocks import open_output
 from tests.read_model import change
 from tests.unit.test_snapshots import make
 

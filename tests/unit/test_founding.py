@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.founding import Founding, merged
 from streamydb.pipeline.founding import of_terms, settled
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.settings import Settings
 
 

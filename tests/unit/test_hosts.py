@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline import hosts
-from streamydb.pipeline.blocks import open_block, open_records
 from streamydb.pipeline.routing import tokens
-from streamydb.pipeline.shard import ShardConfig
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 

@@ -19,7 +19,7 @@ import pytest
 from streamydb.client.blocking.client import Client
 from streamydb.client.session import Options
 from streamydb.client.testing import Kind, MemoryHost
-from streamydb.pipeline.shard import ShardConfig
+from streamydb.columns.shards import ShardConfig
 from streamydb.procedures.modules import compile_module
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.log import SimulatedLog

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from streamydb.columns.blocks import FORMAT
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import pack
 from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.pipeline.blocks import FORMAT
 from streamydb.pipeline.config import require_same_log
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.stages import parse_feedback
 
 

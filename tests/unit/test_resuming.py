@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from streamydb.backup.beginning import Beginning
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.resuming import resume
-from streamydb.pipeline.shard import ShardConfig
 from tests.checkpoints import with_sums, written_to
 from tests.memory_kafka import CONNECTION, MemoryKafka
 

@@ -12,12 +12,12 @@ import pytest
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
 from streamydb.columns import program as p
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline import queries, ruling
 from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.ruling import Desk, Told
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.rulings import (
     Adopted,
     Book,

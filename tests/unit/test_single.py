@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.oracle import Oracle
-from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.single_state import decode_meta
 from streamydb.pipeline.stages import parse_feedback, parse_transactions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamydb import limits
-from streamydb.pipeline.life import PlanShape
+from streamydb.columns.plans import PlanShape
 from streamydb.pipeline.shard import Emitted
 from streamydb.pipeline.single import Gatherer, SingleShard
 from tests.unit.test_single import Single, txn

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from streamydb.columns.blocks import open_block
 from streamydb.columns.digest import Digest
+from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
-from streamydb.pipeline.blocks import open_block
-from streamydb.pipeline.shard import ShardConfig
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.standby.agreement import Difference
 from streamydb.standby.coordinator import Coordinator, Position, View

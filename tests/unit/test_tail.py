@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from streamydb.backup.pieces import Piece, advance
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.life import Life
 from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Meta, Shard, ShardConfig
+from streamydb.pipeline.shard import Meta, Shard
 from streamydb.pipeline.single import SingleShard
 from streamydb.pipeline.single_state import decode_meta
 from streamydb.pipeline.stages import parse_transactions

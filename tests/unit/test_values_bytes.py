@@ -16,14 +16,15 @@ import pytest
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
 from streamydb.columns.table import Ragged, Table, starts_of
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.store import FileIdTables, LmdbValues
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.pipeline.life import Life, PlanShape
 from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
-from streamydb.pipeline.shard import Meta, Shard, ShardConfig
+from streamydb.pipeline.shard import Meta, Shard
 from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamydb.pipeline.life import Life, PlanShape
-from streamydb.pipeline.shard import Shard, ShardConfig
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
+from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.withdrawing import next_pace
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge

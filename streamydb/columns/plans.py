@@ -23,10 +23,7 @@ from streamydb.limits import (
 )
 from streamydb.records.begins import EVERYWHERE, Begins
 
-__all__ = ["FIRST_SHAPE", "History", "Life", "OpenPlan", "PlanName", "PlanShape"]
-
-_LIVES_MAX: Final = 100
-"""How many starts a shard remembers: feedback is read one step after it was written."""
+__all__ = ["FIRST_SHAPE", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 
 class PlanShape(msgspec.Struct, frozen=True):
@@ -105,26 +102,3 @@ class OpenPlan(msgspec.Struct):
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
 
 
-class History(msgspec.Struct):
-    """Which life took which steps of a shard, as far as they were committed.
-
-    ``lives``: (life, its first step), the oldest first. States of format 1 count as step 0.
-    """
-
-    steps: int = 0
-    lives: list[tuple[str, int]] = msgspec.field(default_factory=lambda: [("", 0)])
-
-    def begin(self, life: str) -> None:
-        """A step of ``life`` begins."""
-        self.steps += 1
-        if self.lives[-1][0] != life:
-            self.lives = [*self.lives[1 - _LIVES_MAX :], (life, self.steps)]
-
-    def holds(self, life: str, step: int) -> bool:
-        """Whether ``step`` was committed before this one, and was of ``life``.
-
-        It was not when its batch was repeated, or when a copy of the checkpoint was put back.
-        """
-        if step >= self.steps:
-            return False
-        return next((name for name, first in reversed(self.lives) if first <= step), None) == life

@@ -16,12 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.life import PlanName
-from streamydb.pipeline.tail import LastRead
-from streamydb.txn_processor.messages import Granted, Part, Payload, Released, encode_list
-from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = [
     "FORMAT",
@@ -32,16 +29,12 @@ __all__ = [
     "feedback_block",
     "grant_block",
     "open_block",
-    "open_output",
     "open_records",
-    "output_block",
     "parts_block",
     "records_blocks",
-    "released_block",
     "require_format",
     "resolved_block",
     "role_block",
-    "single_block",
     "sizes_block",
     "token_block",
 ]
@@ -56,7 +49,8 @@ READABLE: Final = frozenset({1, FORMAT})
 
 
 def records_blocks(
-    table: Table, homes: Iterable[tuple[Array, Table]], last: Sequence[LastRead] = ()
+    table: Table, homes: Iterable[tuple[Array, Table]],
+    last: Sequence[tuple[int, int, int, str]] = (),
 ) -> Iterator[bytes]:
     """Compiled records for every shard, each with its own home part, without the keys' hashes.
 
@@ -144,53 +138,11 @@ def token_block(header: dict[str, Any]) -> bytes:
     return pack({}, **kept, kind="token", format=FORMAT)
 
 
-def single_block(
-    header: Mapping[str, Any], payloads: list[Payload], grants: list[Granted]
-) -> bytes:
-    """What a shard sends to an executing partition when transactions are not planned.
-
-    The header names the life and the step of the shard, and ``feedback_bytes_max``.
-    """
-    lists = {"payloads": encode_list(payloads), "grants": encode_list(grants)}
-    return pack({}, **header, **lists, kind="single", format=FORMAT)
-
-
-def released_block(
-    header: Mapping[str, int | str], rows: list[Released], parts: list[Part]
-) -> bytes:
-    """Feedback of single transactions to one shard.
-
-    The header names incarnation, shard, and the life and step in which they were executed.
-    """
-    lists = {"rows": encode_list(rows), "parts": encode_list(parts)}
-    return pack({}, **header, **lists, kind="released", format=FORMAT)
-
-
 def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
     names = ("incarnation", "shard", "parts", "life", "step")
     kept = {name: header[name] for name in names if name in header}
     return pack({}, **kept, kind="parts", format=FORMAT)
-
-
-def output_block(item: Rows | Records) -> bytes:
-    """Outputs of an executing partition, for the task that formats them."""
-    if isinstance(item, Rows):
-        return pack(item.table.flatten(), topic=item.topic, kind="rows", format=FORMAT)
-    texts = Table({}, {"key": item.keys, "value": item.values})
-    header = {"topic": item.topic, "partition": item.partition}
-    return pack(texts.flatten(), **header, kind="output", format=FORMAT)
-
-
-def open_output(block: bytes, database: str) -> Records:
-    """The records of an output block of ``database``."""
-    header, arrays = open_block(block)
-    table = Table.unflatten(arrays)
-    if header["kind"] == "rows":
-        return formatted(Rows(header["topic"], table), database)
-    return Records(
-        header["topic"], table.texts["key"], table.texts["value"], 0, header["partition"]
-    )
 
 
 def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -1,0 +1,75 @@
+"""Shards: what is fixed for all shards of a database, and is recorded in their states."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streamydb.columns.blocks import FORMAT, READABLE
+from streamydb.limits import DIGEST_INTERVAL_DEFAULT
+
+__all__ = ["ShardConfig", "mismatch", "taken_over", "unreadable"]
+
+
+class ShardConfig(msgspec.Struct, frozen=True):
+    """What is fixed when a database is created, recorded in its state, and must never change.
+
+    ``name``: of the pipeline, empty unless there are several over one log.
+    """
+
+    database: str
+    incarnation: str
+    shards: int
+    partitions: int
+    id_window: int
+    grouping: str = "planner"
+    format: int = FORMAT
+    constraints: bool = False
+    digest_interval: int = DIGEST_INTERVAL_DEFAULT
+    name: str = ""
+
+    @property
+    def terms(self) -> str:
+        """What pipelines over one log must agree on, lest they execute differently."""
+        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
+        return " ".join(f"{name}={getattr(self, name)}" for name in named)
+
+
+def taken_over(config: ShardConfig) -> ShardConfig:
+    """A recorded configuration as this release writes it, if it can read that format."""
+    readable = config.format in READABLE
+    return msgspec.structs.replace(config, format=FORMAT) if readable else config
+
+
+class _Fixed(msgspec.Struct):
+    format: int
+
+
+class _Head(msgspec.Struct):
+    config: _Fixed
+
+
+def unreadable(data: bytes, error: Exception) -> str:
+    """Why the state of a shard cannot be read, from its blob "meta"."""
+    try:
+        found = msgspec.msgpack.decode(data, type=_Head).config.format
+    except msgspec.MsgspecError:
+        found = FORMAT
+    if found in READABLE:
+        return f"the state of this database cannot be read ({error}); rebuild it from the log"
+    fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
+    return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"
+
+
+def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+    """What to tell a user whose configuration is not that of the state."""
+    if recorded.format != given.format:
+        what = f"the state of this database has format {recorded.format}, this release reads"
+        fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
+        return f"{what} {given.format}; {fix}"
+    differing = [
+        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
+        for name in ShardConfig.__struct_fields__
+        if getattr(recorded, name) != getattr(given, name)
+    ]
+    fix = "start with the recorded values, or use a new checkpoint folder to rebuild from the log"
+    return f"the state of this database was made otherwise ({'; '.join(differing)}); {fix}"

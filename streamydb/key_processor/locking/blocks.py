@@ -1,0 +1,34 @@
+"""The blocks that carry payloads and grants of single transactions, and their feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamydb.columns.blocks import FORMAT
+from streamydb.columns.table import pack
+from streamydb.key_processor.locking.messages import Granted, Part, Payload, Released, encode_list
+
+__all__ = ["released_block", "single_block"]
+
+
+def single_block(
+    header: Mapping[str, Any], payloads: list[Payload], grants: list[Granted]
+) -> bytes:
+    """What a shard sends to an executing partition when transactions are not planned.
+
+    The header names the life and the step of the shard, and ``feedback_bytes_max``.
+    """
+    lists = {"payloads": encode_list(payloads), "grants": encode_list(grants)}
+    return pack({}, **header, **lists, kind="single", format=FORMAT)
+
+
+def released_block(
+    header: Mapping[str, int | str], rows: list[Released], parts: list[Part]
+) -> bytes:
+    """Feedback of single transactions to one shard.
+
+    The header names incarnation, shard, and the life and step in which they were executed.
+    """
+    lists = {"rows": encode_list(rows), "parts": encode_list(parts)}
+    return pack({}, **header, **lists, kind="released", format=FORMAT)
