@@ -14,12 +14,13 @@ import numpy as np
 
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard
-from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.warmup import warm_up
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 BATCH = 5_000
 MODULE = b"""
@@ -62,7 +63,7 @@ class Bench:
         routed = parse_transactions(*columns, values, 1, constraints=self.config.constraints)
         inputs += [each.block for each in routed]
         times.append(time.perf_counter())
-        shard = Shard(self.config, 0, *self.state, Life("bench"))
+        shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))
         granted = [emitted.block for emitted in shard.step(inputs)]
         times.append(time.perf_counter())
         items = execute(granted, self.config, 1, 1, self.modules)

@@ -18,9 +18,9 @@ import numpy as np
 
 from streamydb.columns.table import Table
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
-from streamydb.key_processor.store import FileIdTables
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.limits import ID_WINDOW_DEFAULT
-from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.local.shard_files import FileIdTables
 
 RATE, PLAN = 100_000, 50_000
 START_MS = 1_700_000_000_000

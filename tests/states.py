@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from streamydb.backup.beginning import Beginning, Starter
 from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.oracle import Oracle, OutputRecord, released
-from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.digests import state_digest

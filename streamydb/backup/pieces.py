@@ -12,10 +12,10 @@ import numpy.typing as npt
 from streamydb.backup.errors import BackupError
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.table import Array, Ragged, Table
-from streamydb.pipeline.tail import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import PartitionState
+from streamydb.sorter.log_end import mark_of
 
 __all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
 

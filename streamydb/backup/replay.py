@@ -22,16 +22,18 @@ from streamydb.columns.blocks import role_block
 from streamydb.columns.digest import Digest
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor.store import LmdbValues
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryIdTables
+from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.local.file_lock import write_whole
-from streamydb.pipeline.memory import MemoryIdTables
-from streamydb.pipeline.shard import Meta, Shard
-from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.local.shard_files import LmdbValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["EVERYTHING", "FileBlobs", "Replay", "replay"]
 
@@ -40,7 +42,7 @@ EVERYTHING: Final = 1 << 60
 
 _INCARNATION: Final = "replay"
 _LIFE: Final = Life("replay", PlanShape(records_max=100_000))
-_meta = msgspec.msgpack.Decoder(Meta).decode
+_meta = msgspec.msgpack.Decoder(ShardState).decode
 
 
 class FileBlobs:
@@ -121,7 +123,7 @@ class Replay:
 
     def step(self) -> bool:
         """One micro-batch over what was fed; whether another one has something to do."""
-        shard = Shard(
+        shard = KeyTransactionProcessor(
             self._config, 0, self._blobs, self._store, self._tables, self._life
         )
         inbox, self._inbox = self._inbox, []
@@ -164,13 +166,13 @@ class Replay:
         about: dict[str, Any] = {"database": database, "log": log, "positions": places}
         return state_of(about, meta, self._blobs, values)
 
-    def _state(self) -> Meta:
+    def _state(self) -> ShardState:
         data = self._blobs.get("meta")
         if data is None:
             raise BackupError("nothing was executed")
         return _meta(data)
 
-    def _covered(self, meta: Meta) -> dict[int, int]:
+    def _covered(self, meta: ShardState) -> dict[int, int]:
         return KeyedEventTimeSorter(meta.sorter, self._blobs).covered()
 
 

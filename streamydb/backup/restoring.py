@@ -27,7 +27,7 @@ from streamydb.kafka import Founding, Problem, TopicNames, add_shared, log_id, m
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
-from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.procedures.folder import FolderModules
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.rulings import Rulings

@@ -24,8 +24,8 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Table, pack, unpack
 from streamydb.key_processor.idwindow import IdWindowState, Run, Span
 from streamydb.key_processor.merging import parts_of, sorted_by_hash
+from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
-from streamydb.pipeline.shard import Meta
 from streamydb.sorter.core import PartitionState, SorterState
 
 __all__ = [
@@ -161,7 +161,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
             runs.append(Run(name, len(part), int(seqs[0]), int(seqs[-1])))
             yield name, pack(part.flatten())
     sorter = SorterState(config.partitions, dict(about.positions))
-    meta = Meta(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
+    meta = ShardState(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
     yield "meta", msgspec.msgpack.encode(meta)
 
 
@@ -228,7 +228,7 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
 
 
 def state_of(
-    about: dict[str, Any], meta: Meta, blobs: BlobStore, values: Iterable[Table]
+    about: dict[str, Any], meta: ShardState, blobs: BlobStore, values: Iterable[Table]
 ) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 

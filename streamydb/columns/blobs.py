@@ -10,11 +10,11 @@ proportional to the live data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Blob", "BlobStore", "merge_from"]
+__all__ = ["Blob", "BlobStore", "Position", "merge_from"]
 
 
 class BlobStore(Protocol):
@@ -57,3 +57,8 @@ def merge_from(sizes: Sequence[int]) -> int:
         start -= 1
         total += sizes[start]
     return start if start < len(sizes) - 1 else len(sizes)
+
+
+Position: TypeAlias = tuple[int, str]
+"""(applied plans, digest). While a file is brought to a state: (applied plans of that state, what
+has been done), which is the position of no state."""

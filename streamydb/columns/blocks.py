@@ -26,6 +26,7 @@ __all__ = [
     "audit_block",
     "digests_block",
     "empty_verdicts",
+    "empty_writes",
     "feedback_block",
     "grant_block",
     "open_block",
@@ -172,3 +173,13 @@ def require_format(header: Mapping[str, Any]) -> None:
 def empty_verdicts() -> Table:
     """A table of no verdicts: column seq, text result."""
     return Table({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})
+
+
+def empty_writes() -> Table:
+    """A table of no writes: columns tag, number, version; texts key, text."""
+    cols: dict[str, Array] = {
+        "tag": np.empty(0, np.uint8),
+        "number": np.empty(0, np.int64),
+        "version": np.empty(0, np.int64),
+    }
+    return Table(cols, {"key": Ragged.empty(), "text": Ragged.empty()})

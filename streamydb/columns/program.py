@@ -22,6 +22,7 @@ from streamydb import errors
 __all__ = [
     "ABSENT",
     "COMMITTED",
+    "ENTRY",
     "GENERIC",
     "INT",
     "MARKER",
@@ -200,3 +201,6 @@ REFUSALS = {
     REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
 }
 """What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
+
+
+ENTRY = np.dtype([("id0", "<u8"), ("id1", "<u8"), ("seq", "<i8")])

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.jit import kernel
+from streamydb.columns.program import ENTRY
 from streamydb.columns.table import Array, Table, pack, unpack
 from streamydb.errors import InvariantViolation
 
-__all__ = ["ENTRY", "IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
+__all__ = ["IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
 
-ENTRY = np.dtype([("id0", "<u8"), ("id1", "<u8"), ("seq", "<i8")])
 SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 

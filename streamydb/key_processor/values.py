@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -22,15 +22,14 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blobs import Blob, BlobStore, merge_from
+from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
+from streamydb.columns.blocks import empty_writes
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Array, Bytes, Ragged, Table, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import merging
 
-__all__ = [
-    "Overtaken", "Position", "ShardValues", "ValueStore", "ValuesState", "empty_writes",
-]
+__all__ = ["Overtaken", "ShardValues", "ValueStore", "ValuesState"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,10 +41,6 @@ _LOADED_KEYS: Final = 512
 _LOADED_KEYS_MIN: Final = 32
 _LOADED_BYTES: Final = 4_096
 _NEW: Final = (0, "")
-
-Position: TypeAlias = tuple[int, str]
-"""(applied plans, digest). While a file is brought to a state: (applied plans of that state, what
-has been done), which is the position of no state."""
 
 
 class Overtaken(StreamyError):  # noqa: N818 - what happened
@@ -84,16 +79,6 @@ class ValuesState(msgspec.Struct):
     digest: str = ""
     blobs: list[Blob] = []
     next_blob: int = 0
-
-
-def empty_writes() -> Table:
-    """A table of no writes: columns tag, number, version; texts key, text."""
-    cols: dict[str, Array] = {
-        "tag": np.empty(0, np.uint8),
-        "number": np.empty(0, np.int64),
-        "version": np.empty(0, np.int64),
-    }
-    return Table(cols, {"key": Ragged.empty(), "text": Ragged.empty()})
 
 
 class ShardValues:

@@ -3,7 +3,7 @@
 A plan is granted every value that it touches once. A large value costs again whenever another
 transaction of the plan touches it, because it may come back in that one's result or change record.
 A value may be as large as the largest record that writes it; what appends and calls leave behind
-can be larger, which only their execution shows (`pipeline.withdrawing`).
+can be larger, which only their execution shows (`key_processor.withdrawals`).
 """
 
 from __future__ import annotations

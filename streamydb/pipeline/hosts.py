@@ -22,16 +22,17 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
-from streamydb.key_processor.store import FileIdTables, LmdbValues, shard_folder
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.routing import tokens
-from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import Gatherer, SingleShard
-from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
-from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
+from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.outputs import Records, formatted
+from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
     "BLOCK_SCHEMA",
@@ -225,7 +226,7 @@ class ShardProcessor(StatefulProcessor):
         folder.mkdir(parents=True, exist_ok=True)
         blobs = SparkBlobs(self._state)
         self._starter.put(blobs, config, number)
-        kind = SingleShard if config.grouping == "single" else Shard
+        kind = SingleShard if config.grouping == "single" else KeyTransactionProcessor
         routes = tokens(config.shards)
         with closing(FileIdTables(folder)) as tables:
             shard = kind(config, number, blobs, LmdbValues(folder), tables, self._life)

@@ -28,7 +28,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
-from streamydb.key_processor.store import remove_other_incarnations
+from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
@@ -44,10 +44,10 @@ from streamydb.pipeline.ruling import Desk, note_told
 from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
-from streamydb.pipeline.tail import LogEnd
 from streamydb.pipeline.warmup import warm_up
 from streamydb.records.begins import Begins
 from streamydb.settings import Settings
+from streamydb.sorter.log_end import LogEnd
 from streamydb.standby.coordinator import Coordinator, View
 from streamydb.standby.core import Member
 from streamydb.standby.kafka import SharedTopics

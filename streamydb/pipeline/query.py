@@ -28,9 +28,9 @@ from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.tail import LogEnd
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings
+from streamydb.sorter.log_end import LogEnd
 
 __all__ = ["build_query"]
 

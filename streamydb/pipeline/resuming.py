@@ -14,7 +14,7 @@ from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.mending import REBUILD, mend, offsets_of
-from streamydb.pipeline.tail import LogEnd, mark_of
+from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]
 

@@ -42,6 +42,7 @@ from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.table import Array, Ragged, Table, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.locking.blocks import single_block
 from streamydb.key_processor.locking.messages import (
@@ -57,15 +58,14 @@ from streamydb.key_processor.locking.messages import (
 )
 from streamydb.key_processor.locks import LockTable
 from streamydb.key_processor.repeats import Repeats
+from streamydb.key_processor.state import EmittedBlock
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
-from streamydb.pipeline.digesting import ShardDigests
+from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.pipeline.gatherer import Gatherer
-from streamydb.pipeline.shard import Emitted
 from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
-from streamydb.pipeline.tail import LogEnd, require_ends
-from streamydb.pipeline.waiting import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.sorter.log_end import LogEnd, require_ends
 from streamydb.txn_processor.compile import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
@@ -130,7 +130,7 @@ class SingleShard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
+    def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
@@ -168,7 +168,7 @@ class SingleShard:
         meta.behind = self._locks.behind
         for proc, box in sorted(self._out.items()):
             for block in self._blocks(box):
-                yield Emitted(proc, block, meta.seq, meta.ignored)
+                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
         yield from self._digest()
         yield from self._resolve()
         meta.digests = self._digests.state
@@ -226,11 +226,11 @@ class SingleShard:
         found = self._values.read(keys)
         return Table(found.cols, {**found.texts, "key": keys})
 
-    def _digest(self) -> Iterator[Emitted]:
+    def _digest(self) -> Iterator[EmittedBlock]:
         """Tell the digests of the intervals that are over."""
         block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
         if block is not None:
-            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
+            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -374,7 +374,7 @@ class SingleShard:
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
 
-    def _resolve(self) -> Iterator[Emitted]:
+    def _resolve(self) -> Iterator[EmittedBlock]:
         """Say up to where everything is written and applied, when that has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
@@ -389,7 +389,7 @@ class SingleShard:
                 {"resolved": meta.resolved, "ts_ms": meta.resolved_ts, "offsets": shown}
             )
             block = resolved_block(value, silent=not meta.role.leads)
-            yield Emitted(0, block, -meta.resolved, meta.ignored)
+            yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
 
 
 def _canonical(found: Table) -> Iterator[tuple[bytes | None, int]]:

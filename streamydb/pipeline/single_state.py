@@ -11,8 +11,8 @@ from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locking.history import History
 from streamydb.key_processor.locks import Lock
+from streamydb.key_processor.role import Role
 from streamydb.key_processor.values import ValuesState
-from streamydb.pipeline.role import Role
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]

@@ -10,11 +10,12 @@ import numpy as np
 
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard
-from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["warm_up"]
 
@@ -61,7 +62,9 @@ def _step(
             inputs[routed.shard].append(routed.block)
     granted: list[list[bytes]] = [[] for _ in stores]
     for number, store in enumerate(stores):
-        for emitted in Shard(config, number, *store, Life("warm-up")).step(inputs[number]):
+        for emitted in KeyTransactionProcessor(config, number, *store, Life("warm-up")).step(
+            inputs[number]
+        ):
             granted[emitted.proc].append(emitted.block)
     fed: list[bytes] = []
     for blocks in granted:

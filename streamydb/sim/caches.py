@@ -18,15 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from streamydb.columns.blobs import Position
 from streamydb.key_processor.idwindow import IdTables
-from streamydb.key_processor.store import FileIdTables, LmdbValues
-from streamydb.key_processor.values import Overtaken, Position, ValueStore
-from streamydb.pipeline.memory import MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Emitted
+from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
+from streamydb.key_processor.state import EmittedBlock
+from streamydb.key_processor.values import Overtaken, ValueStore
+from streamydb.local.shard_files import FileIdTables, LmdbValues
 
 __all__ = ["Caches", "FolderCaches", "LateWorkers", "MemoryCaches", "Step"]
 
-Step = Callable[[ValueStore, IdTables], list[Emitted]]
+Step = Callable[[ValueStore, IdTables], list[EmittedBlock]]
 """A shard's step on a state of its own, with these caches."""
 
 _KEPT = 3
@@ -182,7 +183,7 @@ class LateWorkers:
         """
         self._steps = []
 
-    def take(self, step: Step, again: Step, caches: Caches) -> list[Emitted]:
+    def take(self, step: Step, again: Step, caches: Caches) -> list[EmittedBlock]:
         """What the step gives. ``again``: the same step, to be taken by a late worker some time."""
         rng = self.random
         late = rng.choice(self._steps) if self._steps and rng.random() < self.chance else None
@@ -194,7 +195,7 @@ class LateWorkers:
         if rng.random() < 0.5:  # the late one comes in between
             store = _Disturbed(caches.values(), after, lambda: _late(late, None, caches))
             return _with(step, store, caches)
-        found: list[Emitted] = []  # the late one is interrupted, and goes on later
+        found: list[EmittedBlock] = []  # the late one is interrupted, and goes on later
         store = _Disturbed(
             caches.values(), after,
             lambda: found.extend(_with(step, caches.values(), caches)),
@@ -204,7 +205,7 @@ class LateWorkers:
         return found
 
 
-def _with(step: Step, store: ValueStore, caches: Caches) -> list[Emitted]:
+def _with(step: Step, store: ValueStore, caches: Caches) -> list[EmittedBlock]:
     tables = caches.tables()
     try:
         return step(store, tables)

@@ -24,13 +24,13 @@ import numpy as np
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Table
+from streamydb.key_processor import core as shards
+from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.key_processor.state import EmittedBlock
 from streamydb.key_processor.values import ValueStore
-from streamydb.pipeline import shard as shards
-from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.shard import Emitted, Shard
 from streamydb.pipeline.single import Gatherer, SingleShard
-from streamydb.pipeline.stages import Routed, execute, parse_feedback, parse_transactions
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
@@ -42,6 +42,8 @@ from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = ["Checkpoint", "Cluster", "Written"]
 
@@ -352,13 +354,17 @@ class Cluster:
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
-        kind, life, config = SingleShard if self.single else Shard, self.life, self.config
+        kind, life, config = (
+            SingleShard if self.single else KeyTransactionProcessor,
+            self.life,
+            self.config,
+        )
         before = dict(blobs.blobs)
 
-        def step(values: ValueStore, tables: IdTables) -> list[Emitted]:
+        def step(values: ValueStore, tables: IdTables) -> list[EmittedBlock]:
             return list(kind(config, number, blobs, values, tables, life).step(blocks))
 
-        def again(values: ValueStore, tables: IdTables) -> list[Emitted]:
+        def again(values: ValueStore, tables: IdTables) -> list[EmittedBlock]:
             copied = MemoryBlobs(before)
             return list(kind(config, number, copied, values, tables, life).step(blocks))
 

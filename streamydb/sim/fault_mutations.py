@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from streamydb.pipeline import gatherer, stages
+from streamydb.pipeline import gatherer
 from streamydb.sim import cluster, faults, pair
 from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import core
 
 __all__ = [
     "believe_the_exception",
@@ -27,7 +28,7 @@ def believe_the_exception() -> Iterator[None]:
         del executed
 
     with ExitStack() as stack:
-        for place in (compiling, stages, gatherer):
+        for place in (compiling, core, gatherer):
             stack.enter_context(mock.patch.object(place, "require_ruled", require))
         yield
 

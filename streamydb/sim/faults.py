@@ -25,7 +25,7 @@ from streamydb.records.rulings import (
     encode_ruling,
     ruling_of,
 )
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 
 __all__ = ["LOG", "Release", "RulingTopic", "failing", "running"]
 
@@ -119,19 +119,19 @@ def running(release: Release | None) -> Iterator[None]:
 @contextmanager
 def failing() -> Iterator[None]:
     """Within it the code fails as the release that is `running` has it."""
-    decode, execute = records.decode, core.execute
+    decode, execute = records.decode, interpreter.execute
 
     def faulty_decode(raw: bytes | None) -> Any:
         for release in _running if raw is not None and b'"marker"' not in raw else ():
             release.read(raw or b"")
         return decode(raw)
 
-    def faulty_execute(txn: Any, *rest: Any) -> core.Verdict:
+    def faulty_execute(txn: Any, *rest: Any) -> interpreter.Verdict:
         for release in _running:
             release.execute(txn.id.encode())
         return execute(txn, *rest)
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(records, "decode", faulty_decode))
-        stack.enter_context(mock.patch.object(core, "execute", faulty_execute))
+        stack.enter_context(mock.patch.object(interpreter, "execute", faulty_execute))
         yield

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from streamydb.columns.blobs import BlobStore
+from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.oracle import OutputRecord, Topic, replay
-from streamydb.pipeline.shard import Meta
 from streamydb.pipeline.single_state import SingleMeta, decode_meta
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.digests import wrong_digests
@@ -199,7 +199,7 @@ def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> No
         if cluster.single:
             values = _at_rest(decode_meta(data), node.gathered)
         else:
-            meta = msgspec.msgpack.decode(data, type=Meta)
+            meta = msgspec.msgpack.decode(data, type=ShardState)
             if meta.open is not None:
                 raise Divergence("a plan is still open after everything came to rest")
             values = meta.values

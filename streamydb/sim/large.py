@@ -24,8 +24,8 @@ from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Table
 from streamydb.key_processor import weighing
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
-from streamydb.pipeline.memory import MemoryBlobs
-from streamydb.pipeline.shard import Meta
+from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.sim.flows import Divergence
 from streamydb.sim.log import SimulatedLog
@@ -223,7 +223,7 @@ def forget_sizes(stores: Iterable[MemoryBlobs]) -> None:
         data = store.get("meta")
         if data is None:
             continue
-        meta = msgspec.msgpack.decode(data, type=Meta)
+        meta = msgspec.msgpack.decode(data, type=ShardState)
         for page in [] if meta.sizes is None else meta.sizes.pages:
             store.delete(f"sizes/{page}")
         meta.sizes = None

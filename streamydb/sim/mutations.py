@@ -12,18 +12,19 @@ from msgspec import UNSET
 
 from streamydb import errors, records
 from streamydb.columns import plans
-from streamydb.key_processor import grants, idwindow, locks, repeats, values
+from streamydb.key_processor import core as shard
+from streamydb.key_processor import grants, idwindow, locks, repeats, role, values
 from streamydb.key_processor.locking.history import History
-from streamydb.pipeline import role, shard, single, tail
+from streamydb.pipeline import single
 from streamydb.records import transaction
 from streamydb.sim import fault_mutations as rulings
 from streamydb.sim import value_mutations
 from streamydb.sim.value_mutations import together
 from streamydb.sorter import core as sorter
-from streamydb.sorter import planner
+from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import core, execution, outputs
 from streamydb.txn_processor import enforce as enforcing
+from streamydb.txn_processor import execution, interpreter, outputs
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -31,7 +32,7 @@ __all__ = ["MUTATIONS", "Mutation", "mutated"]
 def _plan_on_incomplete_feedback() -> Any:
     """Lock: keys are free as soon as any feedback has come."""
     return mock.patch.object(
-        shard.Shard, "_is_complete", lambda self, _: bool(self._meta.tokens)
+        shard.KeyTransactionProcessor, "_is_complete", lambda self, _: bool(self._meta.tokens)
     )
 
 
@@ -44,8 +45,8 @@ def _plan_while_open() -> Any:
             return
         yield from original(self, fresh)
 
-    original = shard.Shard._complete  # noqa: SLF001 - breaking what is private is the point
-    return mock.patch.object(shard.Shard, "_complete", complete)
+    original = shard.KeyTransactionProcessor._complete  # noqa: SLF001 - the point
+    return mock.patch.object(shard.KeyTransactionProcessor, "_complete", complete)
 
 
 def _feedback_of_any_attempt() -> Any:
@@ -63,15 +64,15 @@ def _feedback_of_any_step() -> Any:
 
 
 def _limits_at_once() -> Any:
-    begun = shard.Shard.__init__
+    begun = shard.KeyTransactionProcessor.__init__
     begun_single = single.SingleShard.__init__
 
     def of_the_start(self: Any, *rest: Any) -> None:
-        (begun if isinstance(self, shard.Shard) else begun_single)(self, *rest)
+        (begun if isinstance(self, shard.KeyTransactionProcessor) else begun_single)(self, *rest)
         self._meta.shape = rest[-1].shape
 
     return together(
-        mock.patch.object(shard.Shard, "__init__", of_the_start),
+        mock.patch.object(shard.KeyTransactionProcessor, "__init__", of_the_start),
         mock.patch.object(single.SingleShard, "__init__", of_the_start),
     )
 
@@ -172,7 +173,7 @@ def _forget_repeats() -> Any:
 
 def _latest_module() -> Any:
     """Procedures: calls run the version that was deployed last, not the one of their place."""
-    original = core.current_module
+    original = interpreter.current_module
     newest: dict[str, Any] = {}
 
     def current(call: Any, look: Any, modules: Any) -> Any:
@@ -182,7 +183,7 @@ def _latest_module() -> Any:
         kept = newest.setdefault(call.module, found)
         return kept if call.name in kept.procedures else found
 
-    return mock.patch.object(core, "current_module", current)
+    return mock.patch.object(interpreter, "current_module", current)
 
 
 def _unlocked_deploys() -> Any:
@@ -200,13 +201,13 @@ def _unlocked_deploys() -> Any:
 
 def _copies_count() -> Any:
     """Workflows: a copy of a follow-up is executed again."""
-    original = core.turn_of
+    original = interpreter.turn_of
 
     def turn(call: Any, look: Any) -> Any:
         found = original(call, look)
         return None if found is None else found._replace(code=None)
 
-    return mock.patch.object(core, "turn_of", turn)
+    return mock.patch.object(interpreter, "turn_of", turn)
 
 
 def _follow_ups_backwards() -> Any:
@@ -242,18 +243,18 @@ def _unlocked_flows() -> Any:
 
 def _violations_do_not_count() -> Any:
     """Workflows and constraints: a follow-up that a constraint aborts is not noted as done."""
-    original = core._counted  # noqa: SLF001 - breaking what is private is the point
+    original = interpreter._counted  # noqa: SLF001 - the point
 
     def counted(verdict: Any, turn: Any, look: Any) -> Any:
         violated = verdict.code == errors.CONSTRAINT_VIOLATED
         return original(verdict, None if violated else turn, look)
 
-    return mock.patch.object(core, "_counted", counted)
+    return mock.patch.object(interpreter, "_counted", counted)
 
 
 def _violations_emit() -> Any:
     """Workflows and constraints: what a constraint aborts has emitted nevertheless."""
-    original = core._concluded  # noqa: SLF001 - as above
+    original = interpreter._concluded  # noqa: SLF001 - as above
 
     def concluded(*args: Any) -> Any:
         verdict = original(*args)
@@ -261,7 +262,7 @@ def _violations_emit() -> Any:
             verdict.outputs = args[5].outputs
         return verdict
 
-    return mock.patch.object(core, "_concluded", concluded)
+    return mock.patch.object(interpreter, "_concluded", concluded)
 
 
 def _judge_the_value_before() -> Any:
@@ -271,7 +272,7 @@ def _judge_the_value_before() -> Any:
     def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
         return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
 
-    return mock.patch.object(core, "enforce", enforce)
+    return mock.patch.object(interpreter, "enforce", enforce)
 
 
 def _unlocked_constraints() -> Any:
@@ -289,7 +290,7 @@ def _unlocked_constraints() -> Any:
 
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
-    original = execution._Rules.send  # noqa: SLF001 - breaking what is private is the point
+    original = execution._Rules.send  # noqa: SLF001 - the point
 
     def send(self: Any, route: Any, start: int) -> None:
         if start == 0:
@@ -310,7 +311,7 @@ def _unlocked_index() -> Any:
 
 def _keep_the_index() -> Any:
     """Uniqueness: a value that goes away keeps its place in the index."""
-    original = enforcing._index_keys  # noqa: SLF001 - breaking what is private is the point
+    original = enforcing._index_keys  # noqa: SLF001 - the point
 
     def index_keys(rules: Any, writes: Any) -> Any:
         return [], original(rules, writes)[1]
@@ -335,7 +336,7 @@ def _mix_silent_and_loud() -> Any:
 
 def _believe_the_log() -> Any:
     """Recovery: a start goes on wherever the log is, whatever the log was."""
-    return mock.patch.object(tail.LogEnd, "require", return_value=None)
+    return mock.patch.object(log_end.LogEnd, "require", return_value=None)
 
 
 def _forget_in_time() -> Any:
@@ -381,7 +382,7 @@ def _compare_deadlines() -> Any:
         original(texts, home)
         return texts
 
-    original = compiling._identities  # noqa: SLF001 - breaking what is private is the point
+    original = compiling._identities  # noqa: SLF001 - the point
     return mock.patch.object(compiling, "_identities", identities)
 
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.shard import Meta
+from streamydb.key_processor.state import ShardState
 from streamydb.pipeline.single_state import decode_meta
-from streamydb.pipeline.tail import LogEnd, mark_of, require_ends
 from streamydb.sim.cluster import Checkpoint, Cluster
 from streamydb.sim.judge import Divergence
 from streamydb.sim.log import SimulatedLog
+from streamydb.sorter.log_end import LogEnd, mark_of, require_ends
 from streamydb.total_order import LogRecord
 
 __all__ = ["Rollbacks", "ends_of", "finds_lost_tail", "lose_tail", "require_log"]
@@ -98,7 +98,7 @@ def require_log(cluster: Cluster) -> None:
             require_ends(ends, meta.sorter)
 
 
-_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+_decode_meta = msgspec.msgpack.Decoder(ShardState).decode
 
 
 def lose_tail(log: SimulatedLog, read: dict[int, int], dice: random.Random) -> int | None:

@@ -9,12 +9,13 @@ from unittest import mock
 
 from streamydb.columns import blocks
 from streamydb.columns.table import Table, unpack
-from streamydb.key_processor import grants, values
-from streamydb.key_processor.store import LmdbValues
-from streamydb.pipeline import gatherer, shard, single, stages
-from streamydb.pipeline.memory import MemoryValues
+from streamydb.key_processor import core, grants, values
+from streamydb.key_processor.memory import MemoryValues
+from streamydb.local.shard_files import LmdbValues
+from streamydb.pipeline import gatherer, single
 from streamydb.records import begins
 from streamydb.txn_processor import alone, execution
+from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
     "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
@@ -110,7 +111,7 @@ def make_anything() -> Any:
 
 def remember_what_is_withdrawn() -> Any:
     """Large values: the ids of a plan that is withdrawn count as used."""
-    original = shard.Shard._stands  # noqa: SLF001 - as above
+    original = core.KeyTransactionProcessor._stands  # noqa: SLF001 - as above
 
     def stands(self: Any, plan: Any) -> bool:
         if self._meta.fits:
@@ -118,7 +119,7 @@ def remember_what_is_withdrawn() -> Any:
             self._ids.remember(ids, plan.after + 1, plan.seq, plan.ts)
         return bool(original(self, plan))
 
-    return mock.patch.object(shard.Shard, "_stands", stands)
+    return mock.patch.object(core.KeyTransactionProcessor, "_stands", stands)
 
 
 def sizes_untold() -> Any:
@@ -128,4 +129,4 @@ def sizes_untold() -> Any:
     def token(header: Any) -> Any:
         return original({**header, "sizes": b""})
 
-    return mock.patch.dict(stages._TOKENS, {"feedback": token})  # noqa: SLF001 - as above
+    return mock.patch.dict(_TOKENS, {"feedback": token})

@@ -23,7 +23,7 @@ from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
@@ -76,19 +76,19 @@ def execute_gathered(
         require_unread(ruling)
     if payload.duplicate in REFUSALS:
         result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
-        return _finished(payload, result, core.Verdict(), home, None)
+        return _finished(payload, result, interpreter.Verdict(), home, None)
     if payload.duplicate != NOT_A_DUPLICATE:
         original = gathered.grants[id_lock(payload.id)].value
         if original is None:
             raise InvariantViolation(f"transaction {payload.seq} repeats one without a result")
-        return _finished(payload, copy_of(original, position), core.Verdict(), home, None)
+        return _finished(payload, copy_of(original, position), interpreter.Verdict(), home, None)
     if ruling is not None:
         return _ruled(gathered, position, database, home, ruling)
     bounded = rulings.begins.holds(VALUES_BOUNDED, payload.part, payload.off)
     return _executed(gathered, position, database, home, modules, bounded=bounded)
 
 
-def _look(gathered: Gathered, key: str) -> core.Value:
+def _look(gathered: Gathered, key: str) -> interpreter.Value:
     grant = gathered.grants[key_lock(key.encode())]
     return grant.value, grant.version
 
@@ -99,7 +99,7 @@ def _ruled(
     """What was ruled to be aborted."""
     payload = gathered.payload
     txn = _transaction_of(payload) if ruling.counted else None
-    verdict = core.failed(txn, partial(_look, gathered))
+    verdict = interpreter.failed(txn, partial(_look, gathered))
     result = encode_verdict(payload.id, position, verdict)
     finished = _finished(payload, result, verdict, home, result)
     finished.changes = _changes(payload, verdict.writes, database)
@@ -133,24 +133,24 @@ def _executed(
     """What was not ruled on; ``bounded``: it may meet so many bytes of values only."""
     payload, look = gathered.payload, partial(_look, gathered)
 
-    def size(verdict: core.Verdict) -> int:
+    def size(verdict: interpreter.Verdict) -> int:
         return len(encode_verdict(payload.id, position, verdict))
 
     place = Place(payload.seq, payload.ts, payload.id.decode())
-    calls = core.Calls(modules, place, _CONSTRAINTS in gathered.grants)
+    calls = interpreter.Calls(modules, place, _CONSTRAINTS in gathered.grants)
     txn, fault = None, None
     try:
         txn = _transaction_of(payload)
         if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
-            verdict = core.too_large(txn, look)
+            verdict = interpreter.too_large(txn, look)
         else:
-            verdict = core.execute(txn, look, size, calls)
+            verdict = interpreter.execute(txn, look, size, calls)
     except STOPPING:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         name = reported(error, f"transaction {payload.seq}")
         fault = Fault(payload.part, payload.off, name, counted=txn is not None)
-        verdict = core.failed(txn, look)
+        verdict = interpreter.failed(txn, look)
     result = encode_verdict(payload.id, position, verdict)
     plain = verdict.code is None and not verdict.reads and verdict.returned is None
     remembered = None if plain else result
@@ -174,7 +174,11 @@ def _transaction_of(payload: Payload) -> r.Transaction:
 
 
 def _finished(
-    payload: Payload, result: bytes, verdict: core.Verdict, home: int, remembered: bytes | None
+    payload: Payload,
+    result: bytes,
+    verdict: interpreter.Verdict,
+    home: int,
+    remembered: bytes | None,
 ) -> Finished:
     """Give every written key's lock back, written or not, and that of the id."""
     after = {write.key.encode(): write.after for write in verdict.writes}
@@ -191,7 +195,7 @@ def _finished(
 
 
 def _changes(
-    payload: Payload, writes: list[core.Write], database: str
+    payload: Payload, writes: list[interpreter.Write], database: str
 ) -> list[tuple[bytes, bytes | None]]:
     source = r.ChangeSource(CONNECTOR, database, payload.part, payload.off, payload.seq)
     name = payload.id.decode()

@@ -1,327 +1,166 @@
-"""The TransactionProcessor: executes one transaction on the values that were granted to it.
-
-Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who
-reads the values, who applies the writes and who formats the records is somebody else's business.
-This is the executor of `grouping=single` and of the transactions that the kernel leaves to Python.
-"""
+"""The stateless stages around the shards, as plain functions over columns: parse and execute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+import numpy as np
 
-from streamydb import errors
-from streamydb import records as r
-from streamydb.constraints import Refused, amended, parse
-from streamydb.limits import (
-    FAILED_ENTRIES_MAX,
-    FAILED_VALUE_BYTES_MAX,
-    RESULT_BYTES_MAX,
+from streamydb import limits
+from streamydb.columns.blocks import (
+    empty_verdicts,
+    empty_writes,
+    feedback_block,
+    open_block,
 )
-from streamydb.procedures.core import Called, run, version_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
-from streamydb.procedures.meter import cut_reason
-from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import Declared, Place
-from streamydb.records.updates import UpdateFailed, _is_number, apply_update
-from streamydb.txn_processor.enforce import Judged, enforce
+from streamydb.columns.digest import write_deltas
+from streamydb.columns.plans import PlanName
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.sizes import only_system, tells, text_bytes
+from streamydb.columns.table import Array, Ragged, Table
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.execution import Most, Outcome, execute_grants
 
-__all__ = [
-    "Calls",
-    "Failed",
-    "Verdict",
-    "Write",
-    "current_module",
-    "execute",
-    "failed",
-    "failed_entry",
-    "too_large",
-    "turn_of",
-]
-
-Value = tuple[bytes | None, int]
-"""A key's canonical value (None when absent) and its version (0 when absent)."""
-
-Failed = dict[str, Any]
-"""An entry of ``failed``: check, index, key, value, version, and truncated when the value is left
-out.
-"""
-
-
-@dataclass(slots=True, frozen=True)
-class Write:
-    """One effective write; None stands for absent, before or after."""
-
-    key: str
-    before: bytes | None
-    after: bytes | None
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What became of a transaction. ``code`` is None when it committed.
-
-    ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
-    ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
-    aborts, too.
-    """
-
-    code: str | None = None
-    failed: list[Failed] = field(default_factory=list)
-    writes: list[Write] = field(default_factory=list)
-    reads: dict[str, bytes | None] = field(default_factory=dict)
-    returned: bytes | None = None
-    reason: str | None = None
-    outputs: Outputs = NO_OUTPUTS
-
-
-@dataclass(slots=True, frozen=True)
-class Calls:
-    """What an execution needs beside the values: the code of procedures, and its place.
-
-    ``constrained``: whether the key of the constraints is among those that were granted.
-    """
-
-    modules: Modules
-    place: Place
-    constrained: bool = False
+__all__ = ["execute", "passed_on"]
 
 
 def execute(
-    txn: r.Transaction, look: Callable[[str], Value], size: Callable[[Verdict], int], calls: Calls
-) -> Verdict:
-    """Execute ``txn`` on the state before it, as ``look`` shows it.
+    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int,
+    modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
+) -> Iterator[o.Rows | o.Records]:
+    """Execute what one partition was granted; yields outputs to be formatted, feedback last.
 
-    Args:
-        txn: a valid transaction.
-        look: the value and version of any key that the transaction touches.
-        size: the bytes that the result record would have with this verdict.
-        calls: where the code of procedures is, and the transaction's place.
+    ``modules``: where the code of procedures is. ``rulings``: as they are given.
 
     Raises:
-        ModuleMissing: the code that the transaction calls is not on this machine.
+        UnruledFaults: our own code failed on transactions that nobody has ruled on.
+        InvariantViolation: the same, on transactions that another pipeline has executed.
 
     """
-    failed = _run_checks(txn, look)
-    if failed:
-        return Verdict(errors.CHECK_FAILED, failed)
-    if txn.call is not msgspec.UNSET:
-        return _call(txn, txn.call, look, size, calls)
-    if txn.constrain is not msgspec.UNSET:
-        return _constrain(txn, txn.constrain, look, size, calls)
-    after: dict[str, bytes | None] = {}
-    for index, update in enumerate(txn.updates):
-        before, version = look(update.key)
-        try:
-            value = apply_update(update, before)
-        except UpdateFailed as failure:
-            entry = failed_entry("update", index, update.key, before, version)
-            return Verdict(failure.code, [entry])
-        after[update.key] = value
-    return _concluded(txn, after, look, size, calls)
+    parts: dict[tuple[PlanName, int, bool, int, int], _Grants] = {}
+    for block in blocks:
+        header, arrays = open_block(block)
+        if header["kind"] in _PASSED:
+            yield from passed_on(header, arrays, changes_partitions)
+            continue
+        if header["kind"] == "sizes":
+            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
+            continue
+        grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
+        plan = (
+            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
+            header.get("makes_max", 0),
+        )
+        parts.setdefault(plan, _Grants()).add(header, *grant)
+    for (name, proc, silent, bytes_max, makes), found in sorted(parts.items(), key=_first):
+        grants, most = found.in_order(), Most(name.first, makes)
+        outcome = execute_grants(grants, modules, rulings, over=found.over, most=most)
+        require_ruled(outcome.unruled, executed=silent)
+        shown: dict[str, Any] = {**name.fields(), "incarnation": config.incarnation, "proc": proc}
+        if makes:
+            shown["made"] = outcome.made
+        if outcome.fits:
+            yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
+            continue
+        if not silent:
+            yield from o.outputs_of(outcome, spreads)
+        deltas = _deltas(outcome, grants, config)
+        chunked = o.feedback_chunks(outcome, config.shards, bytes_max)
+        for shard, chunk, chunks, writes, verdicts in chunked:
+            header = {
+                **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
+                "deltas": deltas[shard] if chunk == 0 else [],
+            }
+            if (told := _told(writes)):
+                header["sizes"] = told
+            block = feedback_block(header, writes, verdicts)
+            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
 
 
-def _concluded(
-    txn: r.Transaction, after: dict[str, bytes | None], look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls, called: Called | None = None,
-) -> Verdict:
-    """The verdict of a transaction that leaves ``after`` behind, if no constraint forbids it.
+def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
+    """The feedback of a partition that has stopped, because its plan makes too much."""
+    for shard in range(shards):
+        told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
+        block = feedback_block(told, empty_writes(), empty_verdicts())
+        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
 
-    ``called``: what its call gives, which is lost with an abort.
+
+@dataclass(slots=True)
+class _Grants:
+    """What one partition was granted of a plan: by shard and number, transactions and slots.
+
+    ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
+    kept, whoever sent them.
     """
-    if calls.constrained:
-        rules = parse(look(r.CONSTRAINTS_KEY)[0])
-        if rules.all or txn.locks:
-            found = enforce(rules, _judged(after, look), txn.locks, look)
-            if found.code is not None:
-                return Verdict(found.code, found.failed, reason=found.reason)
-            after = after | found.indexed
-    writes = []
-    for key, value in after.items():
-        before = look(key)[0]
-        if before is not None or value is not None:
-            writes.append(Write(key, before, value))
-    reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    verdict = Verdict(None, [], writes, reads)
-    if called is not None:
-        verdict.returned, verdict.outputs = called.returned, called.outputs
-    return _fitting(verdict, size)
+
+    parts: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
+    over: bool = False
+    met: int = 0
+
+    def add(self, header: dict[str, Any], txns: Table, slots: Table) -> None:
+        """Take one block."""
+        self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
+        if header.get("alone") and header.get("bounded", True):
+            self.met += text_bytes(slots)
+            self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
+        if self.over:
+            self.parts = {at: (txns, _emptied(rows)) for at, (txns, rows) in self.parts.items()}
+
+    def in_order(self) -> list[tuple[int, Table, Table]]:
+        """(shard, transactions, slots), the same whatever order they came in."""
+        return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
 
 
-def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:
-    """The effective writes, as constraints judge them."""
-    judged = []
-    for place, (key, value) in enumerate(after.items()):
-        before, version = look(key)
-        if before is not None or value is not None:
-            judged.append(Judged(place, key, before, value, version))
-    return judged
+def _told(writes: Table) -> bytes:
+    """What all shards must know of written values: which have grown into a larger class."""
+    grown = writes.cols.pop("grown", None)
+    if grown is None or not grown.any():
+        return b""
+    rows = np.flatnonzero(grown)
+    return tells(writes.texts["key"].take(rows), grown[rows])
 
 
-def _constrain(
-    txn: r.Transaction, wanted: bytes, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
-) -> Verdict:
-    """Declare, drop or validate a constraint."""
-    try:
-        value = amended(look(r.CONSTRAINTS_KEY)[0], wanted, calls.place.seq)
-    except Refused as refused:
-        return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
-    return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)
+def _first(item: tuple[Any, Any]) -> Any:
+    return item[0]
 
 
-def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
-    """The verdict, if its result record is not too large; measured only if it might be."""
-    about = sum(len(value or b"") + 6 * len(key) + 8 for key, value in verdict.reads.items())
-    if about + len(verdict.returned or b"") < RESULT_BYTES_MAX // 2:
-        return verdict
-    return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
+def _emptied(slots: Table) -> Table:
+    """Slots of which only the system's own have values."""
+    left = only_system(slots.texts["key"], slots.take)
+    left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
+    return left
 
 
-class _Declared(Declared):
-    """The keys of a call, with the values before it."""
-
-    def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
-        super().__init__(call.keys, call.reads)
-        self._look = look
-        self._seen: dict[str, Value] = {}
-
-    def look(self, key: str) -> Value:
-        seen = self._seen.get(key)
-        if seen is None:
-            seen = self._seen[key] = self._look(key)
-        return seen
-
-    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        return apply_update(update, before)
+_PASSED = {"resolved", "digests"}
 
 
-def _call(
-    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
-) -> Verdict:
-    """Call a procedure; a follow-up when it is its turn, and then it counts whatever comes of it.
-    """
-    turn = turn_of(call, look)
-    if turn is not None and turn.code is not None:
-        return Verdict(turn.code)
-    return _counted(_called(txn, call, look, size, calls), turn, look)
+def passed_on(
+    header: dict[str, Any], arrays: dict[str, Array], changes_partitions: int
+) -> Iterator[o.Records]:
+    """The records of a block that has nothing to execute: resolved records, digests."""
+    if header["kind"] == "digests":
+        texts = Table.unflatten(arrays).texts
+        yield o.Records(o.DIGESTS, texts["key"], texts["value"])
+    elif not header["silent"]:
+        value = Ragged.of([arrays["value"].tobytes()])
+        for partition in range(changes_partitions):
+            yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
 
 
-def _counted(verdict: Verdict, turn: Turn | None, look: Callable[[str], Value]) -> Verdict:
-    if turn is not None and verdict.code is not None:
-        verdict.writes = [Write(turn.key, look(turn.key)[0], turn.done)]
-    return verdict
-
-
-def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
-    """The verdict of a transaction that a fault of ours has ended."""
-    call = msgspec.UNSET if txn is None else txn.call
-    turn = None if call is msgspec.UNSET else turn_of(call, look)
-    if turn is not None and turn.code is not None:
-        turn = None
-    return _counted(Verdict(errors.INTERNAL), turn, look)
-
-
-def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
-    """The verdict of a transaction whose keys hold too many bytes; see `execute`."""
-    turn = None if txn.call is msgspec.UNSET else turn_of(txn.call, look)
-    if turn is not None and turn.code is not None:
-        return Verdict(turn.code)
-    return _counted(Verdict(errors.VALUES_TOO_LARGE), turn, look)
-
-
-def _called(
-    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
-) -> Verdict:
-    """Run the procedure with the code that is current at this place in the order."""
-    module = current_module(call, look, calls.modules)
-    if module is None:
-        return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    host = _Declared(call, look)
-    batch = None if call.batch is msgspec.UNSET else call.batch
-    called = run(module, call.name, call.args, host, calls.place, batch)
-    if called.code is not None:
-        return Verdict(called.code, reason=called.reason)
-    return _concluded(txn, called.writes, host.look, size, calls, called)
-
-
-def current_module(
-    call: r.Call, look: Callable[[str], Value], modules: Modules
-) -> Module | None:
-    """The module as it is deployed before the transaction; None if the procedure is not in it."""
-    deployed = look(r.module_key(call.module))[0]
-    if deployed is None:
-        return None
-    version = version_of(deployed)
-    if call.name not in version.procedures:
-        return None
-    module = modules.find(call.module, version.hash)
-    return module if call.name in module.procedures else None
-
-
-def failed_entry(check: str, index: int, key: str, value: bytes | None, version: int) -> Failed:
-    """One entry of ``failed``; a value over the limit is left out and the entry says so."""
-    if value is not None and len(value) > FAILED_VALUE_BYTES_MAX:
-        entry = failed_entry(check, index, key, None, version)
-        entry["truncated"] = True
-        return entry
-    shown = None if value is None else msgspec.Raw(value)
-    return {"check": check, "index": index, "key": key, "value": shown, "version": version}
-
-
-def _read_keys(txn: r.Transaction) -> dict[str, None]:
-    keys = dict.fromkeys(txn.reads)
-    keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
-    return keys
-
-
-def _run_checks(txn: r.Transaction, look: Callable[[str], Value]) -> list[Failed]:
-    failed = []
-    for index, (key, expected) in enumerate(txn.asserts.items()):
-        value, version = look(key)
-        if value != expected:
-            failed.append(failed_entry("assert", index, key, value, version))
-    for index, check in enumerate(txn.checks):
-        value, version = look(check.key)
-        if not _holds(check, value, version):
-            failed.append(failed_entry("check", index, check.key, value, version))
-    return failed[:FAILED_ENTRIES_MAX]
-
-
-def _holds(check: r.Check, value: bytes | None, version: int) -> bool:
-    unset = msgspec.UNSET
-    if check.version is not unset and version != check.version:
-        return False
-    if check.exists is not unset and (value is not None) != check.exists:
-        return False
-    if check.eq is not unset and value != check.eq:
-        return False
-    if check.ne is not unset and value == check.ne:
-        return False
-    bounds = (check.lt, check.le, check.gt, check.ge)
-    if all(bound is unset for bound in bounds):
-        return True
-    actual = None if value is None else r.decode_value(value)
-    tests = zip(bounds, _COMPARE, strict=True)
-    return all(_compare(actual, bound, test) for bound, test in tests if bound is not unset)
-
-
-_COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
-    lambda a, b: a < b,
-    lambda a, b: a <= b,
-    lambda a, b: a > b,
-    lambda a, b: a >= b,
-)
-
-
-def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:
-    both_numbers = _is_number(actual) and _is_number(bound)
-    both_texts = isinstance(actual, str) and isinstance(bound, str)
-    return (both_numbers or both_texts) and test(actual, bound)
-
-
+def _deltas(
+    outcome: Outcome, grants: list[tuple[int, Table, Table]], config: ShardConfig
+) -> list[list[tuple[int, int, int]]]:
+    """Per shard, what the writes change in its digest: (interval, low, high)."""
+    met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
+    first, sums = write_deltas(
+        outcome.writes, outcome.txns.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
+        outcome.pool, config.digest_interval, config.shards,
+    )
+    return [
+        [(first + i, low, high) for i, (low, high) in enumerate(rows) if low or high]
+        for rows in sums.tolist()
+    ]

@@ -31,7 +31,7 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Place
 from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.constrained import constrained, constraints_slot, covered
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
@@ -343,11 +343,11 @@ def _execute_in_python(
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]].tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
-    def look(key: str) -> core.Value:
+    def look(key: str) -> interpreter.Value:
         version, number, ref, tag, *_ = run.slots[ids[key]].item()
         return run.value(tag, number, ref), version
 
-    def size(verdict: core.Verdict) -> int:
+    def size(verdict: interpreter.Verdict) -> int:
         return len(verdict_bytes(run.txns, i, verdict))
 
     cols = run.txns.cols
@@ -358,12 +358,14 @@ def _execute_in_python(
         if ruling is not None:
             run.internal[i] = ruling
             txn = _transaction_of(run, i) if ruling.counted and raw else None
-            verdict = core.failed(txn, look)
+            verdict = interpreter.failed(txn, look)
         else:
             txn = _transaction_of(run, i)
-            calls = core.Calls(modules, place, rules in own)
+            calls = interpreter.Calls(modules, place, rules in own)
             verdict = (
-                core.too_large(txn, look) if too_much else core.execute(txn, look, size, calls)
+                interpreter.too_large(txn, look)
+                if too_much
+                else interpreter.execute(txn, look, size, calls)
             )
     except STOPPING:
         raise
@@ -377,7 +379,7 @@ def _execute_in_python(
         )
         run.internal[i] = fault
         run.unruled.append(fault)
-        verdict = core.failed(txn, look)
+        verdict = interpreter.failed(txn, look)
     run.workflow.append(verdict.outputs)
     run.status[i] = 0 if verdict.code is None else p.ABORT_CODES.index(verdict.code)
     run.special[i] = verdict_bytes(run.txns, i, verdict)
@@ -464,7 +466,9 @@ def _special_aborts(run: _Run) -> None:
             key = run.keys[entry["slot"]].decode()
             kind = ("assert", "check", "update")[entry["kind"]]
             failed.append(
-                core.failed_entry(kind, int(entry["index"]), key, value, int(entry["version"]))
+                interpreter.failed_entry(
+                    kind, int(entry["index"]), key, value, int(entry["version"])
+                )
             )
         code = p.ABORT_CODES[run.status[i]]
-        run.special[i] = verdict_bytes(run.txns, i, core.Verdict(code, failed))
+        run.special[i] = verdict_bytes(run.txns, i, interpreter.Verdict(code, failed))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from streamydb.columns.table import Table
-from streamydb.txn_processor.core import Verdict
+from streamydb.txn_processor.interpreter import Verdict
 
 __all__ = [
     "Position",

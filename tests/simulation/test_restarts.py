@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.pipeline.shard import Meta
+from streamydb.key_processor.state import ShardState
 from streamydb.pipeline.single_state import decode_meta
 from streamydb.sim import cluster as sim
 from streamydb.sim.judge import Outcome, judge
@@ -57,7 +57,7 @@ class Dying(sim.Cluster):
 def ignored(cluster: sim.Cluster) -> int:
     """How much feedback the shards have ignored."""
     decode: Callable[[bytes], object] = (
-        decode_meta if cluster.single else msgspec.msgpack.Decoder(Meta).decode
+        decode_meta if cluster.single else msgspec.msgpack.Decoder(ShardState).decode
     )
     metas = [decode(node.blobs.blobs["meta"]) for node in cluster.nodes]
     return sum(meta.ignored for meta in metas)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from streamydb import records
 from streamydb.columns.table import Table
 from streamydb.sim import run_seed
 from streamydb.sim.mutations import MUTATIONS, mutated
-from streamydb.txn_processor import core, execution
+from streamydb.txn_processor import execution, interpreter
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 200
@@ -65,20 +65,20 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
     grouping: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record that cannot be compiled, and one whose execution raises (FAULTS 15)."""
-    decode, execute = records.decode, core.execute
+    decode, execute = records.decode, interpreter.execute
 
     def faulty_decode(raw: bytes | None) -> object:
         if raw is not None and b'"marker"' not in raw and zlib.crc32(raw) % 40 == 0:
             raise RuntimeError(raw)
         return decode(raw)
 
-    def faulty_execute(txn: records.Transaction, *rest: Any) -> core.Verdict:
+    def faulty_execute(txn: records.Transaction, *rest: Any) -> interpreter.Verdict:
         if zlib.crc32(txn.id.encode()) % 10 == 0:
             raise KeyError(txn.id)
         return execute(txn, *rest)
 
     monkeypatch.setattr(records, "decode", faulty_decode)
-    monkeypatch.setattr(core, "execute", faulty_execute)
+    monkeypatch.setattr(interpreter, "execute", faulty_execute)
     outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 16)]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(outcome.faults for outcome in outcomes) > 15

@@ -17,10 +17,10 @@ from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, Table
+from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.merging import merged, sorted_by_hash
+from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
-from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
-from streamydb.pipeline.shard import Meta
 
 MEBIBYTE = 1 << 20
 ABOUT = About(
@@ -59,7 +59,7 @@ def test_a_state_is_divided_on_shards_whoever_has_written_it(
     found: dict[bytes | None, int] = {}
     for shard in range(3):
         blobs = MemoryBlobs(dict(start_blobs(folder.read(), config, shard)))
-        meta = msgspec.msgpack.decode(blobs.blobs["meta"], type=Meta)
+        meta = msgspec.msgpack.decode(blobs.blobs["meta"], type=ShardState)
         own = ShardValues(meta.values, blobs, MemoryValues())
         table = own.everything()
         keys = table.texts["key"]

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Blob, merge_from
+from streamydb.columns.blocks import empty_writes
 from streamydb.columns.table import Ragged, Table
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.values import ShardValues, ValuesState, empty_writes
-from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
+from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
+from streamydb.key_processor.values import ShardValues, ValuesState
 
 Value = tuple[int, int, bytes, int]
 """Tag, number, text and version."""

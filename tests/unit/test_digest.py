@@ -11,9 +11,9 @@ from streamydb.columns import program as p
 from streamydb.columns.digest import DigestState, close, fold, item_lanes, outcome_sums, total
 from streamydb.columns.table import Ragged, Table
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.pipeline.digesting import ShardDigests
-from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
 from streamydb.records import schemas
 from streamydb.standby.agreement import Agreement
 

@@ -22,10 +22,10 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.folder import DatabaseRecord, Place
 from streamydb.pipeline.config import read_record, recorded_config
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Shard
 from streamydb.pipeline.single import SingleShard
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import Progress, plan
@@ -116,7 +116,7 @@ def layout(_: Path) -> None:
 
 
 def shard(_: Path) -> None:
-    _state(Shard, "planner")
+    _state(KeyTransactionProcessor, "planner")
 
 
 def single_shard(_: Path) -> None:

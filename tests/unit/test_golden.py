@@ -18,9 +18,9 @@ from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import Replay, replay
 from streamydb.backup.taking import config_of
 from streamydb.columns.shards import ShardConfig, taken_over
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.oracle import replay as replay_serially
 from streamydb.pipeline.config import read_record
-from streamydb.pipeline.memory import MemoryBlobs
 from streamydb.procedures.modules import MemoryModules
 from streamydb.read_model import ReadModel
 from streamydb.records import decode_change, decode_dead_letter, decode_result

@@ -12,8 +12,8 @@ import pytest
 
 from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.store import FileIdTables
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
+from streamydb.local.shard_files import FileIdTables
 
 
 def used(ids: list[int], seqs: list[int]) -> Table:

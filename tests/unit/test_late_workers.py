@@ -14,9 +14,9 @@ import pytest
 from streamydb.columns import program as p
 from streamydb.columns.table import Ragged, Table
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
-from streamydb.key_processor.store import FileIdTables, LmdbValues
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.values import Overtaken, ShardValues, ValuesState
-from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.local.shard_files import FileIdTables, LmdbValues
 
 KEYS = [b"a", b"b", b"c"]
 Contents = dict[bytes, bytes | None]

@@ -11,7 +11,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import pack
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.pipeline.config import require_same_log
-from streamydb.pipeline.stages import parse_feedback
+from streamydb.txn_processor.parser import parse_feedback
 
 
 def test_a_checkpoint_belongs_to_one_log(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from streamydb.sim import run_seed
 from streamydb.standby.coordinator import Coordinator
 from streamydb.standby.core import Member, Play
 from streamydb.standby.kafka import SharedTopics
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.compile import compile_records
 
 FAULTS = [Fault(q, 3 * i, "KeyError 0", named=i % 2 == 0) for q in range(2) for i in range(50)]
@@ -141,10 +141,10 @@ def test_a_record_that_was_ruled_unreadable_stays_so(monkeypatch: pytest.MonkeyP
 def test_what_the_machine_lacks_stops_the_batch(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> core.Verdict:
+    def fails(*_: object) -> interpreter.Verdict:
         raise error("not a fault of the transaction")
 
-    monkeypatch.setattr(core, "execute", fails)
+    monkeypatch.setattr(interpreter, "execute", fails)
     if error is InvariantViolation:
         assert "InvariantViolation" in run_seed(2, 30).problems[0]
         return

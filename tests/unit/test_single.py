@@ -15,18 +15,18 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locks import LockTable
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.oracle import Oracle
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.pipeline.single_state import decode_meta
-from streamydb.pipeline.stages import parse_feedback, parse_transactions
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
 from streamydb.sim.workload import Workload
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gather import GatherState
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 Record = tuple[str, bytes | None, bytes | None]
@@ -260,10 +260,10 @@ def test_values_at_the_limit() -> None:
 
 
 def test_an_error_of_our_own_aborts_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> core.Verdict:
+    def fails(*_: object) -> interpreter.Verdict:
         raise KeyError("a fault")
 
-    monkeypatch.setattr(core, "execute", fails)
+    monkeypatch.setattr(interpreter, "execute", fails)
     with pytest.raises(UnruledFaults) as stopped:
         Single(2).batch([txn("a", updates=[add("k", 1)])])
     db = Single(2, rulings=Rulings(stopped.value.faults))

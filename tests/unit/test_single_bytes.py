@@ -10,7 +10,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns.plans import PlanShape
-from streamydb.pipeline.shard import Emitted
+from streamydb.key_processor.state import EmittedBlock
 from streamydb.pipeline.single import Gatherer, SingleShard
 from tests.unit.test_single import Single, txn
 
@@ -27,7 +27,7 @@ class Watched:
         self.executed: list[int] = []
         step, executed = SingleShard.step, Gatherer._executed
 
-        def watched(shard: SingleShard, blocks: Iterable[bytes]) -> Iterator[Emitted]:
+        def watched(shard: SingleShard, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
             found = list(step(shard, blocks))
             self.blocks += [len(each.block) for each in found]
             self.granted.append(sum(len(each.block) for each in found))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamydb.check.logorder import LogOrder
 from streamydb.columns.table import Table
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.memory import MemoryBlobs
+from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.total_order import LogRecord, Ordered, released
 from streamydb.txn_processor.compile import compile_records

@@ -13,13 +13,14 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline.shard import Meta, Shard
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.state import ShardState
 from streamydb.pipeline.single import SingleShard
 from streamydb.pipeline.single_state import decode_meta
-from streamydb.pipeline.stages import parse_transactions
-from streamydb.pipeline.tail import LastRead, LogEnd, last_reads, mark_of
 from streamydb.sorter.core import PartitionState
+from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
+from streamydb.txn_processor.parser import parse_transactions
 
 
 def test_the_highest_offset_of_each_partition_counts() -> None:
@@ -43,10 +44,10 @@ def test_the_highest_offset_of_each_partition_counts() -> None:
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
     config = ShardConfig("bank", "i", 1, 1, 100, grouping)
-    kind = SingleShard if grouping == "single" else Shard
+    kind = SingleShard if grouping == "single" else KeyTransactionProcessor
     blobs, life = MemoryBlobs(), Life("a")
 
-    def shard() -> Shard | SingleShard:
+    def shard() -> KeyTransactionProcessor | SingleShard:
         return kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), life)
 
     values = [b'{"id": "a"}', b"not a transaction"]
@@ -56,7 +57,9 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
     )
     list(shard().step([each.block for each in routed]))
     data = blobs.get("meta") or b""
-    meta = decode_meta(data) if grouping == "single" else msgspec.msgpack.decode(data, type=Meta)
+    meta = (
+        decode_meta(data) if grouping == "single" else msgspec.msgpack.decode(data, type=ShardState)
+    )
     state = meta.sorter.partitions[0]
     assert (state.position, state.stamp, state.mark) == (6, 60, mark_of(values[1]))
 
@@ -86,7 +89,7 @@ def test_a_backup_keeps_it_too() -> None:
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_feedback_that_never_comes_stops_the_shard(grouping: str) -> None:
     config = ShardConfig("bank", "i", 1, 1, 100, grouping)
-    kind = SingleShard if grouping == "single" else Shard
+    kind = SingleShard if grouping == "single" else KeyTransactionProcessor
     blobs, life = MemoryBlobs(), Life("a")
 
     def step(offset: int) -> None:

@@ -20,18 +20,20 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
 from streamydb.columns.table import Ragged, Table, starts_of
+from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.store import FileIdTables, LmdbValues
+from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
+from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.pipeline.memory import MemoryBlobs, MemoryValues
-from streamydb.pipeline.shard import Meta, Shard
-from streamydb.pipeline.stages import execute, parse_feedback, parse_transactions
+from streamydb.local.shard_files import FileIdTables, LmdbValues
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
 from streamydb.sorter.core import SorterState
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.format import format_results
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20
@@ -61,7 +63,9 @@ class Database:
         for start in range(0, KEYS, 32):
             writes = opaque(self.keys[start : start + 32], SIZE)
             ShardValues(values, self.blobs, LmdbValues(folder)).apply(writes)
-        meta = Meta(self.config, SorterState(1), values, IdWindowState(1000), shape=PlanShape())
+        meta = ShardState(
+            self.config, SorterState(1), values, IdWindowState(1000), shape=PlanShape()
+        )
         self.blobs.put("meta", msgspec.msgpack.encode(meta))
         self.offset = 0
         self.feedback: list[bytes | None] = []
@@ -85,7 +89,7 @@ class Database:
         """One micro-batch."""
         tracemalloc.start()
         tables = FileIdTables(self.folder)
-        shard = Shard(
+        shard = KeyTransactionProcessor(
             self.config, 0, self.blobs, LmdbValues(self.folder), tables, Life("a", PlanShape())
         )
         grants = [emitted.block for emitted in shard.step(blocks)]

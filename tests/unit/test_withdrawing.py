@@ -10,8 +10,8 @@ import pytest
 
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.pipeline.shard import Shard
-from streamydb.pipeline.withdrawing import next_pace
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.withdrawals import next_pace
 from streamydb.sim.cluster import Cluster
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog
@@ -41,7 +41,7 @@ class Watched:
         self.made: list[int] = []
         self.plans: list[int] = []
         self.withdrawn = 0
-        stands = Shard._stands
+        stands = KeyTransactionProcessor._stands
 
         def executed(*args: Any, **named: Any) -> Executed:
             found = execute_grants(*args, **named)
@@ -49,13 +49,13 @@ class Watched:
             self.plans.append(len(found.txns))
             return found
 
-        def standing(shard: Shard, plan: Any) -> bool:
+        def standing(shard: KeyTransactionProcessor, plan: Any) -> bool:
             found = stands(shard, plan)
             self.withdrawn += not found
             return found
 
-        monkeypatch.setattr("streamydb.pipeline.stages.execute_grants", executed)
-        monkeypatch.setattr(Shard, "_stands", standing)
+        monkeypatch.setattr("streamydb.txn_processor.core.execute_grants", executed)
+        monkeypatch.setattr(KeyTransactionProcessor, "_stands", standing)
 
 
 def ran(transactions: list[dict[str, Any]], shards: int) -> Cluster:

@@ -19,7 +19,7 @@ from streamydb.procedures.modules import ModuleRefused, compile_module
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records import schemas
 from streamydb.records.rulings import Fault, Rulings
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 from tests.workflows import HEAD, VOTER, Log
 
 FLOW = "$flows/voter"
@@ -383,9 +383,11 @@ def test_a_fault_of_ours_counts_a_follow_up() -> None:
     raw = log.waiting.pop()
     txn = r.decode(raw)
     assert isinstance(txn, r.Transaction)
-    verdict = core.failed(txn, lambda key: log.oracle.state.get(key, (None, 0)))
+    verdict = interpreter.failed(txn, lambda key: log.oracle.state.get(key, (None, 0)))
     assert verdict.code == "internal"
-    assert verdict.writes == [core.Write(FLOW, b'{"done":0,"made":1}', b'{"done":1,"made":1}')]
+    assert verdict.writes == [
+        interpreter.Write(FLOW, b'{"done":0,"made":1}', b'{"done":1,"made":1}')
+    ]
     log.oracle.rulings = Rulings([Fault(0, len(log.records), "KeyError 0")])
     assert log.append(raw)["code"] == "internal"
     assert log.value(FLOW) == {"done": 1, "made": 1}

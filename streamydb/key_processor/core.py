@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -21,92 +20,38 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import (
     empty_verdicts,
+    empty_writes,
     grant_block,
     open_block,
     open_records,
     resolved_block,
     sizes_block,
 )
-from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanName, PlanShape
-from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
+from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Table
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
-from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore, empty_writes
+from streamydb.key_processor.state import EmittedBlock, ShardState, load
+from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
+from streamydb.key_processor.waits import refuse_to_wait
+from streamydb.key_processor.withdrawals import KeptPlan, may_be_too_much, next_pace
 from streamydb.limits import PLAN_RECORDS_MAX
-from streamydb.pipeline.digesting import ShardDigests
-from streamydb.pipeline.role import Role
-from streamydb.pipeline.tail import LogEnd, require_ends
-from streamydb.pipeline.waiting import refuse_to_wait
-from streamydb.pipeline.withdrawing import KeptPlan, may_be_too_much, next_pace
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.sorter.log_end import LogEnd, require_ends
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
-__all__ = ["Emitted", "Meta", "Shard"]
+__all__ = ["KeyTransactionProcessor"]
 
 _PACE_MIN: Final = 16
 """Fewest records that are released again after a plan was cut by its values."""
 
 
-class Meta(msgspec.Struct):
-    """Everything small that a shard remembers.
-
-    ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
-    feedback and tokens belonged to no plan in flight. ``waits``: micro-batches in a row in which no
-    feedback of the plan in flight has come. ``pace``: how many records to release at most, since a
-    plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
-    values; None with one shard, and in states of format 1. ``fits``: how many records of the plan
-    in flight are not too much, 0: all; ``made``: bytes that a partition made at most of it, or of
-    the last one.
-    """
-
-    config: ShardConfig
-    sorter: SorterState
-    values: ValuesState
-    ids: IdWindowState
-    seq: int = 0
-    ts: int = 0
-    plan: int = 0
-    open: OpenPlan | None = None
-    tokens: dict[str, int] = {}
-    feedback: list[str] = []
-    resolved_offsets: dict[int, int] = {}
-    role: Role = msgspec.field(default_factory=Role)
-    digests: DigestState | None = None
-    shape: PlanShape | None = None
-    ignored: int = 0
-    waits: int = 0
-    pace: int = 0
-    sizes: SizesState | None = None
-    fits: int = 0
-    made: int = 0
-
-    def applied(self) -> int:
-        """The last seq whose writes are in the values."""
-        return self.seq if self.open is None else self.open.after
-
-
-_decode_meta = msgspec.msgpack.Decoder(Meta).decode
-
-
-@dataclass(slots=True, frozen=True)
-class Emitted:
-    """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
-
-    ``ignored``: how much feedback the shard has ignored so far.
-    """
-
-    proc: int
-    block: bytes
-    seq: int
-    ignored: int = 0
-
-
-class Shard:
+class KeyTransactionProcessor:
     """One shard within one micro-batch."""
 
     def __init__(
@@ -131,9 +76,9 @@ class Shard:
         if data is None:
             sorter, values = SorterState(config.partitions), ValuesState()
             ids = IdWindowState(config.id_window)
-            self._meta = Meta(config, sorter, values, ids, shape=life.shape)
+            self._meta = ShardState(config, sorter, values, ids, shape=life.shape)
         else:
-            self._meta = _load(data)
+            self._meta = load(data)
             if self._meta.config != config:
                 raise ConfigurationError(mismatch(self._meta.config, config))
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
@@ -158,7 +103,7 @@ class Shard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[Emitted]:
+    def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
@@ -239,7 +184,7 @@ class Shard:
                     return False
         return True
 
-    def _complete(self, fresh: list[tuple[int, int, bytes]]) -> Iterator[Emitted]:
+    def _complete(self, fresh: list[tuple[int, int, bytes]]) -> Iterator[EmittedBlock]:
         """Apply the feedback of the plan in flight once it is all there; until then keep it."""
         meta, plan = self._meta, self._meta.open
         if plan is None:
@@ -280,7 +225,7 @@ class Shard:
             meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
         return stands
 
-    def _digest(self, headers: list[dict[str, Any]], verdicts: Table) -> Iterator[Emitted]:
+    def _digest(self, headers: list[dict[str, Any]], verdicts: Table) -> Iterator[EmittedBlock]:
         """Tell the digests of the intervals that the plan has ended."""
         if any("deltas" not in header for header in headers):
             self._digests.restart(self._meta.seq)  # an earlier release executed this plan
@@ -288,7 +233,7 @@ class Shard:
         self._digests.add_plan(headers, verdicts)
         block = self._digests.over(self._meta.seq, self._meta.config.incarnation)
         if block is not None:
-            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
+            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
 
     def _kept(self, name: str) -> tuple[int, int, bytes]:
         block = self._blobs.get(name)
@@ -297,16 +242,16 @@ class Shard:
         _, proc, chunk = name.split("/")
         return int(proc), int(chunk), block
 
-    def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[Emitted]:
+    def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
         """Say that everything up to ``seq`` has been written."""
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
             value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
             block = resolved_block(value, silent=not self._meta.role.leads)
-            yield Emitted(0, block, -seq, self._meta.ignored)
+            yield EmittedBlock(0, block, -seq, self._meta.ignored)
 
-    def _plan(self) -> Iterator[Emitted]:
+    def _plan(self) -> Iterator[EmittedBlock]:
         """Release records, plan them, and grant; all of it as the state before the batch says."""
         meta = self._meta
         if self._sizes is not None and not self._sizes.state.known:
@@ -346,7 +291,7 @@ class Shard:
         for proc, txns, slots in grants:
             for chunk, parts in enumerate(in_blocks(txns, slots)):
                 block = grant_block({**header, "proc": proc, "chunk": chunk}, *parts)
-                yield Emitted(proc, block, meta.seq, meta.ignored)
+                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
     def _fit(self, records: Table) -> int:
         """How many of the records are one plan, by the values they touch; keeps that of all."""
@@ -381,12 +326,12 @@ class Shard:
             return planned
         raise InvariantViolation("a part of a plan that fits does not fit")
 
-    def _announce(self, sizes: Sizes) -> Iterator[Emitted]:
+    def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
         """Tell all shards how large the values here are: an earlier release did not."""
         header = {"incarnation": self._meta.config.incarnation, "shard": self._shard}
         for part in sizes.announcement(self._values.pieces()):
             block = sizes_block({**header, **part})
-            yield Emitted(self._shard, block, self._meta.seq, self._meta.ignored)
+            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
 
 
 def _makes_max(plan: OpenPlan, shape: PlanShape) -> int:
@@ -399,14 +344,5 @@ def _layout(plan: Plan, shape: PlanShape) -> str:
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()
-
-
-def _load(data: bytes) -> Meta:
-    try:
-        meta = _decode_meta(data)
-    except msgspec.MsgspecError as error:
-        raise ConfigurationError(unreadable(data, error)) from error
-    meta.config = taken_over(meta.config)
-    return meta
 
 

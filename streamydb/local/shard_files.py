@@ -21,8 +21,8 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.key_processor.idwindow import ENTRY
-from streamydb.key_processor.values import Position
+from streamydb.columns.blobs import Position
+from streamydb.columns.program import ENTRY
 
 __all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
 

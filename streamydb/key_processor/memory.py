@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.key_processor.idwindow import ENTRY
-from streamydb.key_processor.values import Position
+from streamydb.columns.blobs import Position
+from streamydb.columns.program import ENTRY
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 

@@ -1,0 +1,101 @@
+"""Parse: records of the log and of the feedback topic become blocks for the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+
+from streamydb.columns import program as p
+from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Array, Ragged, Table, pack, unpack
+from streamydb.errors import RecordError
+from streamydb.records.rulings import NO_RULINGS, Rulings
+from streamydb.sorter.log_end import last_reads
+from streamydb.txn_processor.compile import compile_records
+
+__all__ = ["Routed", "parse_feedback", "parse_transactions"]
+
+
+@dataclass(slots=True, frozen=True)
+class Routed:
+    """A block for a shard."""
+
+    shard: int
+    block: bytes
+
+
+def parse_transactions(
+    partitions: Array, offsets: Array, append_ms: Array,
+    values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
+    constraints: bool = False, rulings: Rulings = NO_RULINGS,
+) -> Iterator[Routed]:
+    """Compile log records; keys and positions go to every shard, the payload to its home shard.
+
+    ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
+    ``constraints``: whether the database has constraints. ``rulings``: as they are given.
+
+    Raises:
+        UnruledFaults: our own code failed on records that nobody has ruled on.
+
+    """
+    table = compile_records(
+        partitions, offsets, append_ms, values, constraints=constraints, rulings=rulings
+    )
+    if whole:
+        home = table.children["home"][1]
+        given = values.tolist() if isinstance(values, Ragged) else values
+        raws = zip(table.cols["kind"].tolist(), given, home.texts["raw"].tolist(), strict=True)
+        home.texts["raw"] = Ragged.of(
+            [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
+        )
+    last = last_reads(partitions, offsets, append_ms, values)
+    for shard, block in enumerate(records_blocks(table, _homes(table, shards), last)):
+        yield Routed(shard, block)
+
+
+def _homes(table: Table, shards: int) -> Iterator[tuple[Array, Table]]:
+    """Per shard: which records have their home there, and their payloads."""
+    counts, payloads = table.children["home"]
+    if shards == 1:
+        yield counts, payloads
+        return
+    homes = table.cols["id0"] % np.uint64(shards)
+    for shard in range(shards):
+        mine = homes == np.uint64(shard)
+        yield mine.astype(np.int64), payloads.take(np.flatnonzero(mine))
+
+
+_TOKENS = {"feedback": token_block, "released": parts_block}
+
+_TOLD = {"role", "audit", "sizes"}
+
+
+def parse_feedback(
+    values: Iterable[bytes | None], config: ShardConfig, offsets: Iterable[int] | None = None
+) -> Iterator[Routed]:
+    """Feedback goes to its shard, a completion token to the others; foreign blocks are dropped.
+
+    Roles and audits go to all, with their ``offsets`` in the topic, by which they are in order.
+    """
+    for value, offset in zip(values, repeat(0) if offsets is None else offsets, strict=False):
+        try:
+            header, _ = unpack(value or b"")
+        except RecordError:
+            continue
+        if header.get("incarnation") != config.incarnation:
+            continue  # of any format: a rebuild with another release passes what the old one wrote
+        require_format(header)
+        kind = header.get("kind")
+        if kind in _TOLD:
+            told = pack({}, **header, at=offset)
+            yield from (Routed(shard, told) for shard in range(config.shards))
+            continue
+        if kind not in _TOKENS:
+            continue
+        token = _TOKENS[kind](header) if config.shards > 1 else b""
+        for shard in range(config.shards):
+            yield Routed(shard, value if shard == header["shard"] and value else token)
