@@ -23,9 +23,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline.routing import tokens
-from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd

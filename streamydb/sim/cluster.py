@@ -27,10 +27,10 @@ from streamydb.columns.table import Table
 from streamydb.key_processor import core as shards
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import EmittedBlock
 from streamydb.key_processor.values import ValueStore
-from streamydb.pipeline.single import Gatherer, SingleShard
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.sim.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step

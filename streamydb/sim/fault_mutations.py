@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from streamydb.pipeline import gatherer
+from streamydb.key_processor.locking import executor
 from streamydb.sim import cluster, faults, pair
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core
@@ -28,7 +28,7 @@ def believe_the_exception() -> Iterator[None]:
         del executed
 
     with ExitStack() as stack:
-        for place in (compiling, core, gatherer):
+        for place in (compiling, core, executor):
             stack.enter_context(mock.patch.object(place, "require_ruled", require))
         yield
 

@@ -9,17 +9,17 @@ from typing import Final
 import msgspec
 
 from streamydb.columns.blobs import BlobStore
+from streamydb.key_processor.locking.gatherer import GatherState
+from streamydb.key_processor.locking.state import SingleMeta, decode_meta
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.oracle import OutputRecord, Topic, replay
-from streamydb.pipeline.single_state import SingleMeta, decode_meta
 from streamydb.sim.cluster import Cluster, Written
 from streamydb.sim.digests import wrong_digests
 from streamydb.sim.flows import Divergence, check_flows
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.gather import GatherState
 
 __all__ = ["TOPICS", "Divergence", "Outcome", "judge"]
 

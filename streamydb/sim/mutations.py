@@ -13,9 +13,9 @@ from msgspec import UNSET
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import grants, idwindow, locks, repeats, role, values
+from streamydb.key_processor import grants, idwindow, role, values
+from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import History
-from streamydb.pipeline import single
 from streamydb.records import transaction
 from streamydb.sim import fault_mutations as rulings
 from streamydb.sim import value_mutations
@@ -65,7 +65,7 @@ def _feedback_of_any_step() -> Any:
 
 def _limits_at_once() -> Any:
     begun = shard.KeyTransactionProcessor.__init__
-    begun_single = single.SingleShard.__init__
+    begun_single = core.SingleShard.__init__
 
     def of_the_start(self: Any, *rest: Any) -> None:
         (begun if isinstance(self, shard.KeyTransactionProcessor) else begun_single)(self, *rest)
@@ -73,7 +73,7 @@ def _limits_at_once() -> Any:
 
     return together(
         mock.patch.object(shard.KeyTransactionProcessor, "__init__", of_the_start),
-        mock.patch.object(single.SingleShard, "__init__", of_the_start),
+        mock.patch.object(core.SingleShard, "__init__", of_the_start),
     )
 
 
@@ -162,13 +162,13 @@ def _readers_overtake() -> Any:
 
 def _forget_repeats() -> Any:
     """Dedupe: no transaction is taken for a repetition."""
-    original = repeats.Repeats.find
+    original = repetitions.Repeats.find
 
     def find(self: Any, own: Any, before: int, resolved: Any) -> Any:
         original(self, own, before, resolved)
-        return repeats.FoundRepeats()
+        return repetitions.FoundRepeats()
 
-    return mock.patch.object(repeats.Repeats, "find", find)
+    return mock.patch.object(repetitions.Repeats, "find", find)
 
 
 def _latest_module() -> Any:
@@ -371,7 +371,7 @@ def _execute_too_late() -> Any:
 
     return together(
         mock.patch.object(grants, "untimely", untimely),
-        mock.patch.object(repeats, "untimely", untimely),
+        mock.patch.object(repetitions, "untimely", untimely),
     )
 
 

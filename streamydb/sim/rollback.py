@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
-from streamydb.pipeline.single_state import decode_meta
 from streamydb.sim.cluster import Checkpoint, Cluster
 from streamydb.sim.judge import Divergence
 from streamydb.sim.log import SimulatedLog

@@ -10,11 +10,13 @@ from unittest import mock
 from streamydb.columns import blocks
 from streamydb.columns.table import Table, unpack
 from streamydb.key_processor import core, grants, values
+from streamydb.key_processor.locking import core as single
+from streamydb.key_processor.locking import execution as alone
+from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
-from streamydb.pipeline import gatherer, single
 from streamydb.records import begins
-from streamydb.txn_processor import alone, execution
+from streamydb.txn_processor import execution
 from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
@@ -100,11 +102,11 @@ def grant_everything() -> Any:
 
 def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
-    executed = gatherer.Gatherer._executed  # noqa: SLF001 - as above
+    executed = executor.Gatherer._executed  # noqa: SLF001 - as above
     return together(
         mock.patch.object(execution.Most, "fits", return_value=0),
         mock.patch.object(
-            gatherer.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
+            executor.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
     )
 

@@ -12,8 +12,8 @@ import pytest
 
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
-from streamydb.pipeline.single_state import decode_meta
 from streamydb.sim import cluster as sim
 from streamydb.sim.judge import Outcome, judge
 from streamydb.sim.log import SimulatedLog

@@ -23,10 +23,10 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.folder import DatabaseRecord, Place
 from streamydb.pipeline.config import read_record, recorded_config
-from streamydb.pipeline.single import SingleShard
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import Progress, plan
 from streamydb.read_model.memory import MemoryRecord

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locks import Lock, LockTable
+from streamydb.key_processor.locking.locks import Lock, LockTable
 
 A, B = b"ka", b"kb"
 

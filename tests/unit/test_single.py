@@ -14,18 +14,18 @@ import pytest
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locks import LockTable
+from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.gatherer import GatherState
+from streamydb.key_processor.locking.locks import LockTable
+from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.oracle import Oracle
-from streamydb.pipeline.single import Gatherer, SingleShard
-from streamydb.pipeline.single_state import decode_meta
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
 from streamydb.sim.workload import Workload
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.gather import GatherState
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}

@@ -10,8 +10,8 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns.plans import PlanShape
+from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.state import EmittedBlock
-from streamydb.pipeline.single import Gatherer, SingleShard
 from tests.unit.test_single import Single, txn
 
 BOUND, SIZE = 40_000, 5_000

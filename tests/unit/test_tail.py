@@ -14,10 +14,10 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.locking.core import SingleShard
+from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardState
-from streamydb.pipeline.single import SingleShard
-from streamydb.pipeline.single_state import decode_meta
 from streamydb.sorter.core import PartitionState
 from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
 from streamydb.txn_processor.parser import parse_transactions

@@ -10,7 +10,7 @@ from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locking.history import History
-from streamydb.key_processor.locks import Lock
+from streamydb.key_processor.locking.locks import Lock
 from streamydb.key_processor.role import Role
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.core import SorterState

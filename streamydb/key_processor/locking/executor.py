@@ -11,14 +11,14 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.blocks import released_block
+from streamydb.key_processor.locking.execution import Finished, execute_gathered
+from streamydb.key_processor.locking.gatherer import TransactionGatherer
 from streamydb.key_processor.locking.messages import Granted, Part, Payload, Released, decode_list
 from streamydb.procedures.flows import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.alone import Finished, execute_gathered
 from streamydb.txn_processor.core import passed_on
-from streamydb.txn_processor.gather import TransactionGatherer
 
 __all__ = ["Gatherer"]
 

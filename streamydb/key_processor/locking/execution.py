@@ -16,6 +16,7 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
 from streamydb.procedures.flows import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -25,7 +26,6 @@ from streamydb.records.change import CONNECTOR
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.fault import opened, reported, status_of
-from streamydb.txn_processor.gather import Gathered
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
 
 __all__ = ["Finished", "execute_gathered"]

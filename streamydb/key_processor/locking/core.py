@@ -10,8 +10,8 @@ Shards and gatherers each have a blob store of their own, durable with the batch
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
 ``decode_meta(shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
-(`txn_processor.gather.GatherState` in blob "gather") has nothing waiting, and the values are in
-``meta.values`` as in planner mode.
+(`key_processor.locking.gatherer.GatherState` in blob "gather") has nothing waiting, and the values
+are in ``meta.values`` as in planner mode.
 
 Protocol. Every shard sorts all records and numbers them alike. It enqueues each transaction for
 the locks that live there, keys by their hash and the id in its home shard, in seq order. A granted
@@ -45,6 +45,8 @@ from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.locking.blocks import single_block
+from streamydb.key_processor.locking.executor import Gatherer
+from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     Granted,
     Part,
@@ -56,13 +58,11 @@ from streamydb.key_processor.locking.messages import (
     key_lock,
     locked_name,
 )
-from streamydb.key_processor.locks import LockTable
-from streamydb.key_processor.repeats import Repeats
+from streamydb.key_processor.locking.repetitions import Repeats
+from streamydb.key_processor.locking.state import SingleMeta, Unresolved, decode_meta
 from streamydb.key_processor.state import EmittedBlock
 from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
 from streamydb.key_processor.waits import refuse_to_wait
-from streamydb.pipeline.gatherer import Gatherer
-from streamydb.pipeline.single_state import SingleMeta, Unresolved, decode_meta
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.log_end import LogEnd, require_ends
