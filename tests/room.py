@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamydb.standby.core import Action, Member, Play, Say
-from streamydb.standby.messages import Message
+from streamydb.pipeline.standby.core import Action, Member, Play, Say
+from streamydb.records.control import Message
 
 __all__ = ["Room"]
 

@@ -36,6 +36,7 @@ from streamydb.pipeline.config import recorded_config
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import Resolved, encode_resolved
+from streamydb.records.control import Audited, Beat, Claim, Following, Handover, encode_message
 from streamydb.records.rulings import Rulings
 from streamydb.settings import Settings
 from streamydb.sim.cluster import Cluster
@@ -45,7 +46,6 @@ from streamydb.sim.workload import Workload
 from streamydb.snapshots import Digest, Manifest, Tail
 from streamydb.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.snapshots.rows import COLUMNS, Row
-from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, encode_message
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 

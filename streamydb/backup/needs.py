@@ -15,7 +15,7 @@ from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.local.folder import Place
-from streamydb.standby.messages import Beat, Claim, Following, Message, decode_message
+from streamydb.records.control import Beat, Claim, Following, Message, decode_message
 
 __all__ = ["Need", "checkpoint_offsets", "needs"]
 

@@ -21,8 +21,8 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.pipeline.config import read_record
 from streamydb.records.begins import Begins
+from streamydb.records.control import decode_message
 from streamydb.settings import Settings
-from streamydb.standby.messages import decode_message
 
 __all__ = ["begun", "founded", "of_terms", "settled"]
 

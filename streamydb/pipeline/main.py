@@ -30,6 +30,7 @@ from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
+from streamydb.pipeline.desk import Desk, note_told
 from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.feedback import FeedbackKeeper
@@ -40,17 +41,16 @@ from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
 from streamydb.pipeline.queries import Queries
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.resuming import resume
-from streamydb.pipeline.ruling import Desk, note_told
 from streamydb.pipeline.running import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
+from streamydb.pipeline.standby.coordinator import Coordinator, View
+from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.warmup import warm_up
 from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.sorter.log_end import LogEnd
-from streamydb.standby.coordinator import Coordinator, View
-from streamydb.standby.core import Member
-from streamydb.standby.kafka import SharedTopics
 
 __all__ = ["default_local", "run"]
 

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
-from streamydb.standby.coordinator import Position
+from streamydb.pipeline.standby.coordinator import Position
 
 __all__ = ["Metrics", "ProgressListener", "StatusWriter"]
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from streamydb.pipeline.desk import Desk
 from streamydb.pipeline.failures import failure_of
-from streamydb.pipeline.ruling import Desk
 from streamydb.pipeline.running import RunningQuery
 
 __all__ = ["Queries"]
@@ -16,7 +16,7 @@ log = logging.getLogger("streamydb.pipeline")
 
 
 class _Member(Protocol):
-    """What the coordinator tells (see `standby.coordinator`)."""
+    """What the coordinator tells (see `pipeline.standby.coordinator`)."""
 
     stale: bool
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamydb.pipeline.standby.core import Times
+from streamydb.records.control import Beat, Claim, Following, Handover
 from streamydb.sim.judge import Outcome
 from streamydb.sim.room import STEP_MS, Entry, Node, Room
-from streamydb.standby.core import Times
-from streamydb.standby.messages import Beat, Claim, Following, Handover
 
 __all__ = ["ELECTION", "run_election"]
 

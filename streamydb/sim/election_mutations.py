@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
 
-from streamydb.standby.core import Member
-from streamydb.standby.messages import Claim
-from streamydb.standby.position import Own
+from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.position import Own
+from streamydb.records.control import Claim
 
 __all__ = ["ELECTION_MUTATIONS", "mutated_election"]
 

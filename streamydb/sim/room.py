@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamydb.standby.core import Action, Member, Play, Say, Times
-from streamydb.standby.messages import (
+from streamydb.pipeline.standby.core import Action, Member, Play, Say, Times
+from streamydb.records.control import (
     Beat,
     Claim,
     Following,

@@ -15,8 +15,8 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model.verify import verify
-from streamydb.standby.agreement import Agreement
 from streamydb.testing import Database, TestingError, wait_for
 from tests.bank import transfers
 from tests.machine import Clock, Disk, can_mount, has_compiler, small_disk

@@ -24,8 +24,8 @@ from streamydb.facade.reads import Reader
 from streamydb.facade.testing import scenario, until
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
+from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
-from streamydb.standby.kafka import SharedTopics
 from streamydb.testing import wait_for
 
 Leave = Callable[..., None]

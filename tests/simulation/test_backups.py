@@ -35,10 +35,10 @@ from streamydb.oracle import Ordered, released
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
+from streamydb.records.control import Following, encode_message
 from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
 from streamydb.sim.procedures import MODULES
 from streamydb.sorter.core import PartitionState
-from streamydb.standby.messages import Following, encode_message
 from streamydb.total_order import LogRecord
 from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.states import goes_on, truth, written

@@ -19,8 +19,8 @@ from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.founding import founded
 from streamydb.records.begins import Begins
+from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
-from streamydb.standby.messages import Following, encode_message
 from tests.memory_kafka import Died, MemoryKafka
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4

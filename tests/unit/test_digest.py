@@ -14,8 +14,8 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.records import schemas
-from streamydb.standby.agreement import Agreement
 
 ABSENT = (p.ABSENT, 0, 0, b"")
 

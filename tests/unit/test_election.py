@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamydb.standby.core import Member, Say, Times
-from streamydb.standby.messages import Beat, Claim, Following, Handover, decode_message
+from streamydb.pipeline.standby.core import Member, Say, Times
+from streamydb.records.control import Beat, Claim, Following, Handover, decode_message
 from tests.room import Room
 
 

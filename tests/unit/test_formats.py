@@ -27,6 +27,7 @@ from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.folder import DatabaseRecord, Place
 from streamydb.pipeline.config import read_record, recorded_config
+from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import Progress, plan
 from streamydb.read_model.memory import MemoryRecord
@@ -38,10 +39,9 @@ from streamydb.records import (
     decode_marker,
     decode_result,
 )
+from streamydb.records.control import Claim, decode_message, encode_message
 from streamydb.settings import Settings
 from streamydb.snapshots import read_manifest
-from streamydb.standby.agreement import Agreement
-from streamydb.standby.messages import Claim, decode_message, encode_message
 from streamydb.txn_processor.blocks import open_output
 from tests.read_model import change
 from tests.unit.test_snapshots import make

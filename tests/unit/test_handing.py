@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streamydb.cli.handover import _pause
-from streamydb.standby.handing import Handed, Standbys
-from streamydb.standby.messages import Beat, Following
-from streamydb.standby.pause import Written, longest_pause, written
+from streamydb.pipeline.standby.handing import Handed, Standbys
+from streamydb.pipeline.standby.pause import Written, longest_pause, written
+from streamydb.records.control import Beat, Following
 
 
 def says(name: str, resolved: int, *, ready: bool, **more: Any) -> Following:

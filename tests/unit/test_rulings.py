@@ -15,9 +15,13 @@ from streamydb.columns import program as p
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
-from streamydb.pipeline import queries, ruling
+from streamydb.pipeline import desk as ruling
+from streamydb.pipeline import queries
+from streamydb.pipeline.desk import Desk, Told
 from streamydb.pipeline.queries import Queries
-from streamydb.pipeline.ruling import Desk, Told
+from streamydb.pipeline.standby.coordinator import Coordinator
+from streamydb.pipeline.standby.core import Member, Play
+from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.rulings import (
     Adopted,
     Book,
@@ -37,9 +41,6 @@ from streamydb.records.rulings import (
     ruling_of,
 )
 from streamydb.sim import run_seed
-from streamydb.standby.coordinator import Coordinator
-from streamydb.standby.core import Member, Play
-from streamydb.standby.kafka import SharedTopics
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.compile import compile_records
 

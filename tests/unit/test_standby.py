@@ -11,12 +11,11 @@ from streamydb.columns.blocks import open_block
 from streamydb.columns.digest import Digest
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
-from streamydb.records.rulings import Fault, Rulings
-from streamydb.standby.agreement import Difference
-from streamydb.standby.coordinator import Coordinator, Position, View
-from streamydb.standby.core import Member, Play, Say, Times
-from streamydb.standby.kafka import SharedTopics
-from streamydb.standby.messages import (
+from streamydb.pipeline.standby.agreement import Difference
+from streamydb.pipeline.standby.coordinator import Coordinator, Position, View
+from streamydb.pipeline.standby.core import Member, Play, Say, Times
+from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.records.control import (
     Audited,
     Beat,
     Claim,
@@ -26,6 +25,7 @@ from streamydb.standby.messages import (
     decode_message,
     encode_message,
 )
+from streamydb.records.rulings import Fault, Rulings
 from tests.room import Room
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from streamydb.columns.digest import Digest
 from streamydb.errors import RecordError
-from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
-from streamydb.standby.agreement import Agreement, Difference
-from streamydb.standby.core import Member
-from streamydb.standby.messages import (
+from streamydb.pipeline.standby.agreement import Agreement, Difference
+from streamydb.pipeline.standby.core import Member
+from streamydb.records.control import (
     Audited,
     Beat,
     Claim,
@@ -25,6 +24,7 @@ from streamydb.standby.messages import (
     decode_message,
     encode_message,
 )
+from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
 from tests.generators import TEXTS
 from tests.room import Room
 

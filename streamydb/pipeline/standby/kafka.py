@@ -12,7 +12,7 @@ from streamydb.errors import RecordError, StreamyError
 from streamydb.kafka.clients import MESSAGES, SHARED, appender, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
-from streamydb.standby.messages import Message, decode_message, encode_message
+from streamydb.records.control import Message, decode_message, encode_message
 
 __all__ = ["SharedTopics", "SharedTopicsError"]
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from streamydb.standby.messages import Audited, Beat, Claim, Following, Handover, Message
-from streamydb.standby.position import Others, Own, Rank
+from streamydb.pipeline.standby.position import Others, Own, Rank
+from streamydb.records.control import Audited, Beat, Claim, Following, Handover, Message
 
 __all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
 

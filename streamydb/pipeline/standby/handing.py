@@ -12,10 +12,10 @@ from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
-from streamydb.standby.kafka import SharedTopics
-from streamydb.standby.messages import Beat, Claim, Following, Handover, Message
-from streamydb.standby.pause import Written, longest_pause, written
-from streamydb.standby.position import Rank
+from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.pipeline.standby.pause import Written, longest_pause, written
+from streamydb.pipeline.standby.position import Rank
+from streamydb.records.control import Beat, Claim, Following, Handover, Message
 
 __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 

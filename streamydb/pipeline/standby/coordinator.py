@@ -14,11 +14,11 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
+from streamydb.pipeline.standby.agreement import Agreement, Difference
+from streamydb.pipeline.standby.core import Action, Member, Play, Say
+from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.records.control import Audited
 from streamydb.records.rulings import Rulings
-from streamydb.standby.agreement import Agreement, Difference
-from streamydb.standby.core import Action, Member, Play, Say
-from streamydb.standby.kafka import SharedTopics, SharedTopicsError
-from streamydb.standby.messages import Audited
 
 __all__ = ["Coordinator", "Position", "View"]
 
