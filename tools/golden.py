@@ -29,6 +29,9 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import Replay, replay
+from streamydb.backup.snapshots import Digest, Manifest, Tail
+from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
+from streamydb.backup.snapshots.rows import COLUMNS, Row
 from streamydb.columns.shards import ShardConfig
 from streamydb.oracle import OutputRecord
 from streamydb.oracle import replay as replay_serially
@@ -43,9 +46,6 @@ from streamydb.sim.cluster import Cluster
 from streamydb.sim.log import SimulatedLog
 from streamydb.sim.procedures import MODULES, Calls
 from streamydb.sim.workload import Workload
-from streamydb.snapshots import Digest, Manifest, Tail
-from streamydb.snapshots.manifest import MANIFEST, encode_manifest
-from streamydb.snapshots.rows import COLUMNS, Row
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 

@@ -90,7 +90,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.tail": _REAL,
     "streamydb.local.resources": _SHOWS,
     "streamydb.sim": _JUDGES,
-    "streamydb.snapshots.errors": _SHOWS,
+    "streamydb.backup.snapshots.errors": _SHOWS,
     "streamydb.spark": _REAL,
     "streamydb.sql.process": _BEGINS,
     "streamydb.pipeline.standby.coordinator": _REAL,

@@ -19,9 +19,9 @@ from streamydb.cli.common import (
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from streamydb.backup.snapshots import Restored
     from streamydb.kafka import TopicNames
     from streamydb.local.folder import DatabaseRecord
-    from streamydb.snapshots import Restored
 
 Shards = Annotated[
     int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
@@ -101,8 +101,8 @@ def load_snapshot(target: Target, folder: str) -> Restored:
     Raises:
         SnapshotError: there is no such snapshot, or the log has other records.
     """
+    from streamydb.backup.snapshots import restore
     from streamydb.cli.phases import Phases, bar
-    from streamydb.snapshots import restore
 
     with Phases().phase(f"Loading {folder}") as phase:
         restored = restore(

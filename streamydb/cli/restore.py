@@ -173,7 +173,7 @@ def _rewrite(target: Target, shards: int) -> None:
 def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
     """The seq that is asked for."""
     from streamydb.backup.restoring import seq_at
-    from streamydb.snapshots.main import moment
+    from streamydb.spark.snapshot import moment
 
     wanted = moment(at)
     if wanted is None:

@@ -34,7 +34,7 @@ def snapshot(
     json: Json = False,
 ) -> None:
     """Write a consistent snapshot as Parquet; one that is there already is left as it is."""
-    from streamydb.snapshots.main import run, shown
+    from streamydb.spark.snapshot import run, shown
 
     target = find_target(database, home, bootstrap)
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})

@@ -13,7 +13,7 @@ from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.model import ReadModel
 
 if TYPE_CHECKING:
-    from streamydb.snapshots import Manifest
+    from streamydb.backup.snapshots import Manifest
 
 __all__ = ["load"]
 
@@ -40,7 +40,7 @@ def load(
         StoreMismatchError: it is another database's.
         ReadModelError: something is in the folder already, or it cannot be written.
     """
-    from streamydb.snapshots import read_manifest
+    from streamydb.backup.snapshots import read_manifest
 
     manifest = read_manifest(snapshot)
     if manifest.database != database:
@@ -58,7 +58,7 @@ def load(
 
 
 def _versions(snapshot: Path | str, manifest: Manifest) -> Iterator[list[tuple[bytes, bytes]]]:
-    from streamydb.snapshots import read_rows
+    from streamydb.backup.snapshots import read_rows
 
     for batch in read_rows(snapshot, manifest):
         yield [

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamydb.snapshots import Manifest, SnapshotError
-from streamydb.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
+from streamydb.backup.snapshots import Manifest, SnapshotError
+from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
 __all__ = ["Folders", "uri_of"]
 

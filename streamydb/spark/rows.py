@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from streamydb.backup.snapshots.digest import Digest
 from streamydb.errors import RecordError
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_change, decode_result
-from streamydb.snapshots.digest import Digest
 
 __all__ = [
     "DIGESTS",

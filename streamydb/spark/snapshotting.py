@@ -13,10 +13,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from streamydb.backup.snapshots import Digest, Manifest, SnapshotError, Tail, read_manifest
+from streamydb.backup.snapshots.manifest import FORMAT
 from streamydb.kafka.positions import Ends, look, offsets_json
 from streamydb.settings import Settings
-from streamydb.snapshots import Digest, Manifest, SnapshotError, Tail, read_manifest
-from streamydb.snapshots.manifest import FORMAT
 from streamydb.spark import rows
 from streamydb.spark.folders import Folders, uri_of
 from streamydb.spark.reading import events, value_as

@@ -123,7 +123,7 @@ def open_snapshot(folder: Path | str) -> Sql:
         SqlMissingError: DuckDB is not installed.
         SnapshotError: the folder is no snapshot.
     """
-    from streamydb.snapshots import read_manifest
+    from streamydb.backup.snapshots import read_manifest
 
     connection = connect()
     manifest = read_manifest(folder)

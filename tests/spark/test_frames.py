@@ -23,13 +23,13 @@ from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as f
 
 from streamydb import sql
+from streamydb.backup.snapshots import SnapshotError, restore
 from streamydb.check import Options, check
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import create
 from streamydb.kafka.positions import look
 from streamydb.read_model import Follower, ReadModel, SnapshotGone, load
 from streamydb.records import Change, decode_change
-from streamydb.snapshots import SnapshotError, restore
 from streamydb.spark import (
     add,
     append,

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.kafka.positions import look
 from streamydb.local.jars import resolve
 from streamydb.local.resources import shipped_file
-from streamydb.snapshots import read_manifest, read_rows
 from streamydb.testing import Database, wait_for
 from tests.spark.test_cluster import SOURCES, SPARK_HOME, environment, standalone_cluster
 

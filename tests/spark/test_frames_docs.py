@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streamydb import sql
+from streamydb.backup.snapshots import restore
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.positions import look
 from streamydb.kafka.reader import TopicReader
 from streamydb.read_model import Follower, ReadModel, load
-from streamydb.snapshots import restore
 from streamydb.spark import configure
 from streamydb.testing import Database, wait_for
 from tests.read_model import drained

@@ -16,6 +16,7 @@ from streamydb.backup import BackupFolder, State, StateFolder
 from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
+from streamydb.backup.snapshots import read_manifest
 from streamydb.backup.state import About, empty_ids, no_values
 from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
 from streamydb.columns.plans import Life
@@ -41,7 +42,6 @@ from streamydb.records import (
 )
 from streamydb.records.control import Claim, decode_message, encode_message
 from streamydb.settings import Settings
-from streamydb.snapshots import read_manifest
 from streamydb.txn_processor.blocks import open_output
 from tests.read_model import change
 from tests.unit.test_snapshots import make

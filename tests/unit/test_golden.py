@@ -16,6 +16,7 @@ import pytest
 
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import Replay, replay
+from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.backup.taking import config_of
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.key_processor.memory import MemoryBlobs
@@ -29,7 +30,6 @@ from streamydb.records.control import decode_message
 from streamydb.sim import cluster as sim
 from streamydb.sim.digests import state_digest
 from streamydb.sim.log import SimulatedLog
-from streamydb.snapshots import read_manifest, read_rows
 from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
 from tools.golden import DATABASE, GoldenLog, make

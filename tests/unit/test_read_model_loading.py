@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from streamydb.backup.snapshots import SnapshotError, Tail
+from streamydb.backup.snapshots.manifest import MANIFEST
+from streamydb.backup.snapshots.rows import Row
 from streamydb.read_model import ReadModel, collection, load, verify
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.read_model.memory import MemorySource
 from streamydb.records import Change, decode_change
 from streamydb.records import Resolved as ResolvedRecord
-from streamydb.snapshots import SnapshotError, Tail
-from streamydb.snapshots.manifest import MANIFEST
-from streamydb.snapshots.rows import Row
 from tests.unit.test_read_model_history import (
     ODD_KEYS,
     SETTINGS,

@@ -11,13 +11,20 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from streamydb.backup.snapshots import (
+    Digest,
+    Manifest,
+    SnapshotError,
+    Tail,
+    read_manifest,
+    read_rows,
+)
+from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
+from streamydb.backup.snapshots.restoring import CHUNK_ROWS_MAX, chunks
+from streamydb.backup.snapshots.rows import COLUMNS, Row
 from streamydb.read_model import ReadModel, ReadModelError, StoreMismatchError, load
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import Put, Transaction, decode
-from streamydb.snapshots import Digest, Manifest, SnapshotError, Tail, read_manifest, read_rows
-from streamydb.snapshots.manifest import MANIFEST, encode_manifest
-from streamydb.snapshots.restoring import CHUNK_ROWS_MAX, chunks
-from streamydb.snapshots.rows import COLUMNS, Row
 from tests.read_model import example, follow, resolve, write
 
 

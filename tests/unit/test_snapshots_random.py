@@ -18,10 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from streamydb.kafka.reader import Span
-from streamydb.oracle import Oracle
-from streamydb.records import canonical
-from streamydb.snapshots import (
+from streamydb.backup.snapshots import (
     Digest,
     Manifest,
     SnapshotError,
@@ -31,9 +28,12 @@ from streamydb.snapshots import (
     restore,
     restoring,
 )
-from streamydb.snapshots.main import moment, shown
-from streamydb.snapshots.manifest import MANIFEST
-from streamydb.snapshots.rows import COLUMNS, Row
+from streamydb.backup.snapshots.manifest import MANIFEST
+from streamydb.backup.snapshots.rows import COLUMNS, Row
+from streamydb.kafka.reader import Span
+from streamydb.oracle import Oracle
+from streamydb.records import canonical
+from streamydb.spark.snapshot import moment, shown
 from tests.generators import VALUES
 from tests.unit.test_read_model_history import ODD_KEYS
 from tests.unit.test_snapshots import make

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamydb.backup.snapshots import Digest, SnapshotError
 from streamydb.errors import RecordError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.oracle import Oracle
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import encode_resolved
-from streamydb.snapshots import Digest, SnapshotError
-from streamydb.snapshots.main import moment
 from streamydb.spark import payloads, rows
 from streamydb.spark.repetitions import Seen
+from streamydb.spark.snapshot import moment
 from tests.read_model import change
 
 GOOD = '{"id":"a","updates":[{"op":"put","key":"k","value":1}]}'

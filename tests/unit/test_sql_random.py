@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import streamydb.sql.pool
 from streamydb import sql
+from streamydb.backup.snapshots.rows import Row
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import canonical
-from streamydb.snapshots.rows import Row
 from streamydb.sql import dataset
 from streamydb.sql.keyspace import within
 from streamydb.sql.pool import QueryPool

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamydb.backup.snapshots.digest import Digest
+from streamydb.backup.snapshots.manifest import Manifest, file_system
 from streamydb.errors import SnapshotError
-from streamydb.snapshots.digest import Digest
-from streamydb.snapshots.manifest import Manifest, file_system
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamydb.backup.snapshots.manifest import Manifest, read_manifest
+from streamydb.backup.snapshots.rows import Row, read_rows
 from streamydb.errors import REJECTED_CODES, SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
-from streamydb.snapshots.manifest import Manifest, read_manifest
-from streamydb.snapshots.rows import Row, read_rows
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_ROWS_MAX", "Restored", "chunks", "restore"]
 

@@ -15,11 +15,11 @@ miss nothing.
 
 from __future__ import annotations
 
+from streamydb.backup.snapshots.digest import Digest
+from streamydb.backup.snapshots.manifest import Manifest, Tail, read_manifest
+from streamydb.backup.snapshots.restoring import Restored, restore
+from streamydb.backup.snapshots.rows import read_rows
 from streamydb.errors import SnapshotError
-from streamydb.snapshots.digest import Digest
-from streamydb.snapshots.manifest import Manifest, Tail, read_manifest
-from streamydb.snapshots.restoring import Restored, restore
-from streamydb.snapshots.rows import read_rows
 
 __all__ = [
     "Digest",
