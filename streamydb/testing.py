@@ -26,8 +26,6 @@ from typing import Any, Self
 
 import psutil
 
-from streamydb.check import Options, check
-from streamydb.check.report import Report
 from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.appender import TopicAppender
@@ -35,6 +33,8 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import PipelineStatus, Place
 from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
+from streamydb.verify.check import Options, check
+from streamydb.verify.check.report import Report
 
 __all__ = ["Database", "TestingError", "wait_for"]
 

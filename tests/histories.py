@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 from typing import Any
 
-from streamydb.histories import (
+from streamydb.verify.histories import (
     Answer,
     Append,
     Delivered,
@@ -23,8 +23,8 @@ from streamydb.histories import (
     Write,
     check_history,
 )
-from streamydb.histories.records import Line, Request
-from streamydb.histories.workload import Client, Shape
+from streamydb.verify.histories.records import Line, Request
+from streamydb.verify.histories.workload import Client, Shape
 
 
 class Script:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streamydb.histories import Answer, Append, History, Operation, Read, Seen
-from streamydb.histories.records import Line
-from streamydb.histories.serializability import check_lists
+from streamydb.verify.histories import Answer, Append, History, Operation, Read, Seen
+from streamydb.verify.histories.records import Line
+from streamydb.verify.histories.serializability import check_lists
 
 LEVELS: Final = ("PL-4", "PL-3", "PL-2", "PL-1", "none")
 _BROKEN_BY: Final = {

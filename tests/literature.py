@@ -9,8 +9,8 @@ from typing import Any
 from streamydb.bench.literature.driver import complete, deploy_record, module_file
 from streamydb.bench.literature.evidence import from_outputs
 from streamydb.bench.literature.judging import Invariant, Judge
-from streamydb.oracle import Oracle, OutputRecord
 from streamydb.procedures.modules import MemoryModules
+from streamydb.verify.oracle.core import Oracle, OutputRecord
 
 Mutation = Callable[[OutputRecord, Any], Any]
 """Gets an output and its value as JSON; gives another value, or None to lose the output."""

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import UNSET
 from typer.testing import CliRunner
 
-from streamydb.check import Report
 from streamydb.cli import app
 from streamydb.cli.calls import call
 from streamydb.cli.target import Target
@@ -19,6 +18,7 @@ from streamydb.procedures.folder import publish
 from streamydb.procedures.modules import Module
 from streamydb.records import Result
 from streamydb.testing import Database, wait_for
+from streamydb.verify.check import Report
 from tests.workflows import VOTER
 
 __all__ = [

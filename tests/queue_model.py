@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from streamydb.facade.memory import MemoryDatabase
+from streamydb.verify.simulator.database import MemoryDatabase
 
 __all__ = ["Model", "judged"]
 

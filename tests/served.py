@@ -11,8 +11,8 @@ from typing import Any, Final
 import uvicorn
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
+from streamydb.verify.simulator.database import MemoryDatabase
 
 __all__ = ["Served", "running", "serving"]
 

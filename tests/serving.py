@@ -14,9 +14,9 @@ from typing import Any, Self
 import httpx
 import psutil
 
-from streamydb.histories.campaign import STOP
 from streamydb.local.broker import free_port
 from streamydb.testing import Database, TestingError, wait_for
+from streamydb.verify.histories.campaign import STOP
 
 
 class Process:

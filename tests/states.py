@@ -9,14 +9,14 @@ from typing import NamedTuple
 from streamydb.backup.beginning import Beginning, Starter
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.oracle import Oracle, OutputRecord, released
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.digests import state_digest
-from streamydb.sim.judge import TOPICS
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.procedures import MODULES, Calls
-from streamydb.sim.workload import Deadlines, Workload
+from streamydb.verify.oracle.core import Oracle, OutputRecord, released
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.digests import state_digest
+from streamydb.verify.simulator.judge import TOPICS
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.procedures import MODULES, Calls
+from streamydb.verify.simulator.workload import Deadlines, Workload
 
 __all__ = ["Written", "ends_of", "goes_on", "truth", "written"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streamydb.oracle import Oracle, OutputRecord
 from streamydb.procedures.modules import MemoryModules, compile_module
+from streamydb.verify.oracle.core import Oracle, OutputRecord
 
 HEAD = "from streamydb.procedures import Abort, Workflow, procedure\n"
 VOTER = HEAD + """

@@ -33,8 +33,6 @@ from streamydb.backup.snapshots import Digest, Manifest, Tail
 from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.backup.snapshots.rows import COLUMNS, Row
 from streamydb.columns.shards import ShardConfig
-from streamydb.oracle import OutputRecord
-from streamydb.oracle import replay as replay_serially
 from streamydb.pipeline.config import recorded_config
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.memory import MemorySource, MemoryTopic
@@ -42,12 +40,14 @@ from streamydb.records import Resolved, encode_resolved
 from streamydb.records.control import Audited, Beat, Claim, Following, Handover, encode_message
 from streamydb.records.rulings import Rulings
 from streamydb.settings import Settings
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.procedures import MODULES, Calls
-from streamydb.sim.workload import Workload
-from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import OutputRecord
+from streamydb.verify.oracle.core import replay as replay_serially
+from streamydb.verify.oracle.order import LogRecord
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.procedures import MODULES, Calls
+from streamydb.verify.simulator.workload import Workload
 
 __all__ = ["make"]
 

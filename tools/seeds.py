@@ -24,9 +24,9 @@ from typing import Any, Final
 
 from streamydb.local.file_lock import file_lock
 from streamydb.pipeline.warmup import warm_up
-from streamydb.sim import run_seed
-from streamydb.sim.clients import run_clients
-from streamydb.sim.election import run_election
+from streamydb.verify.simulator import run_seed
+from streamydb.verify.simulator.clients import run_clients
+from streamydb.verify.simulator.election import run_election
 from tools.reliability import stamp
 
 __all__ = ["KINDS", "added", "next_seed", "table"]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from streamydb.backup import BackupFolder
-    from streamydb.check import Counts, Report, Step
     from streamydb.cli.phases import Phase
+    from streamydb.verify.check import Counts, Report, Step
 
 
 def check(
@@ -75,10 +75,10 @@ def run_check(
     backup: Path | None = None,
 ) -> Report:
     """Check a database, with progress on standard error."""
-    from streamydb.check import Options
-    from streamydb.check import check as compare
     from streamydb.cli.phases import Phases
     from streamydb.procedures.folder import FolderModules
+    from streamydb.verify.check import Options
+    from streamydb.verify.check import check as compare
 
     target.must_listen()
     record = target.place.record()

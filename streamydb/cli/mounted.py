@@ -27,7 +27,7 @@ def bench(context: typer.Context) -> None:
 
 def sim(context: typer.Context) -> None:
     """Attack the pure classes with a seeded simulator. (`streamydb sim --help`)"""
-    run("streamydb.sim", "sim", context.args)
+    run("streamydb.verify.simulator", "sim", context.args)
 
 
 def demo(context: typer.Context) -> None:
@@ -37,7 +37,7 @@ def demo(context: typer.Context) -> None:
 
 def histories(context: typer.Context) -> None:
     """Record and judge what clients see through REST. (`streamydb histories --help`)"""
-    run("streamydb.histories", "histories", context.args)
+    run("streamydb.verify.histories", "histories", context.args)
 
 
 def run(module: str, name: str, arguments: list[str]) -> None:

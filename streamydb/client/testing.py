@@ -4,8 +4,8 @@
         client.put("a", 1)
 
 Behind the clients is the facade's application, or the direct transport, over the database of
-`streamydb.facade.memory`, whose stages can be stopped. `Faults` breaks connections. `Awaited` runs
-a test that is written for threads on the client for coroutines.
+`streamydb.verify.simulator.database`, whose stages can be stopped. `Faults` breaks connections.
+`Awaited` runs a test that is written for threads on the client for coroutines.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Options, Session
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
-from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.testing import EventStream, InProcess
+from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
+from streamydb.verify.simulator.http import EventStream, InProcess
 
 __all__ = ["Awaited", "Faults", "FaultyAsyncTransport", "FaultyTransport", "Kind", "MemoryHost"]
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamydb.facade.memory import MemoryDatabase, MemoryModel, MemoryResolved, MemorySnapshot
 from streamydb.records import Change
+from streamydb.verify.simulator.database import (
+    MemoryDatabase,
+    MemoryModel,
+    MemoryResolved,
+    MemorySnapshot,
+)
 
 __all__ = ["HistoryDatabase", "HistoryModel", "HistorySnapshot", "MemoryVersion"]
 

@@ -1,8 +1,8 @@
 """What the facade needs of the rest: a read model, the transaction log, the feed of changes.
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
-`facade.memory`; the read model is `streamydb.read_model`. All methods are called in the event loop;
-those that are not coroutines must return at once.
+`verify.simulator.database`; the read model is `streamydb.read_model`. All methods are called in the
+event loop; those that are not coroutines must return at once.
 """
 
 from __future__ import annotations

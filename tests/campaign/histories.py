@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from streamydb.histories.campaign import files
-from streamydb.histories.records import read_history
 from streamydb.testing import wait_for
+from streamydb.verify.histories.campaign import files
+from streamydb.verify.histories.records import read_history
 from tests.campaign.faults import FAULTS, Fault
 from tests.campaign.rounds import tell
 from tests.campaign.world import World

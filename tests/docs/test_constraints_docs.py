@@ -12,7 +12,7 @@ from streamydb.client.testing import MemoryHost
 from streamydb.constraints import core
 from streamydb.constraints.schema import _KNOWN
 from streamydb.limits import CONSTRAINT_STEPS_MAX, LOCK_ATTEMPTS_MAX, SCHEMA_NODES_MAX
-from streamydb.oracle import Oracle
+from streamydb.verify.oracle.core import Oracle
 from tests.documented import assert_one_log
 
 PAGE = (Path(__file__).parents[2] / "docs" / "constraints.md").read_text(encoding="utf-8")

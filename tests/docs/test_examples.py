@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.procedures.folder import FolderModules
+from streamydb.verify.simulator.database import MemoryDatabase
 from tests.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
 from tests.served import serving
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from streamydb.limits import PROCEDURE_DEPTH_MAX, PROCEDURE_INTEGER_BITS_MAX, PROCEDURE_STEPS_MAX
-from streamydb.oracle import Oracle
 from streamydb.procedures.builtins import FUNCTIONS
 from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.procedures.view import View
+from streamydb.verify.oracle.core import Oracle
 from tests.documented import assert_one_log, run_with_module
 
 PAGE = (Path(__file__).parents[2] / "docs" / "procedures.md").read_text(encoding="utf-8")

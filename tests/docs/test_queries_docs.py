@@ -12,10 +12,10 @@ from streamydb import client as api
 from streamydb.backup.snapshots.rows import Row
 from streamydb.client.testing import MemoryHost
 from streamydb.facade import create_app
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import InProcess, scenario
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 from tests.docs.test_rest import EXAMPLE, same, split
 from tests.read_model import follow, resolve, write
 from tests.unit.test_snapshots import make

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import streamydb
-from streamydb.check import Options, check
 from streamydb.kafka import create
 from streamydb.kafka.roles import apply
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing import Database, wait_for
+from streamydb.verify.check import Options, check
 from tests.bank import transfers
 from tests.secured import ADMIN, Secured
 

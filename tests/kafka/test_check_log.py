@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from streamydb.backup.pieces import Piece, Row
-from streamydb.check import CheckError, Log
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.clients import administrator
 from streamydb.records import Marker, encode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.settings import Settings
+from streamydb.verify.check import CheckError, Log
 
 COUNT = 40
 MARKED = 5

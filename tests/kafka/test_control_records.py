@@ -12,21 +12,21 @@ import confluent_kafka
 import pytest
 
 from streamydb.backup.kafka import KafkaLog as BackedUpLog
-from streamydb.check import Log
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.memory import MemoryModel, MemoryResolved
 from streamydb.facade.ports import Missing, NextRecord, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
-from streamydb.facade.testing import scenario, until
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing import wait_for
+from streamydb.verify.check import Log
+from streamydb.verify.simulator.database import MemoryModel, MemoryResolved
+from streamydb.verify.simulator.http import scenario, until
 
 Leave = Callable[..., None]
 

@@ -12,9 +12,9 @@ from streamydb.facade.kafka_search import search_result
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Missing
 from streamydb.kafka import TopicNames, create
-from streamydb.oracle import Oracle
 from streamydb.records import Result
 from streamydb.settings import Settings
+from streamydb.verify.oracle.core import Oracle
 
 RESULTS = 3_000
 

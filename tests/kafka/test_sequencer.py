@@ -23,10 +23,10 @@ from streamydb.kafka.producer import (
 from streamydb.kafka.results import ResultReader, ResultTimeoutError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.broker import EmbeddedBroker
-from streamydb.oracle import LogRecord, order, released
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
 from streamydb.settings import Settings
+from streamydb.verify.oracle.core import LogRecord, order, released
 
 WAIT_S = 30.0
 

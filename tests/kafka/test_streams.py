@@ -12,9 +12,9 @@ from streamydb.facade import FacadeSettings
 from streamydb.facade.emitted import Place, StreamFeed
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import LogUnavailableError, PageBounds
-from streamydb.facade.testing import scenario
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
+from streamydb.verify.simulator.http import scenario
 
 PAGE = PageBounds(40, 1_000_000)
 STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]

@@ -6,10 +6,10 @@ from confluent_kafka import TopicPartition
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
-from streamydb.facade.testing import scenario
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.settings import Settings
+from streamydb.verify.simulator.http import scenario
 
 TRACE = {"traceparent": b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 VALUE = b'{"id":"a","updates":[]}'

@@ -14,11 +14,11 @@ import pytest
 
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
-from streamydb.oracle import replay
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
 
 pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
 

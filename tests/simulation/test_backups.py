@@ -31,15 +31,15 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import Place
-from streamydb.oracle import Ordered, released
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
 from streamydb.records.control import Following, encode_message
 from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
-from streamydb.sim.procedures import MODULES
 from streamydb.sorter.core import PartitionState
-from streamydb.total_order import LogRecord
+from streamydb.verify.oracle.core import Ordered, released
+from streamydb.verify.oracle.order import LogRecord
+from streamydb.verify.simulator.procedures import MODULES
 from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.states import goes_on, truth, written
 

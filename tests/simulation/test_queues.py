@@ -20,12 +20,12 @@ from streamydb.client.awaiting.views import AsyncView
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.session import Options, Session
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb.layers.queue import AsyncQueue, Claim
 from streamydb.procedures.folder import FolderModules
-from streamydb.sim.network import Network
-from streamydb.sim.virtual import VirtualLoop, run_virtual
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.network import Network
+from streamydb.verify.simulator.virtual import VirtualLoop, run_virtual
 from tests.queue_model import judged
 
 ATTEMPTS_MAX = 3

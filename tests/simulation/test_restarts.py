@@ -14,12 +14,12 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
-from streamydb.sim import cluster as sim
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.run import settle
-from streamydb.sim.workload import Workload
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.simulator import cluster as sim
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.run import settle
+from streamydb.verify.simulator.workload import Workload
 
 WRITTEN = {"none": 0, "one block": 1, "all": 10**6}
 """How much of the first attempt's feedback is in Kafka when the driver dies."""

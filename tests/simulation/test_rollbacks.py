@@ -10,13 +10,13 @@ import pytest
 
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.sim import run_seed
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.rollback import Rollbacks, finds_lost_tail, require_log
-from streamydb.sim.run import settle
-from streamydb.sim.workload import Workload
+from streamydb.verify.simulator import run_seed
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.rollback import Rollbacks, finds_lost_tail, require_log
+from streamydb.verify.simulator.run import settle
+from streamydb.verify.simulator.workload import Workload
 
 SEEDS = 12
 

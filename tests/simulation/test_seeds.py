@@ -11,9 +11,9 @@ import pytest
 
 from streamydb import records
 from streamydb.columns.table import Table
-from streamydb.sim import run_seed
-from streamydb.sim.mutations import MUTATIONS, mutated
 from streamydb.txn_processor import execution, interpreter
+from streamydb.verify.simulator import run_seed
+from streamydb.verify.simulator.mutations import MUTATIONS, mutated
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 200

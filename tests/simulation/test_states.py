@@ -15,11 +15,11 @@ from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import EVERYTHING, Replay, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
-from streamydb.oracle import released
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.procedures import MODULES
+from streamydb.verify.oracle.core import released
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.procedures import MODULES
 from tests.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)

@@ -9,13 +9,13 @@ from collections import Counter
 import pytest
 
 from streamydb.columns.shards import ShardConfig
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.flows import FlowCalls
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.run import settle
-from streamydb.sim.workload import Workload
 from streamydb.txn_processor import outputs
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.flows import FlowCalls
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.run import settle
+from streamydb.verify.simulator.workload import Workload
 
 KEYS = ["k0", "k1", "k2"]
 

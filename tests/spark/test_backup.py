@@ -14,13 +14,13 @@ import pytest
 
 from streamydb.backup import BackupFolder
 from streamydb.backup.kafka import KafkaLog
-from streamydb.check.report import Report
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.folder import DatabaseRecord, Place
-from streamydb.oracle import LogRecord, Oracle, released
-from streamydb.sim.digests import state_digest
 from streamydb.testing import Database, wait_for
+from streamydb.verify.check.report import Report
+from streamydb.verify.oracle.core import LogRecord, Oracle, released
+from streamydb.verify.simulator.digests import state_digest
 from tests.bank import appending, transfers
 from tests.faulty import POISONED, poisoned, resolved
 

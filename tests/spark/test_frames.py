@@ -24,7 +24,6 @@ from pyspark.sql import functions as f
 
 from streamydb import sql
 from streamydb.backup.snapshots import SnapshotError, restore
-from streamydb.check import Options, check
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import create
 from streamydb.kafka.positions import look
@@ -48,6 +47,7 @@ from streamydb.spark import (
 from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
 from streamydb.testing import Database, wait_for
+from streamydb.verify.check import Options, check
 from tests.bank import transfers
 from tests.read_model import drained
 

@@ -15,14 +15,14 @@ from streamydb.backup.folder import BackupFolder
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.founding import Founding, merged
-from streamydb.oracle import replay
 from streamydb.pipeline.founding import begun
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import Fault, Rulings
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
 
 
 def topic(*ends: int) -> TopicDescription:

@@ -24,8 +24,8 @@ from streamydb.bench.literature.tpcc_inputs import Inputs, last_name
 from streamydb.bench.main import app
 from streamydb.bench.workload import Workload
 from streamydb.errors import ConfigurationError
-from streamydb.oracle import OutputRecord
 from streamydb.records import Transaction, decode
+from streamydb.verify.oracle.core import OutputRecord
 from tests.literature import LastOf, Mutation, Serial, broken
 
 TSPOON = tspoon.TspoonOptions(accounts=300, balance=20, states=2, subgraphs=2, seed=3)

@@ -25,9 +25,9 @@ from streamydb.bench.rest.servers import peers, run_load
 from streamydb.bench.rest.wire import Answer, AnswerParser
 from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.metrics import Metrics
 from streamydb.facade.serving import listen, make_server, server_of
+from streamydb.verify.simulator.database import MemoryDatabase
 from tests.served import running
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: a\r\ncontent-length: 5\r\n\r\nhello"

@@ -20,10 +20,10 @@ from streamydb.bench.literature.judging import Changed
 from streamydb.bench.literature.players import Play, Played, latency_facts, play, playing
 from streamydb.bench.rest.wire import AnswerParser
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
-from streamydb.histories import Append, Read
-from streamydb.histories.answers import call_of
+from streamydb.verify.histories import Append, Read
+from streamydb.verify.histories.answers import call_of
+from streamydb.verify.simulator.database import MemoryDatabase
 from tests.literature import broken
 from tests.served import running
 

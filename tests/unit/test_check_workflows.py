@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamydb.check import Output, Report
-from streamydb.check.workflows import Workflows
+from streamydb.verify.check import Output, Report
+from streamydb.verify.check.workflows import Workflows
 from tests.workflows import VOTER, Log
 
 

@@ -30,8 +30,8 @@ from streamydb.client.connections import HttpOptions
 from streamydb.client.session import Session
 from streamydb.client.testing import MemoryHost
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.testing import wait_for
+from streamydb.verify.simulator.database import MemoryDatabase
 from tests.served import Served, serving
 
 DOWN_S = 29.0

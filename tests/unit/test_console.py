@@ -21,9 +21,9 @@ from streamydb.console.stats import stats_of
 from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.auth import ANYBODY, Client
 from streamydb.facade.services import make_services
-from streamydb.facade.testing import Answer, InProcess, scenario, until
 from streamydb.local.folder import PipelineStatus
 from streamydb.read_model import ReadModel
+from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
 from tests.read_model import example, follow
 
 STATIC = Path(__file__).parents[2] / "streamydb" / "console" / "static"

@@ -14,9 +14,9 @@ from streamydb import limits
 from streamydb.constraints import Constraint, Refused, amended, parse
 from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
-from streamydb.oracle import Oracle
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
+from streamydb.verify.oracle.core import Oracle
 
 RULES = {"max": 3, "required": True}
 DECLARED = {"name": "c", "prefix": "k/"}

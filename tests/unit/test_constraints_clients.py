@@ -18,8 +18,8 @@ from streamydb.constraints.verify import verify
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Client as Scoped
 from streamydb.facade.auth import Tokens
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import InProcess, scenario
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 POST = "/v1/transactions"
 EMAIL = {"name": "email", "prefix": "user/", "unique": "$.email"}

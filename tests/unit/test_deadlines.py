@@ -13,11 +13,8 @@ from streamydb import errors
 from streamydb.client import DeadlinePassedError, Options, OutcomeUnknownError, Session
 from streamydb.client.testing import MemoryHost
 from streamydb.facade import create_app
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.ports import Missing
-from streamydb.facade.testing import InProcess, scenario
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
-from streamydb.oracle import Oracle
 from streamydb.records import (
     Rejection,
     Transaction,
@@ -28,6 +25,9 @@ from streamydb.records import (
     with_deadline,
 )
 from streamydb.spark import payloads
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 WINDOW = 3
 START = 1_700_000_000_000

@@ -14,9 +14,9 @@ from pydantic import SecretStr, ValidationError
 
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings, create_app, load_tokens
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import checked, listen, make_server
-from streamydb.facade.testing import InProcess, scenario
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 ADMIN = "admin-secret-0123456789"
 READER = "reader-secret-0123456789"

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.feed import Feed, Merger
-from streamydb.facade.memory import MemoryChanges, MemoryDatabase
 from streamydb.facade.ports import Batch, ChangeEvent
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.testing import InProcess, scenario
-from streamydb.oracle import Oracle
 from streamydb.records import Resolved, encode_resolved
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 Event = dict[str, Any]
 Record = tuple[bytes | None, bytes | None]

@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
 from streamydb.testing import wait_for
+from streamydb.verify.simulator.database import MemoryDatabase
 
 pytestmark = pytest.mark.usefixtures("parser")
 

@@ -9,9 +9,9 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.coverage import Coverage
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.ports import NextRecord
-from streamydb.facade.testing import InProcess, scenario, until
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario, until
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:

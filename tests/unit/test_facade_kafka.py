@@ -15,13 +15,13 @@ from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search,
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
-from streamydb.facade.testing import scenario, until
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.producer import Appended, AppendError
-from streamydb.oracle import Oracle
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.simulator.http import scenario, until
 
 RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
 """What the second plan of `changes` ends with."""

@@ -11,9 +11,9 @@ from litestar.testing import TestClient
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.gate import Gate
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import InProcess, scenario
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 Client = TestClient[Any]
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.ports import Position
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.results import ResultIndex, position_of
-from streamydb.facade.testing import InProcess, scenario, until
 from streamydb.limits import LIMITS, TRANSACTION_BYTES_MAX
-from streamydb.oracle import Oracle
 from streamydb.records import decode_result
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario, until
 
 
 def connect(database: MemoryDatabase, address: str = "127.0.0.1", **limits: Any) -> InProcess:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from streamydb.facade import FacadeSettings
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, matches, preference
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.paths import key_of, take_name, text_of
 from streamydb.facade.ports import Position, ReadModel
 from streamydb.facade.problems import ProblemError
@@ -25,6 +24,7 @@ from streamydb.facade.serving import listen, make_server
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
+from streamydb.verify.simulator.database import MemoryDatabase
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 

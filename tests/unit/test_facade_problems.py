@@ -12,11 +12,11 @@ import pytest
 from pydantic import SecretStr
 
 from streamydb.facade import PROBLEMS, FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
-from streamydb.facade.testing import Answer, InProcess, scenario, until
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Result
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
 
 TOKENS = [{"name": "nobody", "token": "0123456789abcdef", "read": ["r/"], "write": []}]
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import Answer, InProcess
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.sql.pool import QueryPool
 from streamydb.sql.worker import Job, Outcome, run
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import Answer, InProcess
 from tests.generators import JSON, TEXTS
 
 KEYS = [f"{head}{n}" for head in ("a/", "a/b", "é") for n in range(4)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.reads import Ends, Progress
-from streamydb.facade.testing import InProcess, scenario, until
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario, until
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.payloads import new_id, time_of_id
 from streamydb.facade.ports import Missing
-from streamydb.facade.testing import Answer, InProcess, scenario, until
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
 
 TRANSFER = (
     b'{"id": "t1", "reads": ["a", "b"], "updates": ['

@@ -20,18 +20,18 @@ from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.backup.taking import config_of
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.oracle import replay as replay_serially
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.procedures.modules import MemoryModules
 from streamydb.read_model import ReadModel
 from streamydb.records import decode_change, decode_dead_letter, decode_result
 from streamydb.records.control import decode_message
-from streamydb.sim import cluster as sim
-from streamydb.sim.digests import state_digest
-from streamydb.sim.log import SimulatedLog
-from streamydb.total_order import LogRecord
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay as replay_serially
+from streamydb.verify.oracle.order import LogRecord
+from streamydb.verify.simulator import cluster as sim
+from streamydb.verify.simulator.digests import state_digest
+from streamydb.verify.simulator.log import SimulatedLog
 from tools.golden import DATABASE, GoldenLog, make
 
 ROOT = Path(__file__).parents[1] / "golden"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.histories import (
+from streamydb.verify.histories import (
     Answer,
     Append,
     Get,
@@ -19,10 +19,10 @@ from streamydb.histories import (
     read_history,
     write_history,
 )
-from streamydb.histories.linearizability import linearize, register_steps
-from streamydb.histories.records import History, Line, Request
-from streamydb.histories.steps import Step
-from streamydb.histories.zones import clashing
+from streamydb.verify.histories.linearizability import linearize, register_steps
+from streamydb.verify.histories.records import History, Line, Request
+from streamydb.verify.histories.steps import Step
+from streamydb.verify.histories.zones import clashing
 from tests.histories import Script, Simulation, Store
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamydb.histories import (
+from streamydb.verify.histories import (
     Answer,
     Append,
     Delivered,

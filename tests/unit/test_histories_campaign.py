@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.memory import MemoryDatabase
 from streamydb.facade.serving import listen, make_server
-from streamydb.histories import Append, Get, History, Scan, Write, check_history
-from streamydb.histories.answers import told
-from streamydb.histories.campaign import Campaign, CampaignError, files, run
-from streamydb.histories.main import app
-from streamydb.histories.watching import parse_event
-from streamydb.histories.workload import Shape
+from streamydb.verify.histories import Append, Get, History, Scan, Write, check_history
+from streamydb.verify.histories.answers import told
+from streamydb.verify.histories.campaign import Campaign, CampaignError, files, run
+from streamydb.verify.histories.main import app
+from streamydb.verify.histories.watching import parse_event
+from streamydb.verify.histories.workload import Shape
+from streamydb.verify.simulator.database import MemoryDatabase
 
 RESTLESS = Shape(impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 """Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""

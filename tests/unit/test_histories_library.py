@@ -12,10 +12,10 @@ import pytest
 from streamydb.client import InvalidTransactionError, Options, Session, attempts
 from streamydb.client.testing import Kind, MemoryHost
 from streamydb.client.transactions import prepare
-from streamydb.histories import Append, History, Read, Scan, Write, check_history
-from streamydb.histories.library import FunctionRecorder, TransactionRecorder
-from streamydb.histories.records import Line, Request
-from streamydb.histories.workload import Client, Shape
+from streamydb.verify.histories import Append, History, Read, Scan, Write, check_history
+from streamydb.verify.histories.library import FunctionRecorder, TransactionRecorder
+from streamydb.verify.histories.records import Line, Request
+from streamydb.verify.histories.workload import Client, Shape
 
 SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
 CLIENTS = 6

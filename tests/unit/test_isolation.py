@@ -21,11 +21,11 @@ from streamydb.client.session import Options
 from streamydb.client.testing import Kind, MemoryHost
 from streamydb.columns.shards import ShardConfig
 from streamydb.procedures.modules import compile_module
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.log import SimulatedLog
-from streamydb.sim.procedures import MODULES
 from streamydb.testing import wait_for
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.procedures import MODULES
 from tests.isolation import Recording
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text(encoding="utf-8")

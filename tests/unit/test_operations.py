@@ -13,14 +13,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import InProcess, scenario
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import Metrics
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.read_model import ReadModel
 from streamydb.read_model.metrics import registry_of
 from streamydb.settings import Settings
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import InProcess, scenario
 
 SOURCES = Path(__file__).resolve().parents[2]
 PAGE = (SOURCES / "docs" / "operations.md").read_text("utf-8")

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb import limits
-from streamydb.oracle import LogRecord, Oracle, OutputRecord, replay, run
 from streamydb.records import Marker, canonical, encode_marker
+from streamydb.verify.oracle.core import LogRecord, Oracle, OutputRecord, replay, run
 from tests.generators import PAYLOADS
 
 
@@ -446,7 +446,7 @@ def imported(module: str, found: set[str]) -> set[str]:
 
 def test_it_shares_with_the_engine_what_it_says_and_no_more() -> None:
     rooms = {"sorter", "key_processor", "txn_processor", "pipeline", "sequencer"}
-    found = imported("streamydb.oracle", set())
+    found = imported("streamydb.verify.oracle.core", set())
     shared = {name for name in found if name.split(".")[1] in rooms}
     assert shared == set()
     constraints = {name for name in found if name.startswith("streamydb.constraints.")}

@@ -20,10 +20,10 @@ from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.table import Array, Ragged, Table, starts_of
-from streamydb.sim.workload import Workload
 from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
+from streamydb.verify.simulator.workload import Workload
 
 
 @dataclass(frozen=True)

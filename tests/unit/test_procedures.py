@@ -17,13 +17,13 @@ from streamydb.errors import ModuleMissing
 from streamydb.facade.auth import Client
 from streamydb.facade.payloads import authorise, parse
 from streamydb.facade.problems import ProblemError
-from streamydb.oracle import Oracle
 from streamydb.procedures import Abort, key_function, procedure
 from streamydb.procedures.chance import Random
 from streamydb.procedures.core import declared_keys
 from streamydb.procedures.folder import FolderModules, load_file, publish, published
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records import Rejection, Transaction, decode, keys
+from streamydb.verify.oracle.core import Oracle
 from tests.generators import STORED, UPDATES
 from tests.procedures import call, evaluate, module_of, returned
 

@@ -18,8 +18,8 @@ from streamydb.client import (
 )
 from streamydb.client.testing import Awaited, Kind, MemoryHost
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.memory import MemoryDatabase
-from streamydb.facade.testing import Answer, InProcess, scenario
+from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.http import Answer, InProcess, scenario
 
 pytest.importorskip("duckdb")
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator, meta
 
-from streamydb.oracle import Oracle
 from streamydb.records import (
     Marker,
     Rejection,
@@ -22,6 +21,7 @@ from streamydb.records import (
     encode_resolved,
     schemas,
 )
+from streamydb.verify.oracle.core import Oracle
 from tests.generators import PAYLOADS, TRANSACTIONS, as_bytes, mutated
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"

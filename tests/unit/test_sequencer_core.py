@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.limits import MARKER_NUMBER_MAX
-from streamydb.oracle import LogRecord, order, released
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer import NumbersExhaustedError, Sequencer
+from streamydb.verify.oracle.core import LogRecord, order, released
 
 TRANSACTION = b'{"id":"x"}'
 

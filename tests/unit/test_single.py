@@ -21,12 +21,12 @@ from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.oracle import Oracle
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
-from streamydb.sim.workload import Workload
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.simulator.workload import Workload
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 Record = tuple[str, bytes | None, bytes | None]

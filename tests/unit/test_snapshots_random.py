@@ -31,9 +31,9 @@ from streamydb.backup.snapshots import (
 from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import COLUMNS, Row
 from streamydb.kafka.reader import Span
-from streamydb.oracle import Oracle
 from streamydb.records import canonical
 from streamydb.spark.snapshot import moment, shown
+from streamydb.verify.oracle.core import Oracle
 from tests.generators import VALUES
 from tests.unit.test_read_model_history import ODD_KEYS
 from tests.unit.test_snapshots import make

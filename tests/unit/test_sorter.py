@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.check.logorder import LogOrder
 from streamydb.columns.table import Table
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
-from streamydb.total_order import LogRecord, Ordered, released
 from streamydb.txn_processor.compile import compile_records
+from streamydb.verify.check.logorder import LogOrder
+from streamydb.verify.oracle.order import LogRecord, Ordered, released
 
 
 def feed(sorter: KeyedEventTimeSorter, partition: int, records: list[LogRecord]) -> None:

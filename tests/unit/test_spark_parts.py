@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from streamydb.backup.snapshots import Digest, SnapshotError
 from streamydb.errors import RecordError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
-from streamydb.oracle import Oracle
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import encode_resolved
 from streamydb.spark import payloads, rows
 from streamydb.spark.repetitions import Seen
 from streamydb.spark.snapshot import moment
+from streamydb.verify.oracle.core import Oracle
 from tests.read_model import change
 
 GOOD = '{"id":"a","updates":[{"op":"put","key":"k","value":1}]}'

@@ -19,12 +19,12 @@ from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Client, Tokens
 from streamydb.facade.emitted import EmittedPage, Place, StreamFeed
-from streamydb.facade.memory import MemoryDatabase, MemoryStreams
 from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.testing import InProcess, scenario, until
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
+from streamydb.verify.simulator.database import MemoryDatabase, MemoryStreams
+from streamydb.verify.simulator.http import InProcess, scenario, until
 from tests.workflows import VOTER
 
 Connect = Callable[..., Any]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.oracle import LogRecord, order, released, replay
 from streamydb.records import Marker, encode_marker
+from streamydb.verify.oracle.core import LogRecord, order, released, replay
 
 Log = dict[int, list[LogRecord]]
 

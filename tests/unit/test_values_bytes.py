@@ -26,14 +26,14 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.local.shard_files import FileIdTables, LmdbValues
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
 from streamydb.sorter.core import SorterState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
 
 KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20

@@ -12,11 +12,11 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.withdrawals import next_pace
-from streamydb.sim.cluster import Cluster
-from streamydb.sim.judge import Outcome, judge
-from streamydb.sim.log import SimulatedLog
 from streamydb.txn_processor.execution import Most, execute_grants
 from streamydb.txn_processor.execution import Outcome as Executed
+from streamydb.verify.simulator.cluster import Cluster
+from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.log import SimulatedLog
 
 BOUND, SIZE = 100_000, 4_000
 

@@ -16,10 +16,10 @@ from streamydb.bench.literature.evidence import STATUSES, Evidence, from_kafka
 from streamydb.bench.literature.judging import Base, Invariant, Judge, invariant
 from streamydb.bench.throughput import Rate, drain
 from streamydb.bench.workload import Workload
-from streamydb.check import Options as CheckOptions
-from streamydb.check import Step, check
 from streamydb.cli.phases import Phases
 from streamydb.procedures.folder import FolderModules, load_file, publish
+from streamydb.verify.check import Options as CheckOptions
+from streamydb.verify.check import Step, check
 
 __all__ = [
     "Cases", "Session", "StudyOptions", "answer", "complete", "deploy_record", "hold",

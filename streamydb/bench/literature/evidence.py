@@ -16,7 +16,7 @@ from streamydb.bench.literature.judging import (
 )
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.oracle import OutputRecord
+from streamydb.verify.oracle.core import OutputRecord
 
 __all__ = ["STATUSES", "Evidence", "from_kafka", "from_outputs"]
 

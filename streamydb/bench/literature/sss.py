@@ -3,8 +3,8 @@
 Javidi Kishi, Peluso, Korth, Palmieri: "SSS: Scalable Key-Value Store with External Consistent and
 Abort-free Read-only Transactions", ICDCS 2019 (arXiv 1901.03772). Read-only transactions go through
 the facade to the read model: they never abort, and take no lock. Values are lists of the updates
-that were made, so that the checkers of `streamydb.histories` can tell from what was read in which
-order the transactions must have been, and whether real time contradicts it.
+that were made, so that the checkers of `streamydb.verify.histories` can tell from what was read in
+which order the transactions must have been, and whether real time contradicts it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from streamydb.bench.literature.players import Play, Played, latency_facts, play
 from streamydb.bench.rest.servers import Server, facade
 from streamydb.bench.workload import Zipf, funding
 from streamydb.cli.phases import Phases
-from streamydb.histories import Append, History, Operation, Read
-from streamydb.histories.answers import call_of, told
-from streamydb.histories.serializability import check_lists
+from streamydb.verify.histories import Append, History, Operation, Read
+from streamydb.verify.histories.answers import call_of, told
+from streamydb.verify.histories.serializability import check_lists
 
 __all__ = ["SssJudge", "SssOptions", "mix", "operation_of", "sss"]
 

@@ -1,0 +1,128 @@
+"""The total order of the log, streamed: like `streamydb.verify.oracle.core.released`, without all
+in memory.
+
+Each partition is fed on its own; `take` gives what the watermark releases so far, in order of
+(effective time, partition, offset). A caller that always feeds the partition that `hungriest` names
+keeps the held-back part small.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING
+
+from streamydb.records import decode_marker
+from streamydb.verify.oracle.core import Ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from streamydb.records import Marker
+    from streamydb.verify.oracle.core import LogRecord
+
+_NEVER = -1
+_FOREVER = 2**62
+
+
+class _Partition:
+    """What has been fed of one partition."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.last_ms = start_ms
+        self.held: deque[Ordered] = deque()
+        self.naming: list[tuple[int, int]] = []
+        """(partitions, effective time) of each marker that names more than all before it."""
+
+    def first_naming(self, partitions: int) -> int | None:
+        """Effective time of the first marker that names more than so many partitions."""
+        return next((ms for named, ms in self.naming if named > partitions), None)
+
+
+class LogOrder:
+    """Orders the records of a log that is fed partition by partition.
+
+    Attributes:
+        markers: how many markers were fed.
+    """
+
+    def __init__(self, initial_partitions: int) -> None:
+        """Begin with an empty log; ``initial_partitions``: when the database was created."""
+        self.markers = 0
+        self._joined = [_Partition(_NEVER) for _ in range(initial_partitions)]
+        self._out: deque[Ordered] = deque()
+
+    @property
+    def joined(self) -> int:
+        """How many partitions take part in the order so far; only these can be fed."""
+        return len(self._joined)
+
+    @property
+    def held_back(self) -> int:
+        """How many transactions wait for the watermark."""
+        return sum(len(partition.held) for partition in self._joined)
+
+    def hungriest(self, unfinished: Collection[int]) -> int | None:
+        """The partition that holds the others up most; None if none of `unfinished` takes part."""
+        numbers = [number for number in unfinished if number < self.joined]
+        return min(numbers, key=lambda n: (self._joined[n].last_ms, n)) if numbers else None
+
+    def feed(self, number: int, records: Sequence[LogRecord]) -> None:
+        """The next records of one partition, in order of their offsets."""
+        partition = self._joined[number]
+        last_ms = partition.last_ms
+        hold = partition.held.append
+        for offset, append_ms, value in records:
+            if append_ms > last_ms:
+                last_ms = append_ms
+            marker = decode_marker(value) if value is not None and b'"marker"' in value else None
+            if marker is None:
+                hold(Ordered(last_ms, number, offset, value))
+            else:
+                last_ms = max(last_ms, marker.marker)
+                partition.last_ms = last_ms
+                self._mark(partition, marker)
+        partition.last_ms = last_ms
+
+    def take(self) -> Iterator[Ordered]:
+        """What is released by now and has not been taken yet, in order."""
+        yield from self._drain_out()
+        if self.joined == 1:
+            yield from self._drain(self._joined[0], None)
+            return
+        watermark = min(*(partition.last_ms for partition in self._joined), *self._caps())
+        parts = [self._drain(partition, watermark) for partition in self._joined]
+        yield from heapq.merge(*parts)
+
+    def _caps(self) -> Iterator[int]:
+        """What a partition that some have announced, but not all, holds back."""
+        named = max((known.naming[-1][0] for known in self._joined if known.naming), default=0)
+        yield _FOREVER
+        for number in range(self.joined, named):
+            times = (known.first_naming(number) for known in self._joined)
+            yield max(ms for ms in times if ms is not None)
+
+    def _mark(self, partition: _Partition, marker: Marker) -> None:
+        """Take in a marker; it may let partitions in that were added to the topic."""
+        self.markers += 1
+        if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
+            partition.naming.append((marker.partitions, partition.last_ms))
+        while True:
+            times = [known.first_naming(self.joined) for known in self._joined]
+            if None in times:
+                return
+            if self.joined == 1:
+                self._out.extend(self._drain(self._joined[0], None))
+            self._joined.append(_Partition(max(ms for ms in times if ms is not None)))
+
+    def _drain_out(self) -> Iterator[Ordered]:
+        """What was released when the first partition stopped being alone."""
+        while self._out:
+            yield self._out.popleft()
+
+    @staticmethod
+    def _drain(partition: _Partition, watermark: int | None) -> Iterator[Ordered]:
+        """Take the records of one partition that lie below the watermark (None = all)."""
+        held = partition.held
+        while held and (watermark is None or held[0].ts_ms < watermark):
+            yield held.popleft()

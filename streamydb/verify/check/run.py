@@ -1,0 +1,345 @@
+"""Checks a database over Kafka: replay its log serially, then compare everything it has written.
+
+The log's end is taken once, at the start; outputs of later transactions are counted, not judged.
+While outputs are missing the check goes on reading until its time is up: a live pipeline catches
+up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamydb.errors import InvariantViolation
+from streamydb.kafka import Founding, TopicNames, TopicsError, log_id, recall
+from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.rulings import rulings
+from streamydb.limits import ID_WINDOW_DEFAULT
+from streamydb.local.collector import no_collection
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records import decode_dead_letter
+from streamydb.records.rulings import Rulings
+from streamydb.verify.check.compare import Comparison, Output, Place
+from streamydb.verify.check.expected import Expected
+from streamydb.verify.check.log import Log
+from streamydb.verify.check.report import Difference, Report, excerpt
+from streamydb.verify.check.workflows import Workflows
+from streamydb.verify.oracle.core import Oracle, OutputRecord
+
+if TYPE_CHECKING:
+    from streamydb.backup.pieces import LogSource
+
+__all__ = ["Options", "Step", "check"]
+
+class Step(NamedTuple):
+    """How far the check is: what it does, and how many of how many records."""
+
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to check and how.
+
+    Attributes:
+        connection: connection settings for confluent-kafka.
+        database: the database's name.
+        initial_partitions: partitions of the log at the database's creation; None = as is recorded
+            beside the log, else as many as now.
+        id_window: for how many seqs an id is remembered; None = as is recorded, else the default.
+        timeout_s: how long to wait for outputs that are missing at the end.
+        modules: where the code of stored procedures is.
+        constraints: whether the database was created with constraints; None = as is recorded.
+        trimmed: where the records are that the log does not have any more.
+        progress: called from time to time.
+    """
+
+    connection: Mapping[str, str]
+    database: str
+    initial_partitions: int | None = None
+    id_window: int | None = None
+    timeout_s: float = 60.0
+    modules: Modules = NO_MODULES
+    constraints: bool | None = None
+    trimmed: LogSource | None = None
+    progress: Callable[[Step], None] = field(default=lambda _step: None)
+
+
+def check(options: Options) -> Report:
+    """Replay and compare.
+
+    Raises:
+        CheckError: part of the log is gone, and `trimmed` does not have it: there is no replay.
+        ModuleMissing: the code of a stored procedure is not in `modules`.
+        ReadingError: a topic is missing or the broker does not answer.
+    """
+    started_s = time.monotonic()
+    options = _founded(options)
+    log = Log(options.connection, options.database, options.initial_partitions, options.trimmed)
+    while True:
+        try:
+            return _check(options, log, started_s)
+        except _AnotherFaultError:
+            options.progress(Step("a fault was reported meanwhile: once more", 0, log.records))
+
+
+def _founded(options: Options) -> Options:
+    """The options, with what the database was founded with where they say nothing."""
+    given = (options.initial_partitions, options.id_window, options.constraints)
+    if None not in given:
+        return options
+    try:
+        log = log_id(options.connection, options.database)
+    except TopicsError:  # whoever reads the log says what is wrong
+        log = ""
+    known = recall(options.connection, options.database, log) if log else Founding(log=log)
+    partitions, window, constraints = given
+    return replace(
+        options,
+        initial_partitions=known.partitions if partitions is None else partitions,
+        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
+        constraints=bool(known.constraints) if constraints is None else constraints,
+    )
+
+
+class _AnotherFaultError(Exception):
+    """A transaction was aborted by a fault of ours, and the replay did not know."""
+
+
+def _check(options: Options, log: Log, started_s: float) -> Report:
+    """Replay with the faults that are known by now.
+
+    Raises:
+        _AnotherFaultError: there are more.
+    """
+    report = Report(database=options.database)
+    with no_collection():
+        ruled = _rulings(options)
+        report.faults = sum(
+            fault.offset < log.ends.get(fault.partition, 0) for fault in ruled.faults
+        )
+        workflows = Workflows(report)
+        oracle, expected = _replay(options, log, ruled, report, workflows)
+        comparison = Comparison(expected, report, workflows)
+        waited_s, expired = _compare(options, comparison, ruled, log)
+        state = {key.encode(): value for key, value in oracle.state.items()}
+        comparison.finish(state)
+    _forgive_expired(report, expired)
+    _judge_later(log, comparison)
+    _fill_in(options, log, ruled, comparison.wanted())
+    report.seconds = time.monotonic() - started_s
+    report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
+    report.judge()
+    return report
+
+
+def _oracle(options: Options, ruled: Rulings) -> Oracle:
+    return Oracle(
+        options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules,
+        constraints=bool(options.constraints),
+    )
+
+
+def _rulings(options: Options) -> Rulings:
+    """Which transactions a fault of ours has aborted, as it was ruled up to now."""
+    log = log_id(options.connection, options.database)
+    return rulings(options.connection, options.database, log)
+
+
+def _fault(value: bytes | None) -> tuple[int, int] | None:
+    """The record of the log whose dead letter names a fault of ours."""
+    if value is None or b'"code":"internal"' not in value:
+        return None
+    source = decode_dead_letter(value).source
+    return source.partition, source.offset
+
+
+def _replay(
+    options: Options, log: Log, ruled: Rulings, report: Report, workflows: Workflows
+) -> tuple[Oracle, Expected]:
+    """Run the log through the serial oracle and keep the digests of all outputs."""
+    oracle = _oracle(options, ruled)
+    expected = Expected()
+    total = log.records
+    for batch in log.ordered():
+        for ts_ms, partition, offset, value in batch:
+            outputs = oracle.apply(value, partition, offset, ts_ms)
+            _expect(expected, partition, offset, outputs)
+            if outputs and outputs[-1].topic in ("streams", "transactions"):
+                workflows.expect(outputs)
+        done = expected.transactions + log.order.markers
+        options.progress(Step("replaying the log", done, total))
+    report.transactions = expected.transactions
+    report.markers = log.order.markers
+    report.held_back = log.order.held_back + log.unjoined
+    return oracle, expected
+
+
+def _expect(expected: Expected, partition: int, offset: int, outputs: list[OutputRecord]) -> None:
+    """Keep the outputs of one transaction as expected."""
+    result: tuple[bytes | None, bytes] | None = None
+    dead: tuple[bytes | None, bytes] | None = None
+    changes: list[tuple[bytes, bytes]] = []
+    for topic, key, value in outputs:
+        if topic == "changes":
+            if value is not None and key is not None:
+                changes.append((key, value))
+        elif topic == "results":
+            result = (key, value or b"")
+        elif topic == "deadletters":
+            dead = (key, value or b"")
+    if result is None:
+        raise InvariantViolation("the oracle gave no result for a transaction")
+    expected.add(partition, offset, result, changes, dead)
+
+
+def _compare(
+    options: Options, comparison: Comparison, ruled: Rulings, log: Log
+) -> tuple[float, int]:
+    """Judge all outputs; wait for those that are missing.
+
+    Returns:
+        Seconds waited at the end, and how many results the topic's retention has deleted.
+    """
+
+    def dead_letter(output: Output) -> None:
+        place = _fault(output.value)
+        known = place is None or place[1] >= log.ends.get(place[0], 0) or ruled.get(place)
+        if place is not None and not known and _rulings(options).get(place):
+            raise _AnotherFaultError
+        comparison.dead_letter(output)
+
+    names = TopicNames(options.database)
+    judges = {
+        names.results: comparison.result,
+        names.changes: comparison.change,
+        names.deadletters: dead_letter,
+    }
+    if comparison.workflows.any:
+        judges[names.streams] = comparison.workflows.stream
+        judges[names.transactions] = comparison.workflows.follow_up
+        for output in log.trimmed():
+            comparison.workflows.follow_up(output)
+    with ExitStack() as stack:
+        readers = {
+            topic: stack.enter_context(TopicReader(options.connection, topic)) for topic in judges
+        }
+        spans = {topic: reader.spans() for topic, reader in readers.items()}
+        for topic, reader in readers.items():
+            reader.assign({number: span.low for number, span in spans[topic].items()})
+        for topic, reader in readers.items():
+            ends = {number: span.high for number, span in spans[topic].items()}
+            _judge_all(options, reader, ends, judges[topic])
+        expired = sum(span.low for span in spans[names.results].values())
+        return _wait(options, comparison, readers, judges), expired
+
+
+def _judge_all(
+    options: Options,
+    reader: TopicReader,
+    ends: dict[int, int],
+    judge: Callable[[Output], None],
+) -> None:
+    """Judge the records of one topic up to its end."""
+    done, total = sum(reader.positions.values()), sum(ends.values())
+    for batch in reader.until(ends):
+        _judge(batch, judge)
+        done += len(batch)
+        options.progress(Step(f"comparing {reader.topic}", min(done, total), total))
+
+
+def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignore[type-arg]
+    """Judge one batch of Kafka's records."""
+    for message in batch:
+        judge(Output(message.partition(), message.offset(), message.key(), message.value()))
+
+
+def _wait(
+    options: Options,
+    comparison: Comparison,
+    readers: Mapping[str, TopicReader],
+    judges: Mapping[str, Callable[[Output], None]],
+) -> float:
+    """Go on reading until nothing is missing or the time is up; how long that was, in seconds."""
+    started_s = time.monotonic()
+    report = comparison.report
+    while not comparison.complete and time.monotonic() - started_s < options.timeout_s:
+        for topic, reader in readers.items():
+            _judge(reader.batch(), judges[topic])
+        done = report.results.matched
+        options.progress(Step("waiting for the pipeline", done, report.results.expected))
+    report.caught_up = comparison.complete
+    return time.monotonic() - started_s
+
+
+def _forgive_expired(report: Report, expired: int) -> None:
+    """Results that the topic's retention has deleted are not missing; they cannot be checked."""
+    report.results.expired = min(expired, report.results.missing)
+    report.results.missing -= report.results.expired
+    if report.results.expired and not report.results.missing:
+        report.differences = [
+            found
+            for found in report.differences
+            if (found.kind, found.topic) != ("missing", "results")
+        ]
+
+
+def _judge_later(log: Log, comparison: Comparison) -> None:
+    """Outputs past the replay are legitimate only if the log has grown as far since."""
+    report = comparison.report
+    last = max(comparison.later_seq, comparison.workflows.later_seq)
+    beyond = last - report.transactions
+    if beyond <= 0 or beyond <= report.held_back + log.grown():
+        return
+    report.results.extra += report.results.later
+    report.changes.extra += report.changes.later
+    report.deadletters.extra += report.deadletters.later
+    report.streams.extra += report.streams.later
+    report.follow_ups.extra += report.follow_ups.later
+    report.violate(
+        Difference(
+            kind="extra",
+            topic="results",
+            message=f"an output names seq {last}, but the log has only {report.transactions} "
+            "transactions",
+            seq=last,
+        )
+    )
+
+
+def _fill_in(
+    options: Options, log: Log, ruled: Rulings, wanted: dict[Place, list[Difference]]
+) -> None:
+    """Replay once more to show the expected bytes of the differences that were kept."""
+    if not wanted:
+        return
+    last = max(place.seq for place in wanted)
+    for place, key, value in _expected_records(options, log, ruled, last):
+        for difference in wanted.get(place, ()):
+            difference.expected = excerpt(value)
+            difference.message += f" (key {excerpt(key)!r})"
+
+
+def _expected_records(
+    options: Options, log: Log, ruled: Rulings, last: int
+) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
+    """All expected outputs up to a seq."""
+    oracle = _oracle(options, ruled)
+    kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
+    for batch in log.ordered():
+        for ts_ms, partition, offset, raw in batch:
+            seq, index = oracle.next_seq, 0
+            if seq > last:
+                return
+            for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
+                if topic not in kinds:
+                    continue
+                if topic == "changes" and value is not None:
+                    index += 1
+                if value is not None:
+                    yield Place(kinds[topic], seq, index if topic == "changes" else 0), key, value

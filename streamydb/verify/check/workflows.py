@@ -1,0 +1,141 @@
+"""Compares streams and follow-ups with the replay: each is there, with its bytes.
+
+A follow-up is a record of the log. Each that the replay makes must be in the log; copies of it are
+harmless, and the replay executes them as it executes everything in the log. Nothing else may look
+like one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.verify.check.report import Counts, Difference, Report, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streamydb.verify.check.compare import Output
+    from streamydb.verify.oracle.core import OutputRecord
+
+__all__ = ["Workflows"]
+
+_MARK = b'{"id":"' + FOLLOW_UP_PREFIX.encode()
+
+
+class _Place(msgspec.Struct, gc=False):
+    seq: int
+    index: int
+
+
+class Workflows:
+    """What a replay expects of streams and follow-ups, and what was seen of them.
+
+    Attributes:
+        later_seq: the highest seq past the replay that any of them claimed.
+    """
+
+    def __init__(self, report: Report) -> None:
+        """Start with nothing expected; counts go to `report`."""
+        self.report = report
+        self.later_seq = 0
+        self._streams: dict[tuple[int, int], int] = {}
+        self._follow_ups: dict[tuple[int, int], int] = {}
+        self._seen: dict[str, set[tuple[int, int]]] = {"streams": set(), "transactions": set()}
+        self._decode = msgspec.json.Decoder(_Place).decode
+
+    def expect(self, outputs: Iterable[OutputRecord]) -> None:
+        """Keep what one transaction gives to its workflow."""
+        for topic, key, value in outputs:
+            if topic == "streams":
+                found = self._decode(value or b"")
+                self._streams[found.seq, found.index] = hash((key, value))
+                self.report.streams.expected += 1
+            elif topic == "transactions":
+                self._follow_ups[_follow_up(value or b"")] = hash((key, value))
+                self.report.follow_ups.expected += 1
+
+    @property
+    def any(self) -> bool:
+        """Whether the log makes use of workflows."""
+        return bool(self._streams or self._follow_ups)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that is expected has been seen."""
+        report = self.report
+        counts = (report.streams, report.follow_ups)
+        return all(count.matched == count.expected for count in counts)
+
+    def stream(self, output: Output) -> None:
+        """Judge one record of the streams."""
+        try:
+            found = self._decode(output.value or b"")
+            place = found.seq, found.index
+        except msgspec.MsgspecError:
+            place = 0, 0
+        self._judge("streams", self._streams, self.report.streams, place, output)
+
+    def follow_up(self, output: Output) -> None:
+        """Judge one record of the log, if it is a follow-up."""
+        value = output.value
+        if value is not None and value.startswith(_MARK):
+            place = _follow_up(value)
+            self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
+
+    def finish(self) -> None:
+        """Count what is missing."""
+        for topic, wanted, counts in (
+            ("streams", self._streams, self.report.streams),
+            ("transactions", self._follow_ups, self.report.follow_ups),
+        ):
+            for seq, index in sorted(wanted.keys() - self._seen[topic]):
+                counts.missing += 1
+                message = "the replay produces this record; it is not in the topic"
+                self.report.note(
+                    Difference(
+                        kind="missing", topic=topic, message=message, seq=seq, index=index
+                    )
+                )
+
+    def _judge(
+        self, topic: str, wanted: dict[tuple[int, int], int], counts: Counts,
+        place: tuple[int, int], output: Output,
+    ) -> None:
+        seq, index = place
+        if seq > self.report.transactions:
+            counts.later += 1
+            self.later_seq = max(self.later_seq, seq)
+        elif place not in wanted:
+            counts.extra += 1
+            message = "no transaction of the log accounts for this record"
+            self._note("extra", topic, message, output, place)
+        elif wanted[place] != hash((output.key, output.value)):
+            counts.differing += 1
+            message = f"({seq}, {index}): the bytes (key or value) are not those of the replay"
+            self._note("differing", topic, message, output, place)
+        elif place in self._seen[topic]:
+            counts.duplicates += 1
+        else:
+            self._seen[topic].add(place)
+            counts.matched += 1
+
+    def _note(
+        self, kind: str, topic: str, message: str, output: Output, place: tuple[int, int]
+    ) -> None:
+        self.report.note(
+            Difference(
+                kind=kind, topic=topic, message=message, partition=output.partition,
+                offset=output.offset, seq=place[0] or None, index=place[1] or None,
+                actual=excerpt(output.value),
+            )
+        )
+
+
+def _follow_up(value: bytes) -> tuple[int, int]:
+    """The seq and index in the id of a follow-up; zeros if it has none."""
+    end = value.find(b'"', len(_MARK))
+    seq, _, index = value[len(_MARK) : max(end, 0)].partition(b"/")
+    return (int(seq), int(index)) if seq.isdigit() and index.isdigit() else (0, 0)

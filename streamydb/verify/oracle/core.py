@@ -1,0 +1,499 @@
+"""The serial oracle: what streamy-db means, in plain single-threaded Python.
+
+Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this, byte
+for byte. It is written to be read: one record after the other, in the total order, on a dictionary.
+It shares with the engine what is no execution of ours: codecs of records, the language of stored
+procedures (what a call does with its keys, and what a follow-up's turn is), how constraints are
+declared and read, and the list of rulings. Of sorting, planning, locking, granting, ids, updates,
+checks and enforced constraints it has its own (`order`, `steps`, `constraints.judge`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import UNSET, Raw
+
+from streamydb import errors, limits
+from streamydb.constraints import Refused, amended
+from streamydb.constraints.judge import Judge
+from streamydb.procedures.core import run as call_procedure
+from streamydb.procedures.core import version_of
+from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
+from streamydb.procedures.meter import cut_reason
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.procedures.view import Declared
+from streamydb.procedures.view import Place as CallPlace
+from streamydb.records import (
+    CONSTRAINTS_KEY,
+    Call,
+    Change,
+    ChangeSource,
+    ChangeTransaction,
+    Duplicate,
+    Failed,
+    Marker,
+    NextId,
+    Rejection,
+    Result,
+    Source,
+    Transaction,
+    Update,
+    dead_letter,
+    dead_letter_key,
+    decode,
+    decode_result,
+    encode_change,
+    encode_dead_letter,
+    encode_result,
+    keys,
+    module_key,
+)
+from streamydb.records.begins import VALUES_BOUNDED
+from streamydb.records.change import CONNECTOR
+from streamydb.records.result import NULL
+from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
+from streamydb.records.updates import UpdateFailed
+from streamydb.verify.oracle.order import LogRecord, Ordered, order, released
+from streamydb.verify.oracle.steps import holds, payload_hash_of, untimely, updated
+
+__all__ = [
+    "LogRecord",
+    "Oracle",
+    "Ordered",
+    "OutputRecord",
+    "Replay",
+    "Topic",
+    "order",
+    "released",
+    "replay",
+    "run",
+]
+
+Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]
+
+
+class OutputRecord(NamedTuple):
+    """A record that the pipeline writes: topic (without the database's name), key and value.
+
+    Those of transactions are follow-ups.
+    """
+
+    topic: Topic
+    key: bytes | None
+    value: bytes | None
+
+
+class Replay(NamedTuple):
+    """What a log stands for: its outputs in order, the final state, the seq of the next record."""
+
+    outputs: list[OutputRecord]
+    state: dict[str, tuple[bytes, int]]
+    next_seq: int
+
+
+class _Verdict(NamedTuple):
+    """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
+
+    seq: int
+    deadline: int
+    payload_hash: bytes
+    result: bytes
+
+
+_Abort = UpdateFailed
+
+
+class Oracle:
+    """Applies the records of the log one by one, in the total order.
+
+    ``state`` maps a key to its canonical value and its version (the seq that wrote it).
+    """
+
+    def __init__(
+        self,
+        database: str,
+        id_window: int = limits.ID_WINDOW_DEFAULT,
+        rulings: Rulings = NO_RULINGS,
+        modules: Modules = NO_MODULES,
+        *,
+        constraints: bool = False,
+    ) -> None:
+        """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
+        transaction's deadline.
+
+        ``rulings``: which records a fault of ours has aborted, and where rules begin. ``modules``:
+        where the code of stored procedures is. ``constraints``: whether there may be constraints.
+        """
+        self.rulings = rulings
+        self.modules = modules
+        self.constraints = constraints
+        self.database = database
+        self.id_window = id_window
+        self.state: dict[str, tuple[bytes, int]] = {}
+        self.next_seq = 1
+        self._seen: OrderedDict[str, _Verdict] = OrderedDict()
+        self._outputs = NO_OUTPUTS
+
+    def apply(
+        self, raw: bytes | None, partition: int, offset: int, ts_ms: int
+    ) -> list[OutputRecord]:
+        """The outputs of the next record in the total order, in output order; updates the state.
+
+        Args:
+            raw: the record's value; a marker is no transaction, takes no seq and has no outputs.
+            partition: where the record lies in the log.
+            offset: where the record lies in its partition.
+            ts_ms: the record's effective time.
+        """
+        fault = self.rulings.get((partition, offset))
+        if fault is not None:
+            return self._fail(fault, raw, self._next(partition, offset, ts_ms))
+        record = decode(raw)
+        if isinstance(record, Marker):
+            return []
+        place = self._next(partition, offset, ts_ms)
+        payload_hash = payload_hash_of(raw or b"", record)
+        if isinstance(record, Transaction) and not self._may_be(record):
+            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
+        if isinstance(record, Rejection):
+            return _refuse(record, raw, place)
+        if record.call is not UNSET and record.call.batch is not UNSET:
+            return self._follow(record, record.call, place)
+        seen = self._seen.get(record.id)
+        if seen is not None and self._is_remembered(seen, place):
+            return _repeat(record.id, seen, payload_hash, place)
+        code = untimely(record, ts_ms)
+        if code is not None:
+            result = place.result(record.id, "rejected", code=code)
+            return [OutputRecord("results", record.id.encode(), encode_result(result))]
+        result, writes = self._execute(record, place)
+        encoded = encode_result(result)
+        self._see(record.id, _Verdict(place.seq, record.deadline, payload_hash, encoded))
+        return self._given(record.id, encoded, writes, place)
+
+    def _given(
+        self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: _Place
+    ) -> list[OutputRecord]:
+        """All outputs of an executed transaction; updates the state."""
+        outputs = [OutputRecord("results", name.encode(), result)]
+        outputs += self._write(name, writes, place)
+        outputs += [OutputRecord("streams", *record) for record in self._outputs.emitted]
+        outputs += [OutputRecord("transactions", *record) for record in self._outputs.follow_ups]
+        self._outputs = NO_OUTPUTS
+        return outputs
+
+    def _follow(self, txn: Transaction, call: Call, place: _Place) -> list[OutputRecord]:
+        """The outputs of a follow-up: executed in its turn, and counted even when it aborts."""
+        turn = turn_of(call, self._look)
+        if turn is None or turn.code is not None:
+            code = None if turn is None else turn.code
+            result = place.result(txn.id, "aborted", code=code)
+            writes: dict[str, bytes | None] = {}
+        else:
+            result, writes = self._execute(txn, place)
+            if result.status != "committed":
+                writes = {turn.key: turn.done}
+        return self._given(txn.id, encode_result(result), writes, place)
+
+    def _look(self, key: str) -> tuple[bytes | None, int]:
+        return self.state.get(key, (None, 0))
+
+    def _may_be(self, txn: Transaction) -> bool:
+        """Constraints are declared only in databases that were created with them."""
+        return self.constraints or txn.constrain is UNSET
+
+    def _next(self, partition: int, offset: int, ts_ms: int) -> _Place:
+        """The place of the next transaction."""
+        seq = self.next_seq
+        self.next_seq += 1
+        self._forget(seq, ts_ms)
+        return _Place(self.database, seq, ts_ms, Source(partition, offset))
+
+    def _fail(self, fault: Fault, raw: bytes | None, place: _Place) -> list[OutputRecord]:
+        """The abort and the dead letter of a transaction that a fault of ours has ended."""
+        record = decode(raw) if fault.named else None
+        name = record.id if isinstance(record, Transaction) else None
+        result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
+        if isinstance(record, Transaction):
+            hashed = payload_hash_of(raw or b"", record)
+            self._see(record.id, _Verdict(place.seq, record.deadline, hashed, result))
+        shown = raw if fault.shown else None
+        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
+        if isinstance(record, Transaction) and record.call is not UNSET:
+            turn = turn_of(record.call, self._look)
+            if turn is not None:
+                self._seen.pop(record.id, None)
+                if turn.code is None and fault.counted:
+                    outputs += self._write(record.id, {turn.key: turn.done}, place)
+        return outputs
+
+    def _see(self, name: str, verdict: _Verdict) -> None:
+        """Remember the use of an id, after those of smaller seqs."""
+        self._seen.pop(name, None)
+        self._seen[name] = verdict
+
+    def _is_remembered(self, seen: _Verdict, place: _Place) -> bool:
+        """Whether a use is within the window, or its deadline has not passed."""
+        in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
+        return in_time or seen.seq > place.seq - self.id_window
+
+    def _forget(self, seq: int, ts_ms: int) -> None:
+        """Drop the oldest ids as far as they are not remembered any more."""
+        place = _Place(self.database, seq, ts_ms, Source(0, 0))
+        while self._seen:
+            oldest = next(iter(self._seen))
+            if self._is_remembered(self._seen[oldest], place):
+                return
+            del self._seen[oldest]
+
+    def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
+        """The result of a transaction and what it writes (key -> value, None = delete)."""
+        if self._meets_too_much(txn, place.source):
+            return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
+        failed = self._failed_checks(txn)
+        if failed:
+            return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
+        if txn.call is not UNSET:
+            return self._call(txn, txn.call, place)
+        if txn.constrain is not UNSET:
+            return self._constrain(txn, txn.constrain, place)
+        writes: dict[str, bytes | None] = {}
+        for index, update in enumerate(txn.updates):
+            try:
+                after = updated(update, self._value(update.key))
+            except _Abort as abort:
+                failed = [self._failed("update", index, update.key)]
+                return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
+            writes[update.key] = after
+        return self._concluded(txn, writes, place)
+
+    def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
+        """By the values of all keys that it touches; what writes touches the constraints."""
+        touched = keys(txn)
+        if self.constraints and any(touched.values()):
+            touched[CONSTRAINTS_KEY] = False
+        met = sum(len(self._value(key) or b"") for key in touched)
+        bounded = self.rulings.begins.holds(VALUES_BOUNDED, at.partition, at.offset)
+        return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
+
+    def _concluded(
+        self, txn: Transaction, after: dict[str, bytes | None], place: _Place,
+        returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """The result of a transaction that leaves values behind (None = absent), if it may."""
+        writes = {k: v for k, v in after.items() if v is not None or k in self.state}
+        if self.constraints:
+            judge = Judge(self.state, list(after), txn.locks)
+            verdict = judge.verdict(writes)
+            if verdict is not None:
+                code, failed, reason = verdict
+                result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+                return result, {}
+            writes |= judge.index_writes(writes)
+        reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
+        result = place.result(txn.id, "committed", reads=reads, returned=returned)
+        if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
+            return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
+        self._outputs = outputs
+        return result, writes
+
+    def _constrain(
+        self, txn: Transaction, wanted: bytes, place: _Place
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
+        try:
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+        except Refused as refused:
+            code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
+            return place.result(txn.id, "aborted", code=code, reason=reason), {}
+        return self._concluded(txn, {CONSTRAINTS_KEY: value}, place)
+
+    def _call(
+        self, txn: Transaction, call: Call, place: _Place
+    ) -> tuple[Result, dict[str, bytes | None]]:
+        """As `_execute`, for a call: with the version of its module that is deployed now."""
+        deployed = self._value(module_key(call.module))
+        version = None if deployed is None else version_of(deployed)
+        module = None
+        if version is not None and call.name in version.procedures:
+            module = self.modules.find(call.module, version.hash)
+        if module is None or call.name not in module.procedures:
+            code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
+            return place.result(txn.id, "aborted", code=code, reason=reason), {}
+        order = CallPlace(place.seq, place.ts_ms, txn.id)
+        host = _CallHost(call, self.state)
+        batch = None if call.batch is UNSET else call.batch
+        called = call_procedure(module, call.name, call.args, host, order, batch)
+        if called.code is not None:
+            result = place.result(txn.id, "aborted", code=called.code, reason=called.reason)
+            return result, {}
+        return self._concluded(txn, called.writes, place, called.returned, called.outputs)
+
+    def _failed_checks(self, txn: Transaction) -> list[Failed]:
+        """The asserts and checks that do not hold on the state, at most as many as are listed."""
+        failed = []
+        for index, (key, expected) in enumerate(txn.asserts.items()):
+            if self._value(key) != expected:
+                failed.append(self._failed("assert", index, key))
+        for index, check in enumerate(txn.checks):
+            if not holds(check, self._value(check.key), self._version(check.key)):
+                failed.append(self._failed("check", index, check.key))
+        return failed[: limits.FAILED_ENTRIES_MAX]
+
+    def _failed(self, check: Literal["assert", "check", "update"], index: int, key: str) -> Failed:
+        value = self._value(key)
+        if value is not None and len(value) > limits.FAILED_VALUE_BYTES_MAX:
+            return Failed(check, index, key, NULL, self._version(key), truncated=True)
+        return Failed(check, index, key, _raw(value), self._version(key))
+
+    def _write(
+        self, name: str, writes: Mapping[str, bytes | None], place: _Place
+    ) -> list[OutputRecord]:
+        """Put the writes into the state; their change records, a tombstone after each delete."""
+        outputs = []
+        for index, (key, after) in enumerate(writes.items(), start=1):
+            before = self._value(key)
+            value = place.change(name, index, before, after)
+            outputs.append(OutputRecord("changes", key.encode(), value))
+            if after is None:
+                outputs.append(OutputRecord("changes", key.encode(), None))
+                del self.state[key]
+            else:
+                self.state[key] = (after, place.seq)
+        return outputs
+
+    def _value(self, key: str) -> bytes | None:
+        return self.state[key][0] if key in self.state else None
+
+    def _version(self, key: str) -> int:
+        return self.state[key][1] if key in self.state else 0
+
+
+class _CallHost(Declared):
+    """What a procedure sees: the state before the transaction, and the oracle's own updates."""
+
+    def __init__(self, call: Call, state: Mapping[str, tuple[bytes, int]]) -> None:
+        super().__init__(call.keys, call.reads)
+        self.state = state
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        return self.state.get(key, (None, 0))
+
+    def apply(self, update: Update, before: bytes | None) -> bytes | None:
+        return updated(update, before)
+
+
+class _Place(NamedTuple):
+    """A record's place: the fields that all its outputs repeat."""
+
+    database: str
+    seq: int
+    ts_ms: int
+    source: Source
+
+    def result(
+        self,
+        name: str | None,
+        status: Literal["committed", "aborted", "rejected"],
+        *,
+        code: str | None = None,
+        reads: Mapping[str, bytes | None] | None = None,
+        failed: Sequence[Failed] = (),
+        returned: bytes | None = None,
+        reason: str | None = None,
+    ) -> Result:
+        """A result at this place."""
+        return Result(
+            id=name,
+            seq=self.seq,
+            ts_ms=self.ts_ms,
+            status=status,
+            reads={key: _raw(value) for key, value in (reads or {}).items()},
+            failed=list(failed),
+            code=code,
+            source=self.source,
+            returned=UNSET if returned is None else Raw(returned),
+            reason=UNSET if reason is None else reason,
+        )
+
+    def change(self, name: str, index: int, before: bytes | None, after: bytes | None) -> bytes:
+        """The encoded change number ``index`` of the transaction at this place."""
+        source = self.source
+        return encode_change(
+            Change(
+                op="d" if after is None else "c" if before is None else "u",
+                before=_raw(before),
+                after=_raw(after),
+                ts_ms=self.ts_ms,
+                source=ChangeSource(
+                    CONNECTOR, self.database, source.partition, source.offset, self.seq
+                ),
+                transaction=ChangeTransaction(name, index, index),
+            )
+        )
+
+
+def replay(
+    log: Mapping[int, Sequence[LogRecord]],
+    *,
+    database: str,
+    initial_partitions: int,
+    id_window: int = limits.ID_WINDOW_DEFAULT,
+    rulings: Rulings = NO_RULINGS,
+    modules: Modules = NO_MODULES,
+    constraints: bool = False,
+) -> Replay:
+    """All that a pipeline makes of a log, as it is released (see ``released``)."""
+    oracle = Oracle(database, id_window, rulings, modules, constraints=constraints)
+    outputs = list(run(oracle, released(log, initial_partitions)))
+    return Replay(outputs, oracle.state, oracle.next_seq)
+
+
+def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
+    """The outputs of records in the total order, one by one: for logs too long for a list."""
+    for record in records:
+        yield from oracle.apply(record.value, record.partition, record.offset, record.ts_ms)
+
+
+def _refuse(rejection: Rejection, raw: bytes | None, place: _Place) -> list[OutputRecord]:
+    """The result and the dead letter of a record that is no transaction."""
+    result = encode_result(place.result(rejection.id, "rejected", code=rejection.code))
+    return _with_letter(result, rejection.id, rejection.code, raw, place, None)
+
+
+def _with_letter(
+    result: bytes, name: str | None, code: str, raw: bytes | None, place: _Place, error: str | None
+) -> list[OutputRecord]:
+    source = place.source
+    letter = dead_letter(
+        raw, seq=place.seq, ts_ms=place.ts_ms, code=code, id=name, source=source, error=error
+    )
+    key = None if name is None else name.encode()
+    return [
+        OutputRecord("results", key, result),
+        OutputRecord("deadletters", dead_letter_key(source), encode_dead_letter(letter)),
+    ]
+
+
+def _repeat(name: str, seen: _Verdict, payload_hash: bytes, place: _Place) -> list[OutputRecord]:
+    """The result of a record whose id was seen: the original's if the payload is the same."""
+    if payload_hash == seen.payload_hash:
+        result = decode_result(seen.result)
+        source = place.source
+        result.duplicate = Duplicate(place.seq, place.ts_ms, source.partition, source.offset)
+    else:
+        result = place.result(name, "rejected", code=errors.ID_REUSED)
+    return [OutputRecord("results", name.encode(), encode_result(result))]
+
+
+def _read_keys(txn: Transaction) -> dict[str, None]:
+    """The keys whose values a result gives: reads, then the counters, each once."""
+    counters = (update.key for update in txn.updates if isinstance(update, NextId))
+    return dict.fromkeys([*txn.reads, *counters])
+
+
+def _raw(value: bytes | None) -> Raw:
+    return NULL if value is None else Raw(value)
