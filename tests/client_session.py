@@ -20,7 +20,7 @@ from streamydb.client import (
     View,
 )
 from streamydb.client.portal import Portal
-from streamydb.client.testing import Awaited
+from streamydb.testing.clients import Awaited
 
 ROUNDS: Final = 2
 

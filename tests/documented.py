@@ -8,9 +8,9 @@ import pytest
 
 import streamydb
 from streamydb.client.session import Options
-from streamydb.client.testing import MemoryHost
 from streamydb.procedures.modules import compile_module
 from streamydb.records import canonical, decode_value
+from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle
 
 __all__ = ["assert_one_log", "run_with_module"]

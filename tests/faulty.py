@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
-from streamydb.testing import Database, TestingError, wait_for
+from streamydb.testing.database import Database, TestingError, wait_for
 from tests.bank import appending, transfers
 
 POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""

@@ -8,12 +8,12 @@ from itertools import count
 from typing import Any
 
 from streamydb.client import Options
-from streamydb.client.testing import Awaited, MemoryHost
 from streamydb.layers.deploying import module_files
 from streamydb.layers.documents import AsyncCollection, Collection
 from streamydb.layers.flows import Flow, Step
 from streamydb.layers.leaderboard import AsyncLeaderboard, Leaderboard
 from streamydb.layers.queue import AsyncQueue, Queue
+from streamydb.testing.clients import Awaited, MemoryHost
 
 DRIVERS = ["blocking", "awaiting"]
 QUICK = Options(backoff_s=0.001, backoff_max_s=0.01, conflicts_max=200)

@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 
 ATTEMPTS_MAX = 25
 

@@ -17,7 +17,7 @@ from streamydb.kafka.streams import follow
 from streamydb.procedures.folder import publish
 from streamydb.procedures.modules import Module
 from streamydb.records import Result
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import Report
 from tests.workflows import VOTER
 

@@ -82,7 +82,7 @@ def entries_in(model: ReadModel, table: str = "versions") -> int:
 
 def drained(follower: Follower, seq: int) -> None:
     """Let a follower of a real topic run until its read model has a seq; close it."""
-    from streamydb.testing import wait_for
+    from streamydb.testing.database import wait_for
 
     model = follower._model
 

@@ -15,7 +15,7 @@ import httpx
 import psutil
 
 from streamydb.local.broker import free_port
-from streamydb.testing import Database, TestingError, wait_for
+from streamydb.testing.database import Database, TestingError, wait_for
 from streamydb.verify.histories.campaign import STOP
 
 

@@ -20,7 +20,7 @@ import httpx
 
 import streamydb
 from streamydb.local.broker import free_port
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "tutorial.md"

@@ -41,8 +41,8 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _SHOWS,
     "streamydb.client.awaiting.transports": _TYPES,
     "streamydb.client.blocking.transports": _TYPES,
-    "streamydb.console": _SHOWS,
-    "streamydb.constraints.verify": _SHOWS,
+    "streamydb.facade.console": _SHOWS,
+    "streamydb.client.verification": _SHOWS,
     "streamydb.demo": _SHOWS,
     "streamydb.facade.kafka": _REAL,
     "streamydb.facade.kafka_changes": _REAL,
@@ -91,6 +91,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.resources": _SHOWS,
     "streamydb.verify.simulator": _JUDGES,
     "streamydb.backup.snapshots.errors": _SHOWS,
+    "streamydb.client.testing": _SHOWS,
     "streamydb.spark": _REAL,
     "streamydb.sql.process": _BEGINS,
     "streamydb.pipeline.standby.coordinator": _REAL,
@@ -98,7 +99,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.standby.kafka": _REAL,
     "streamydb.pipeline.standby.pause": _REAL,
     "streamydb.local.signals": _REAL,
-    "streamydb.testing": _SHOWS,
+    "streamydb.testing.database": _SHOWS,
     "streamydb.kafka": _REAL,
 }
 """Why no randomized test has to execute a module, by its name or that of a package above it."""

@@ -23,7 +23,7 @@ from streamydb.cli.common import (
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from streamydb.constraints.verify import Report
+    from streamydb.client.verification import Report
 
 
 class Action(StrEnum):
@@ -128,7 +128,7 @@ def _verify(
     target: Target, name: str | None, url: str | None, timeout_s: float, *, json: bool
 ) -> None:
     import streamydb
-    from streamydb.constraints.verify import verify
+    from streamydb.client.verification import verify
 
     address = url or target.place.facade_url()
     if address is None:

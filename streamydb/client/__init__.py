@@ -98,7 +98,7 @@ from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared
 from streamydb.records.emission import Emitted
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = [
     "AbortedError",

@@ -16,7 +16,7 @@ from streamydb.procedures.folder import FolderModules
 
 if TYPE_CHECKING:
     from streamydb.client.connections import HttpOptions
-    from streamydb.client.direct import DirectTransport
+    from streamydb.facade.direct import DirectTransport
 
 __all__ = ["connect", "connect_async"]
 
@@ -143,7 +143,7 @@ def _direct(url: str, token: str | None, timeout_s: float) -> DirectTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
     from pydantic import ValidationError
 
-    from streamydb.client.direct import DirectTransport
+    from streamydb.facade.direct import DirectTransport
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
     from streamydb.facade.settings import FacadeSettings

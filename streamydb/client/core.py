@@ -46,7 +46,7 @@ from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import KEY_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = ["Range", "ask", "check_key", "current_seq", "execute", "query", "read", "scan_page"]
 

@@ -30,7 +30,7 @@ from streamydb.client.sse import problem_of
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
 from streamydb.records.emission import Emitted
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = [
     "HttpAnswer",

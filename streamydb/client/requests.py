@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = [
     "Alive",

@@ -81,7 +81,7 @@ def create_app(
     Raises:
         ConfigurationError: the tokens cannot be read.
     """
-    from streamydb.console import Console  # it is made of parts of this package
+    from streamydb.facade.console import Console  # it is made of parts of this package
 
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens

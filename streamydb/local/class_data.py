@@ -87,7 +87,7 @@ def make() -> list[Path]:
 
 def _train(scratch: Path) -> None:
     """Run broker and pipeline until a transaction is executed, and end both gracefully."""
-    from streamydb.testing import Database  # it imports what imports this module
+    from streamydb.testing.database import Database  # it imports what imports this module
 
     os.environ[_TRAINING] = str(scratch)
     try:

@@ -14,7 +14,7 @@ batches, `engine` makes connections, `answers` turns results into bounded JSON.
 
 from __future__ import annotations
 
+from streamydb.records.table import Table
 from streamydb.sql.engine import Sql, SqlMissingError, open_read_model, open_snapshot
-from streamydb.sql.table import Table
 
 __all__ = ["Sql", "SqlMissingError", "Table", "open_read_model", "open_snapshot"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from streamydb.errors import StreamyError
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 if TYPE_CHECKING:
     import duckdb

@@ -30,9 +30,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from streamydb.console.memory import HistoryDatabase
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.local.folder import PipelineStatus
+from tests.history import HistoryDatabase
 
 KEYS: Final = Keys
 RESOLVE_S: Final = 0.1

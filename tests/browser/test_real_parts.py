@@ -25,7 +25,7 @@ import pytest
 import streamydb
 from streamydb.client import Change, Client
 from streamydb.local.broker import free_port
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from tests.browser.page import CHROMIUM, Page, open_browser
 from tests.stack import Stack
 from tests.tutorial import EXAMPLE, environment, serving

@@ -13,7 +13,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from streamydb.kafka import TopicNames
-from streamydb.testing import TestingError, wait_for
+from streamydb.testing.database import TestingError, wait_for
 from tests.campaign.world import World
 from tests.hostile import HOSTILE
 from tests.machine import halted

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from streamydb.verify.histories.campaign import files
 from streamydb.verify.histories.records import read_history
 from tests.campaign.faults import FAULTS, Fault

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamydb.kafka import TopicNames
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model.verify import verify
-from streamydb.testing import Database, TestingError, wait_for
+from streamydb.testing.database import Database, TestingError, wait_for
 from tests.bank import transfers
 from tests.machine import Clock, Disk, can_mount, has_compiler, small_disk
 from tests.network import proxied_broker

@@ -19,7 +19,7 @@ from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.image import DockerImage
 
 from streamydb.local.broker import free_port
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 SOURCES = Path(__file__).resolve().parents[2]
 BASE = os.environ.get("STREAMYDB_TEST_BASE_IMAGE", "python:3.11-slim-bookworm")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from tests.docker.conftest import SOURCES, Stack, environment_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]

@@ -9,7 +9,7 @@ import pytest
 
 import streamydb
 from streamydb import client as api
-from streamydb.client.testing import MemoryHost
+from streamydb.testing.clients import MemoryHost
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import streamydb
-from streamydb.client.testing import MemoryHost
 from streamydb.constraints import core
 from streamydb.constraints.schema import _KNOWN
 from streamydb.limits import CONSTRAINT_STEPS_MAX, LOCK_ATTEMPTS_MAX, SCHEMA_NODES_MAX
+from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle
 from tests.documented import assert_one_log
 

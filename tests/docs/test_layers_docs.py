@@ -12,7 +12,6 @@ import pytest
 
 import streamydb
 from streamydb.client import Client
-from streamydb.client.testing import MemoryHost
 from streamydb.layers import errors
 from streamydb.layers.documents import FIELDS_MAX, AsyncCollection, Collection
 from streamydb.layers.documents.core import PAGE_DOCUMENTS_MAX
@@ -23,6 +22,7 @@ from streamydb.layers.leaderboard.ranks import SCORE_MAX
 from streamydb.layers.names import ID_BYTES_MAX
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, PAGE_ITEMS
 from streamydb.layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
+from streamydb.testing.clients import MemoryHost
 from tests.layers import with_modules
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ import pytest
 import streamydb
 from streamydb import client as api
 from streamydb.backup.snapshots.rows import Row
-from streamydb.client.testing import MemoryHost
 from streamydb.facade import create_app
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
+from streamydb.testing.clients import MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 from tests.docs.test_rest import EXAMPLE, same, split

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from streamydb.kafka import TopicNames, create, grow
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import load, progressed, results_of
 from tests.machine import Clock, has_compiler

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from streamydb.kafka import TopicNames, describe, grow, recall
 from streamydb.kafka.reader import TopicReader
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import fails, load, progressed, resolved
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 from tests.bank import transfers
 from tests.faulty import POISONED, fails, poisoned
 

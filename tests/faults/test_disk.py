@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.read_model.verify import verify
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import load, progressed
 from tests.machine import Disk, can_mount, small_disk

@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.kafka import TopicNames
 from streamydb.limits import KEYS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import records_of, resolved, results_of
 

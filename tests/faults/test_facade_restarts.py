@@ -14,7 +14,7 @@ import pytest
 import streamydb
 from streamydb.client import Client, View
 from streamydb.kafka import TopicNames
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from tests.serving import Served
 
 KILLS = 3

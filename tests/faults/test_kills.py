@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 from tests.bank import transfers
 from tests.faulty import load, progressed
 from tests.hostile import HOSTILE

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from streamydb.kafka import TopicNames
 from streamydb.local.broker import free_port
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import resolved, results_of
 from tests.network import Proxy, proxied_broker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.faulty import load, progressed
 from tests.machine import halted

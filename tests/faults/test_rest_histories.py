@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from tests.serving import Clients, Served, clients
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]

@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from tests.overload import Tally, run_load
 from tests.serving import Served
 

@@ -19,7 +19,7 @@ from streamydb.kafka import create
 from streamydb.kafka.roles import apply
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import Options, check
 from tests.bank import transfers
 from tests.secured import ADMIN, Secured

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import appending, transfers
 from tests.faulty import POISONED, poisoned
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 from tests.bank import transfers
 from tests.faulty import fails, load, progressed
 from tests.phases import ATTEMPTS_MAX, kill_in, outputs_written

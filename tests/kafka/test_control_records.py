@@ -23,7 +23,7 @@ from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from streamydb.verify.check import Log
 from streamydb.verify.simulator.database import MemoryModel, MemoryResolved
 from streamydb.verify.simulator.http import scenario, until

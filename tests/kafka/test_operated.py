@@ -18,7 +18,7 @@ from streamydb.local.broker import answers, free_port
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.settings import Settings
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 
 def test_the_gauges_of_the_log(bootstrap: str, database: str) -> None:

@@ -36,7 +36,7 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.settings import Settings
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 PARTITIONS = 4
 STEP_S = 0.2

@@ -37,7 +37,7 @@ from streamydb.kafka.clients import administrator
 from streamydb.kafka.creation import existing
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.records.begins import Begins
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 Client = dict[str, str]
 

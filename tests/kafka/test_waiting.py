@@ -17,7 +17,7 @@ import pytest
 from streamydb.kafka import create
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 

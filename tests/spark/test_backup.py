@@ -17,7 +17,7 @@ from streamydb.backup.kafka import KafkaLog
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.folder import DatabaseRecord, Place
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check.report import Report
 from streamydb.verify.oracle.core import LogRecord, Oracle, released
 from streamydb.verify.simulator.digests import state_digest

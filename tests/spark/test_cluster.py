@@ -24,7 +24,7 @@ from streamydb.local.broker import free_port
 from streamydb.local.jars import resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

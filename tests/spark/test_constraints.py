@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 from tests.programs import cli, put, sent
 
 pytestmark = pytest.mark.timeout(300)

@@ -46,7 +46,7 @@ from streamydb.spark import (
 )
 from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import Options, check
 from tests.bank import transfers
 from tests.read_model import drained

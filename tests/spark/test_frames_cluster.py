@@ -12,7 +12,7 @@ from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.kafka.positions import look
 from streamydb.local.jars import resolve
 from streamydb.local.resources import shipped_file
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.spark.test_cluster import SOURCES, SPARK_HOME, environment, standalone_cluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]

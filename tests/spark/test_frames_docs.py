@@ -21,7 +21,7 @@ from streamydb.kafka.positions import look
 from streamydb.kafka.reader import TopicReader
 from streamydb.read_model import Follower, ReadModel, load
 from streamydb.spark import configure
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.read_model import drained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dataframes.md").read_text("utf-8")

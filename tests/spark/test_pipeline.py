@@ -15,7 +15,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from streamydb.kafka import TopicNames
 from streamydb.kafka.clients import administrator
 from streamydb.local.broker import free_port
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.bank import transfers
 from tests.client_session import connected, use
 from tests.faulty import resolved

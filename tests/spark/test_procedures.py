@@ -9,7 +9,7 @@ import pytest
 from streamydb.errors import ModuleMissing
 from streamydb.pipeline.failures import explain
 from streamydb.procedures.folder import FolderModules, file_name
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.programs import (
     deploy_bank,
     outcome,

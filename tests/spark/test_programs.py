@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.testing import Database
+from streamydb.testing.database import Database
 from tests.programs import (
     assert_whole,
     cli,

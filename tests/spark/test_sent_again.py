@@ -22,7 +22,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.positions import look
 from streamydb.read_model import Follower, ReadModel
 from streamydb.spark import add, configure, read_results, read_snapshot, submit
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.read_model import drained
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]

@@ -11,7 +11,7 @@ import pytest
 import streamydb
 from streamydb.kafka.streams import follow
 from streamydb.read_model import Follower, ReadModel
-from streamydb.testing import Database, wait_for
+from streamydb.testing.database import Database, wait_for
 from tests.programs import assert_whole, deploy_voter, executed, records, votes
 from tests.read_model import drained
 

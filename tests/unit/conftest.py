@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamydb.client.testing import Awaited, MemoryHost
 from streamydb.facade import FacadeSettings
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
+from streamydb.testing.clients import Awaited, MemoryHost
 from tests.read_model import example
 
 

@@ -39,10 +39,10 @@ from streamydb.client import (
     ValueTooLargeError,
 )
 from streamydb.client.session import Session, new_id
-from streamydb.client.testing import MemoryHost
 from streamydb.facade import FacadeSettings
 from streamydb.facade.payloads import time_of_id
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.testing.clients import MemoryHost
 
 STRANGE = ["a//b", "/", "//", "a/", "é", "%2F", "..", "../..", ".", " ", "\u0000", "\n", "\r\nX: y",
            "a?b=c", "a#b", "+", "日本", "\U0001f600", "K" * KEY_BYTES_MAX]  # fmt: skip

@@ -21,9 +21,9 @@ from streamydb.client import (
     UndeclaredKeyError,
     UnknownProcedureError,
 )
-from streamydb.client.testing import Awaited, MemoryHost
 from streamydb.errors import ModuleMissing
 from streamydb.procedures.modules import MemoryModules, compile_module
+from streamydb.testing.clients import Awaited, MemoryHost
 
 Connect = Callable[..., Any]
 

@@ -39,13 +39,13 @@ from streamydb.client.problems import ABORTS, PROBLEMS, refusal
 from streamydb.client.requests import Alive, Ask, Change, Freshness, Open, Progress, Scan, Send
 from streamydb.client.session import Session
 from streamydb.client.sse import EventParser
-from streamydb.client.testing import Awaited, MemoryHost
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, ConfigurationError, StreamyError
 from streamydb.facade import FacadeSettings, load_tokens
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import PROBLEMS as FACADE_PROBLEMS
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.read_model import ReadModel
+from streamydb.testing.clients import Awaited, MemoryHost
 from tests.read_model import example, follow
 
 Handler = Callable[[httpx.Request], httpx.Response]

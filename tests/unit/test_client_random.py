@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from streamydb.client import Options
-from streamydb.client.testing import Awaited, Faults, Kind, MemoryHost
 from streamydb.facade import FacadeSettings
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import Emitted
+from streamydb.testing.clients import Awaited, Faults, Kind, MemoryHost
 from tests.workflows import HEAD
 
 WAYS: list[tuple[Kind, bool]] = [

@@ -11,8 +11,8 @@ import pytest
 from msgspec import UNSET
 
 from streamydb.client import ConflictError, ProcedureAbortedError
-from streamydb.client.testing import Kind, MemoryHost
 from streamydb.procedures.modules import compile_module
+from streamydb.testing.clients import Kind, MemoryHost
 from tests.unit.test_client_random import append, client_of, put
 from tests.workflows import HEAD
 

@@ -28,9 +28,9 @@ from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.connections import HttpOptions
 from streamydb.client.session import Session
-from streamydb.client.testing import MemoryHost
 from streamydb.facade import FacadeSettings
-from streamydb.testing import wait_for
+from streamydb.testing.clients import MemoryHost
+from streamydb.testing.database import wait_for
 from streamydb.verify.simulator.database import MemoryDatabase
 from tests.served import Served, serving
 

@@ -23,7 +23,7 @@ from streamydb.client import (
     UnsafeScanError,
     View,
 )
-from streamydb.client.testing import MemoryHost
+from streamydb.testing.clients import MemoryHost
 
 Connect = Callable[..., Any]
 

@@ -16,9 +16,9 @@ from streamydb.client.errors import ClientError, ConnectionLostError
 from streamydb.client.problems import ForbiddenError, SlowReaderError
 from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request
 from streamydb.client.session import Session
-from streamydb.client.testing import Kind, MemoryHost
 from streamydb.client.watching import Watching
 from streamydb.facade import FacadeSettings
+from streamydb.testing.clients import Kind, MemoryHost
 
 Connect = Callable[..., Any]
 QUICK = Options(backoff_s=0.001, backoff_max_s=0.002)

@@ -14,19 +14,19 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from streamydb.console.memory import HistoryDatabase
-from streamydb.console.sampler import Sampler
-from streamydb.console.static import POLICY
-from streamydb.console.stats import stats_of
 from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.auth import ANYBODY, Client
+from streamydb.facade.console.sampler import Sampler
+from streamydb.facade.console.static import POLICY
+from streamydb.facade.console.stats import stats_of
 from streamydb.facade.services import make_services
 from streamydb.local.folder import PipelineStatus
 from streamydb.read_model import ReadModel
 from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
+from tests.history import HistoryDatabase
 from tests.read_model import example, follow
 
-STATIC = Path(__file__).parents[2] / "streamydb" / "console" / "static"
+STATIC = Path(__file__).parents[2] / "streamydb" / "facade" / "console" / "static"
 FILES = sorted(STATIC.iterdir())
 TOKENS = [
     {"name": "admin", "token": "admin-secret-0123456789", "read": [""], "write": [""]},

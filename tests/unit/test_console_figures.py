@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.console.contention import Contention, GroupSizes, group_sizes
-from streamydb.console.traffic import Traffic
+from streamydb.facade.console.contention import Contention, GroupSizes, group_sizes
+from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.ports import Batch, ChangeEvent
 
 

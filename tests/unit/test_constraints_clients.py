@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.client import ConstraintRefusedError, ConstraintViolatedError
 from streamydb.client.blocking.client import Client
-from streamydb.client.testing import Kind, MemoryHost
-from streamydb.constraints.verify import verify
+from streamydb.client.verification import verify
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Client as Scoped
 from streamydb.facade.auth import Tokens
+from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 

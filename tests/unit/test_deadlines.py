@@ -11,7 +11,6 @@ import pytest
 
 from streamydb import errors
 from streamydb.client import DeadlinePassedError, Options, OutcomeUnknownError, Session
-from streamydb.client.testing import MemoryHost
 from streamydb.facade import create_app
 from streamydb.facade.ports import Missing
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
@@ -25,6 +24,7 @@ from streamydb.records import (
     with_deadline,
 )
 from streamydb.spark import payloads
+from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario

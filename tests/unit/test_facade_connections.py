@@ -14,7 +14,7 @@ import uvicorn
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.serving import listen, make_server
-from streamydb.testing import wait_for
+from streamydb.testing.database import wait_for
 from streamydb.verify.simulator.database import MemoryDatabase
 
 pytestmark = pytest.mark.usefixtures("parser")

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from streamydb.console.memory import HistoryDatabase
 from streamydb.facade import FacadeSettings, create_app
+from tests.history import HistoryDatabase
 
 DATABASE = HistoryDatabase()
 APP = create_app(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from streamydb.client import InvalidTransactionError, Options, Session, attempts
-from streamydb.client.testing import Kind, MemoryHost
 from streamydb.client.transactions import prepare
+from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.verify.histories import Append, History, Read, Scan, Write, check_history
 from streamydb.verify.histories.library import FunctionRecorder, TransactionRecorder
 from streamydb.verify.histories.records import Line, Request

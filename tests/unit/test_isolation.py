@@ -18,10 +18,10 @@ import pytest
 
 from streamydb.client.blocking.client import Client
 from streamydb.client.session import Options
-from streamydb.client.testing import Kind, MemoryHost
 from streamydb.columns.shards import ShardConfig
 from streamydb.procedures.modules import compile_module
-from streamydb.testing import wait_for
+from streamydb.testing.clients import Kind, MemoryHost
+from streamydb.testing.database import wait_for
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.simulator.cluster import Cluster
 from streamydb.verify.simulator.log import SimulatedLog

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import AsyncView, InvalidJsonError, SnapshotGoneError, View
-from streamydb.client.testing import MemoryHost
 from streamydb.layers.documents import AsyncCollection, Collection
 from streamydb.layers.documents.building import IndexedCore
 from streamydb.layers.documents.indexes import Schema
@@ -28,6 +27,7 @@ from streamydb.layers.errors import (
     UpdateError,
 )
 from streamydb.layers.flows import drive
+from streamydb.testing.clients import MemoryHost
 from tests.layers import DRIVERS, QUICK, cut_off, interrupted, layer, together
 
 

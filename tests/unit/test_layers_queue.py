@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamydb.client import AsyncView, CheckFailedError, View
-from streamydb.client.testing import MemoryHost
 from streamydb.layers.errors import (
     ClaimLostError,
     DuplicateIdError,
@@ -20,6 +19,7 @@ from streamydb.layers.errors import (
 from streamydb.layers.flows import drive
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
+from streamydb.testing.clients import MemoryHost
 from tests.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 
 

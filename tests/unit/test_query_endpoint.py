@@ -16,8 +16,8 @@ from streamydb.client import (
     QueryCostlyError,
     QueryInvalidError,
 )
-from streamydb.client.testing import Awaited, Kind, MemoryHost
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.testing.clients import Awaited, Kind, MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import Answer, InProcess, scenario
 

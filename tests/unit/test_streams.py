@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import InvalidParameterError, NoSuchStreamError, Options
-from streamydb.client.testing import MemoryHost
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Client, Tokens
@@ -23,6 +22,7 @@ from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
+from streamydb.testing.clients import MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase, MemoryStreams
 from streamydb.verify.simulator.http import InProcess, scenario, until
 from tests.workflows import VOTER

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamydb.client import Client, IdReusedError
-from streamydb.client.testing import MemoryHost
+from streamydb.testing.clients import MemoryHost
 from tests.tutorial import EXAMPLE
 
 shop: Any = SimpleNamespace(**runpy.run_path(str(EXAMPLE / "shop.py")))

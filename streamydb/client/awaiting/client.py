@@ -22,7 +22,7 @@ from streamydb.client.snapshots import Snapshot
 from streamydb.client.transactions import Committed, Prepared, prepare
 from streamydb.client.watching import Watching
 from streamydb.records.emission import Emitted
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = ["AsyncClient"]
 

@@ -32,7 +32,6 @@ from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic
 from streamydb.client.connections import HttpOptions
-from streamydb.client.direct import DirectTransport
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
     AbortedError,
@@ -40,6 +39,7 @@ from streamydb.client.problems import (
     TransactionUnknownError,
 )
 from streamydb.client.session import Options, Session
+from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value

@@ -12,6 +12,6 @@ client is shown a key that it may not read.
 
 from __future__ import annotations
 
-from streamydb.console.mount import Console
+from streamydb.facade.console.mount import Console
 
 __all__ = ["Console"]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 
-from streamydb.console.history import get_history
-from streamydb.console.sampler import Sampler
-from streamydb.console.static import get_file, get_page
-from streamydb.console.stats import stats_handler
-from streamydb.console.traffic import Kind
+from streamydb.facade.console.history import get_history
+from streamydb.facade.console.sampler import Sampler
+from streamydb.facade.console.static import get_file, get_page
+from streamydb.facade.console.stats import stats_handler
+from streamydb.facade.console.traffic import Kind
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 

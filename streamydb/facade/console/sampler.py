@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from streamydb.console.contention import Contention
-from streamydb.console.traffic import Traffic
 from streamydb.errors import StreamyError
+from streamydb.facade.console.contention import Contention
+from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.ports import Resolved
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus

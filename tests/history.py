@@ -30,7 +30,7 @@ class HistorySnapshot(MemorySnapshot):
 
     def __init__(self, base: MemorySnapshot, versions: dict[str, list[MemoryVersion]]) -> None:
         """Show the state `base`; `versions` are those of all keys, oldest first."""
-        super().__init__(base.seq, base._entries)  # noqa: SLF001 - it is one of them
+        super().__init__(base.seq, base._entries)
         self._versions = versions
 
     def history(self, key: str, limit: int = 100) -> list[MemoryVersion]:

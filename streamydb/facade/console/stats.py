@@ -10,9 +10,9 @@ from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from streamydb.console.sampler import WINDOW_S, Figures, Sampler
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import Client
+from streamydb.facade.console.sampler import WINDOW_S, Figures, Sampler
 from streamydb.facade.openapi import answers
 from streamydb.facade.services import AnyRequest, client_of, json_response
 from streamydb.limits import INTEGER_MAX

@@ -56,7 +56,7 @@ from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.streams import stream_page
 from streamydb.facade.writes import Pending as PendingWrite
-from streamydb.sql.table import Table
+from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
 
