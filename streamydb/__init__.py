@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamydb.client import connect, connect_async
     from streamydb.errors import ConfigurationError, InvariantViolation, StreamyError
+    from streamydb.kafka.streams import follow
     from streamydb.local.broker import EmbeddedBroker
     from streamydb.settings import Settings
 
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "connect",
     "connect_async",
+    "follow",
 ]
 
 __version__ = "0.1.0"
@@ -41,6 +43,7 @@ _HOMES = {
     "StreamyError": "streamydb.errors",
     "connect": "streamydb.client",
     "connect_async": "streamydb.client",
+    "follow": "streamydb.kafka.streams",
 }
 
 
