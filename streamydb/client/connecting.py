@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, urlsplit
 
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.blocking.client import Client
@@ -15,12 +16,14 @@ from streamydb.errors import ConfigurationError
 from streamydb.procedures.folder import FolderModules
 
 if TYPE_CHECKING:
+    from streamydb.client.awaiting.transports import AsyncTransport
     from streamydb.client.connections import HttpOptions
-    from streamydb.facade.direct import DirectTransport
 
-__all__ = ["connect", "connect_async"]
+__all__ = ["connect", "connect_async", "split"]
 
-_KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
+_DIRECT: Final = "streamydb.facade.kafka_url"
+"""Makes the transport of kafka:// URLs. It needs the server's packages, and those who ask a
+facade have no use for it: so it is named here and not imported."""
 
 
 def connect(
@@ -90,7 +93,7 @@ def _session(
 
 
 def _is_kafka(url: str) -> bool:
-    scheme = _split(url).scheme
+    scheme = split(url).scheme
     if scheme not in {"http", "https", "kafka"}:
         raise ConfigurationError(
             f"the URL begins with http://, https:// or kafka://, not {scheme or 'nothing'}://"
@@ -98,7 +101,7 @@ def _is_kafka(url: str) -> bool:
     return scheme == "kafka"
 
 
-def _split(url: str) -> SplitResult:
+def split(url: str) -> SplitResult:
     """The parts of a URL.
 
     Raises:
@@ -124,7 +127,7 @@ def _http(
 
     from streamydb.client.connections import HttpOptions
 
-    parts = _split(url)
+    parts = split(url)
     try:
         httpx.URL(url)
     except httpx.InvalidURL as fault:
@@ -139,36 +142,7 @@ def _http(
     return HttpOptions(url, token, trusted, connections_max)
 
 
-def _direct(url: str, token: str | None, timeout_s: float) -> DirectTransport:
+def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
-    from pydantic import ValidationError
-
-    from streamydb.facade.direct import DirectTransport
-    from streamydb.facade.kafka import KafkaLog
-    from streamydb.facade.kafka_changes import KafkaChanges
-    from streamydb.facade.settings import FacadeSettings
-    from streamydb.read_model import ReadModel
-    from streamydb.settings import Settings
-
-    if token is not None:
-        raise ConfigurationError("a token is for facades; Kafka has settings of its own")
-    brokers, database, folder = _kafka_parts(url)
-    try:
-        settings = Settings(database=database, bootstrap=brokers)
-        facade = FacadeSettings(verdict_timeout_s=max(timeout_s, 30))
-    except ValidationError as error:
-        raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
-    model = ReadModel.open(folder, database)
-    log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
-    return DirectTransport(model, log, changes, facade, on_close=model.close)
-
-
-def _kafka_parts(url: str) -> tuple[str, str, Path]:
-    """The brokers, the database and the folder that a URL names."""
-    parts = _split(url)
-    query = parse_qs(parts.query)
-    folders = query.pop("read_model", [])
-    database = unquote(parts.path.removeprefix("/"))
-    if not parts.netloc or not database or len(folders) != 1 or query or parts.fragment:
-        raise ConfigurationError(f"the URL of a database on Kafka is {_KAFKA_FORM}")
-    return parts.netloc, database, Path(folders[0])
+    made: AsyncTransport = import_module(_DIRECT).transport(url, token, timeout_s)
+    return made

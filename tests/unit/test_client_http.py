@@ -32,7 +32,6 @@ from streamydb.client import (
 )
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.blocking.http import HttpTransport
-from streamydb.client.connecting import _kafka_parts
 from streamydb.client.connections import HttpOptions
 from streamydb.client.http import encode, encode_open
 from streamydb.client.problems import ABORTS, PROBLEMS, refusal
@@ -41,6 +40,7 @@ from streamydb.client.session import Session
 from streamydb.client.sse import EventParser
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, ConfigurationError, StreamyError
 from streamydb.facade import FacadeSettings, load_tokens
+from streamydb.facade.kafka_url import kafka_parts
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import PROBLEMS as FACADE_PROBLEMS
 from streamydb.facade.problems import ProblemError, problem_body
@@ -288,7 +288,7 @@ def test_urls_that_make_no_sense(url: str) -> None:
 
 
 def test_urls_of_kafka(tmp_path: Path) -> None:
-    found = _kafka_parts("kafka://a:1,b:2/bank?read_model=/var/lib/read%20model")
+    found = kafka_parts("kafka://a:1,b:2/bank?read_model=/var/lib/read%20model")
     assert found == ("a:1,b:2", "bank", Path("/var/lib/read model"))
     with pytest.raises(StreamyError, match="read model"):
         connect(f"kafka://127.0.0.1:1/bank?read_model={tmp_path}/none")

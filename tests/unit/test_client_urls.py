@@ -13,6 +13,7 @@ from streamydb.client import InvalidParameterError, connecting
 from streamydb.client.following import Following
 from streamydb.client.session import Session
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.facade.kafka_url import kafka_parts
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12).filter(
     lambda name: name[0].isalpha()
@@ -29,7 +30,7 @@ def test_the_parts_of_a_kafka_url_are_those_that_it_was_made_of(
     where = ",".join(brokers)
     url = f"kafka://{where}/{quote(database, safe='')}?read_model={quote('/' + folder, safe='')}"
     assert connecting._is_kafka(url)
-    found, name, place = connecting._kafka_parts(url)
+    found, name, place = kafka_parts(url)
     assert (found, name, str(place)) == (where, database, str(type(place)(f"/{folder}")))
 
 
