@@ -39,7 +39,8 @@ class Need(NamedTuple):
 def needs(
     connection: Mapping[str, str], database: str, log: str, place: Place
 ) -> Iterator[Need]:
-    """All that is known of: in the home's folders, and in what pipelines told each other.
+    """All that is known of but read models: in the home's folders, and in what pipelines told each
+    other.
 
     Args:
         connection: settings of confluent-kafka.
@@ -58,7 +59,6 @@ def needs(
             what = f"the pipeline {name}" if name else "the pipeline"
             yield Need(f"{what} with the checkpoint {checkpoint}", name or "active", None, offsets)
     yield from _told(connection, database, log)
-    yield from _read_model(place, database)
 
 
 def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
@@ -120,20 +120,3 @@ def _message(value: bytes | None, log: str) -> Message | None:
     return message if message.log == log else None
 
 
-def _read_model(place: Place, database: str) -> Iterator[Need]:
-    """The read model of this home: what it lacks comes from the changes, not from the log; but
-    while it is behind, nobody has seen that those are whole.
-    """
-    if not place.read_model.exists():
-        return
-    from streamydb.read_model import ReadModel, StoreMissingError
-
-    try:
-        model = ReadModel.open(place.read_model, database)
-    except StoreMissingError:
-        return
-    try:
-        seq = model.store.resolved().seq
-    finally:
-        model.close()
-    yield Need(f"the read model {place.read_model}", "read-model", seq, None)

@@ -86,6 +86,7 @@ def trim(
     from streamydb.backup.kafka import KafkaLog
     from streamydb.backup.needs import Need, needs
     from streamydb.cli.backing import noting, resolved_seq, subject_of
+    from streamydb.read_model.needs import read_model_needs
 
     target = find_target(database, home, bootstrap)
     kept = BackupFolder(folder)
@@ -94,6 +95,7 @@ def trim(
         spans = KafkaLog(subject.connection, subject.database).spans()
         cut = trims.cut(kept, kept.manifest(), subject.log, spans)
         known = list(needs(subject.connection, subject.database, subject.log, target.place))
+        known += read_model_needs(target.place, subject.database)
         known.append(Need("what is resolved", "resolved", resolved_seq(target), None))
         against = trims.refusals(cut, known, without or ())
         trims.verify(kept, cut, noting(phase))
