@@ -53,7 +53,7 @@ kernels: $(READY)
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
 .PHONY: class-data
 class-data: jars
-	@$(BIN)/python -m streamydb.local.class_data
+	@$(BIN)/python -m streamydb.cli.class_data
 
 # The jars come over the network while the first tests run, which need none.
 .PHONY: test

@@ -38,6 +38,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.broker": _REAL,
     "streamydb.verify.check": _JUDGES,
     "streamydb.local.class_data": _SHOWS,
+    "streamydb.cli.class_data": _SHOWS,
     "streamydb.cli": _SHOWS,
     "streamydb.client.awaiting.transports": _TYPES,
     "streamydb.client.blocking.transports": _TYPES,

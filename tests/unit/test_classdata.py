@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.local import class_data
-from streamydb.local.class_data import ClassDataError, archive, java_options
+from streamydb.cli.class_data import ClassDataError, main, make
+from streamydb.local.class_data import archive, java_options
 from streamydb.local.java import find_java
 
 
@@ -51,7 +51,7 @@ def test_while_it_is_made_the_machines_write_it(jars: list[Path]) -> None:
 
 @pytest.fixture
 def resolved(jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setattr(class_data, "resolve", lambda _: jars)
+    monkeypatch.setattr("streamydb.cli.class_data.resolve", lambda _: jars)
     return jars
 
 
@@ -65,10 +65,10 @@ def test_all_or_nothing_and_only_once(
         for name in ("pipeline", "broker"):
             (scratch / f"{name}.jsa").write_text(name)
 
-    monkeypatch.setattr(class_data, "_train", train)
-    made = class_data.make()
+    monkeypatch.setattr("streamydb.cli.class_data._train", train)
+    made = make()
     assert [file.read_text() for file in made] == ["pipeline", "broker"]
-    assert class_data.make() == made == [archive(n, resolved) for n in ("pipeline", "broker")]
+    assert make() == made == [archive(n, resolved) for n in ("pipeline", "broker")]
     assert len(runs) == 1
     assert not runs[0].exists()
 
@@ -76,10 +76,10 @@ def test_all_or_nothing_and_only_once(
 def test_a_java_that_writes_none_is_told(
     resolved: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(class_data, "_train", lambda _: None)
+    monkeypatch.setattr("streamydb.cli.class_data._train", lambda _: None)
     with pytest.raises(ClassDataError, match=r"wrote no archive pipeline\.jsa"):
-        class_data.make()
-    assert class_data.main() == 1
+        make()
+    assert main() == 1
     assert "everything works without it" in capsys.readouterr().err
     assert java_options("pipeline", resolved, {}) == []
 
