@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.limits import ID_WINDOW_DEFAULT
@@ -26,7 +26,7 @@ RATE, PLAN = 100_000, 50_000
 START_MS = 1_700_000_000_000
 
 
-def uses(rng: np.random.Generator, seq: int, ahead_ms: int) -> Table:
+def uses(rng: np.random.Generator, seq: int, ahead_ms: int) -> Columns:
     """A plan of fresh ids after ``seq``, with deadlines so far ahead; 0: none."""
     number = seq + 1 + np.arange(PLAN)
     ts = START_MS + number * 1_000 // RATE
@@ -35,7 +35,7 @@ def uses(rng: np.random.Generator, seq: int, ahead_ms: int) -> Table:
         name: rng.integers(1, 2**63, PLAN).astype(np.uint64) for name in ("id0", "id1", "payload")
     }
     cols |= {"seq": number, "ts": ts, "part": np.zeros(PLAN, np.int32), "off": number - 1}
-    return Table({**cols, "deadline": ts + ahead_ms + jitter if ahead_ms else np.zeros_like(ts)})
+    return Columns({**cols, "deadline": ts + ahead_ms + jitter if ahead_ms else np.zeros_like(ts)})
 
 
 def measured(seconds: int, ahead_ms: int) -> str:

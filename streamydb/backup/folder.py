@@ -25,7 +25,7 @@ from streamydb.backup.state import (
 )
 from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.blocks import empty_verdicts
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.local.file_lock import write_whole
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.rulings import Fault, Rulings
@@ -58,7 +58,7 @@ class StateFolder:
         names = []
         ids = state.ids
         if state.about.format == 1:  # as 0.1.0 writes and reads it
-            ids = Table({name: col for name, col in ids.cols.items() if name != "deadline"})
+            ids = Columns({name: col for name, col in ids.cols.items() if name != "deadline"})
         kinds = {"values": state.values, "ids": [ids], "verdicts": [state.verdicts]}
         for kind, tables in kinds.items():
             for number, part in enumerate(files_of(tables)):
@@ -91,7 +91,7 @@ class StateFolder:
         verdicts = list(self._tables(about, "verdicts"))
         return State(
             about, Pieces(lambda: self._tables(about, "values")),
-            Table.concat(ids or [empty_ids()]), Table.concat(verdicts or [empty_verdicts()]),
+            Columns.concat(ids or [empty_ids()]), Columns.concat(verdicts or [empty_verdicts()]),
         )
 
     def require_whole(self) -> None:
@@ -103,11 +103,11 @@ class StateFolder:
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
-    def _tables(self, about: About, kind: str) -> Iterator[Table]:
+    def _tables(self, about: About, kind: str) -> Iterator[Columns]:
         for name in about.files:
             if name.startswith(f"{kind}-"):
                 path = self.folder / name
-                yield Table.unflatten(unwrap(_read(path), str(path))[1])
+                yield Columns.unflatten(unwrap(_read(path), str(path))[1])
 
 
 class _Rulings(msgspec.Struct):

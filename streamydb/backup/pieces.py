@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.wrapping import unwrap, wrap
-from streamydb.columns.table import Array, Ragged, Table
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import PartitionState
@@ -76,7 +76,7 @@ def encode_piece(piece: Piece, end: int) -> bytes:
         "valued": np.array([value is not None for value in piece.values], np.uint8),
     }
     header = {"kind": "log", "partition": piece.partition, "end": end}
-    return wrap(Table(cols, texts).flatten(), **header)
+    return wrap(Columns(cols, texts).flatten(), **header)
 
 
 def decode_piece(data: bytes, name: str) -> Piece:
@@ -88,14 +88,14 @@ def decode_piece(data: bytes, name: str) -> Piece:
     header, arrays = unwrap(data, name)
     if header.get("kind") != "log":
         raise BackupError(f"{name} is no part of a log; take it from another copy of the backup")
-    table = Table.unflatten(arrays)
+    table = Columns.unflatten(arrays)
     return Piece(
         header["partition"], table.cols["off"], table.cols["append"],
         _texts(table, "key", "keyed"), _texts(table, "value", "valued"),
     )
 
 
-def _texts(table: Table, name: str, there: str) -> list[bytes | None]:
+def _texts(table: Columns, name: str, there: str) -> list[bytes | None]:
     given = zip(table.texts[name].tolist(), table.cols[there].tolist(), strict=True)
     return [text if known else None for text, known in given]
 

@@ -21,7 +21,7 @@ from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Table, pack, unpack
+from streamydb.columns.table import Columns, pack, unpack
 from streamydb.key_processor.idwindow import IdWindowState, Run, Span
 from streamydb.key_processor.merging import parts_of, sorted_by_hash
 from streamydb.key_processor.state import ShardState
@@ -112,9 +112,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 class Pieces:
     """Tables that are made anew, one by one, whenever somebody goes through them."""
 
-    make: Callable[[], Iterator[Table]]
+    make: Callable[[], Iterator[Columns]]
 
-    def __iter__(self) -> Iterator[Table]:
+    def __iter__(self) -> Iterator[Columns]:
         """Make them."""
         return self.make()
 
@@ -127,19 +127,19 @@ class State:
     """
 
     about: About
-    values: Iterable[Table]
-    ids: Table
-    verdicts: Table
+    values: Iterable[Columns]
+    ids: Columns
+    verdicts: Columns
 
 
-def empty_ids() -> Table:
+def empty_ids() -> Columns:
     """No ids: columns id0, id1, payload, seq, ts, part, off, deadline."""
     unsigned = dict.fromkeys(("id0", "id1", "payload"), np.uint64)
     signed = dict.fromkeys(("seq", "ts", "part", "off", "deadline"), np.int64)
-    return Table({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
+    return Columns({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
 
 
-def files_of(tables: Iterable[Table]) -> Iterator[Table]:
+def files_of(tables: Iterable[Columns]) -> Iterator[Columns]:
     """Tables in parts of a size for files."""
     return parts_of(tables, _PART_BYTES)
 
@@ -171,7 +171,7 @@ def _values(
     """The values of a shard as one blob in parts, which ``index`` then names."""
     pieces = state.values
     if not state.about.ordered:  # an earlier release has written it
-        pieces = [sorted_by_hash(Table.concat(found))] if (found := list(pieces)) else []
+        pieces = [sorted_by_hash(Columns.concat(found))] if (found := list(pieces)) else []
     digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
     for part in parts_of(_own(pieces, shards, shard)):
         data = pack(part.flatten())
@@ -183,7 +183,7 @@ def _values(
         index.blobs = [Blob("values/0", size, 1, 1, index.digest, parts)]
 
 
-def _own(pieces: Iterable[Table], shards: int, shard: int) -> Iterator[Table]:
+def _own(pieces: Iterable[Columns], shards: int, shard: int) -> Iterator[Columns]:
     """Of all values those whose keys live on a shard."""
     for piece in pieces:
         keys = hash_ragged(piece.texts["key"], KEY_SEED)
@@ -194,7 +194,7 @@ def _own(pieces: Iterable[Table], shards: int, shard: int) -> Iterator[Table]:
 
 def _remembered(
     state: State, homes: npt.NDArray[np.bool_], ids: IdWindowState
-) -> Iterator[tuple[str, Table, list[Run]]]:
+) -> Iterator[tuple[str, Columns, list[Run]]]:
     """The ids of a shard and their verdicts, as they are kept: by the spans of their deadlines."""
     deadlines = state.ids.cols["deadline"]
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
@@ -210,7 +210,7 @@ def _remembered(
         yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), span.verdicts
 
 
-def _runs(kind: str, table: Table, ids: IdWindowState) -> Iterator[tuple[str, Table]]:
+def _runs(kind: str, table: Columns, ids: IdWindowState) -> Iterator[tuple[str, Columns]]:
     ordered = table.take(np.argsort(table.cols["seq"], kind="stable"))
     for start in range(0, len(ordered), _RUN_ROWS):
         name = f"{kind}/{ids.next_blob}"
@@ -228,7 +228,7 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
 
 
 def state_of(
-    about: dict[str, Any], meta: ShardState, blobs: BlobStore, values: Iterable[Table]
+    about: dict[str, Any], meta: ShardState, blobs: BlobStore, values: Iterable[Columns]
 ) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 
@@ -257,7 +257,7 @@ def state_of(
     return State(found, values, ids, results)
 
 
-def _summed(values: Iterable[Table]) -> tuple[int, str]:
+def _summed(values: Iterable[Columns]) -> tuple[int, str]:
     """How many values there are, and the digest of all, 32 hexadecimal digits: the same however
     they are divided on shards.
     """
@@ -269,27 +269,27 @@ def _summed(values: Iterable[Table]) -> tuple[int, str]:
     return keys, f"{high & _MASK:016x}{low & _MASK:016x}"
 
 
-def _in_order(table: Table) -> Table:
+def _in_order(table: Columns) -> Columns:
     return table.take(np.argsort(table.cols["seq"], kind="stable"))
 
 
-def dated(ids: Table) -> Table:
+def dated(ids: Columns) -> Columns:
     """Ids with their deadlines: 0 where there are none."""
     ids.cols.setdefault("deadline", np.zeros(len(ids), np.int64))
     return ids
 
 
-def _load(blobs: BlobStore, name: str) -> Table:
+def _load(blobs: BlobStore, name: str) -> Columns:
     data = blobs.get(name)
     if data is None:
         raise BackupError(f"the blob {name} is missing from the state")
-    return Table.unflatten(unpack(data)[1])
+    return Columns.unflatten(unpack(data)[1])
 
 
-def _concat(parts: list[Table], empty: Table) -> Table:
-    return Table.concat(parts) if parts else empty
+def _concat(parts: list[Columns], empty: Columns) -> Columns:
+    return Columns.concat(parts) if parts else empty
 
 
-def no_values() -> tuple[Table, ...]:
+def no_values() -> tuple[Columns, ...]:
     """The values of an empty state."""
     return ()

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Array, Ragged, Table, narrowed, pack, pack_narrowed, unpack
+from streamydb.columns.table import Array, Columns, Ragged, narrowed, pack, pack_narrowed, unpack
 from streamydb.errors import InvariantViolation
 
 __all__ = [
@@ -50,7 +50,7 @@ READABLE: Final = frozenset({1, FORMAT})
 
 
 def records_blocks(
-    table: Table, homes: Iterable[tuple[Array, Table]],
+    table: Columns, homes: Iterable[tuple[Array, Columns]],
     last: Sequence[tuple[int, int, int, str]] = (),
 ) -> Iterator[bytes]:
     """Compiled records for every shard, each with its own home part, without the keys' hashes.
@@ -58,7 +58,7 @@ def records_blocks(
     ``last``: the last record of each partition among them.
     """
     rest = {name: child for name, child in table.children.items() if name != "home"}
-    arrays = Table(table.cols, table.texts, rest).flatten()
+    arrays = Columns(table.cols, table.texts, rest).flatten()
     del arrays["keys.hash"]
     shared = narrowed(arrays)
     for counts, payloads in homes:
@@ -66,15 +66,15 @@ def records_blocks(
         yield pack_narrowed([shared, own], kind="records", format=FORMAT, last=last)
 
 
-def open_records(arrays: dict[str, Array]) -> Table:
+def open_records(arrays: dict[str, Array]) -> Columns:
     """The records of a block that `records_blocks` made, with the hashes of the keys."""
-    table = Table.unflatten(arrays)
+    table = Columns.unflatten(arrays)
     keys = table.children["keys"][1]
     keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
     return table
 
 
-def grant_block(header: Mapping[str, Any], txns: Table, slots: Table) -> bytes:
+def grant_block(header: Mapping[str, Any], txns: Columns, slots: Columns) -> bytes:
     """What a shard grants to an executing partition.
 
     The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
@@ -117,10 +117,10 @@ def audit_block(incarnation: str, reason: str) -> bytes:
 def digests_block(rows: list[tuple[bytes, bytes]]) -> bytes:
     """Digests (key, value) to be written."""
     texts = {"key": Ragged.of([key for key, _ in rows]), "value": Ragged.of([v for _, v in rows])}
-    return pack(Table({}, texts).flatten(), kind="digests", format=FORMAT)
+    return pack(Columns({}, texts).flatten(), kind="digests", format=FORMAT)
 
 
-def feedback_block(header: Mapping[str, Any], writes: Table, verdicts: Table) -> bytes:
+def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns) -> bytes:
     """What partition ``proc`` of a plan wrote to one shard, or a chunk of it.
 
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
@@ -170,16 +170,16 @@ def require_format(header: Mapping[str, Any]) -> None:
         raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")
 
 
-def empty_verdicts() -> Table:
+def empty_verdicts() -> Columns:
     """A table of no verdicts: column seq, text result."""
-    return Table({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})
+    return Columns({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})
 
 
-def empty_writes() -> Table:
+def empty_writes() -> Columns:
     """A table of no writes: columns tag, number, version; texts key, text."""
     cols: dict[str, Array] = {
         "tag": np.empty(0, np.uint8),
         "number": np.empty(0, np.int64),
         "version": np.empty(0, np.int64),
     }
-    return Table(cols, {"key": Ragged.empty(), "text": Ragged.empty()})
+    return Columns(cols, {"key": Ragged.empty(), "text": Ragged.empty()})

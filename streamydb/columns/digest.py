@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamydb.columns.hashing import hash_ragged, hash_span, mix
 from streamydb.columns.jit import inlined, kernel
-from streamydb.columns.table import Bytes, Ragged, Table
+from streamydb.columns.table import Bytes, Columns, Ragged
 
 __all__ = [
     "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total",
@@ -96,7 +96,7 @@ def _items(
     return out
 
 
-def item_lanes(items: Table) -> Lanes:
+def item_lanes(items: Columns) -> Lanes:
     """What each item adds to a digest; shape (n, 2), zero where the key is absent.
 
     ``items``: columns tag, number, version; texts key, text.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.table import Array, Ragged, Table, starts_of
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.errors import InvariantViolation
 
 __all__ = [
@@ -77,7 +77,7 @@ def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
     return found.astype("<u8").tobytes()
 
 
-def tells_of(tables: Iterable[Table]) -> Iterator[bytes]:
+def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
     """What is told of all values of a shard that are not small."""
     for table in tables:
         classes = class_of(table.texts["text"].lengths())
@@ -97,7 +97,7 @@ class Sizes:
         self._table: npt.NDArray[np.uint8] | None = None
         self._changed: set[int] = set()
 
-    def announcement(self, values: Iterable[Table]) -> Iterator[dict[str, Any]]:
+    def announcement(self, values: Iterable[Columns]) -> Iterator[dict[str, Any]]:
         """What this shard tells of all its values, while the table is not known: at first, and
         again every few steps, should it be lost.
         """
@@ -173,12 +173,12 @@ def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
 SYSTEM: Final = ord("$")
 
 
-def text_bytes(slots: Table) -> int:
+def text_bytes(slots: Columns) -> int:
     """Bytes of the values of slots that are no integers."""
     return int(slots.texts["text"].lengths().sum())
 
 
-def only_system(keys: Ragged, read: Callable[[Array], Table]) -> Table:
+def only_system(keys: Ragged, read: Callable[[Array], Columns]) -> Columns:
     """Slots without their values, but for the system's own: of a transaction that meets too much.
 
     ``read``: the values at given positions of ``keys``.
@@ -191,7 +191,7 @@ def only_system(keys: Ragged, read: Callable[[Array], Table]) -> Table:
         cols[name][chosen] = found.cols[name]
     lengths = np.zeros(len(keys), np.int64)
     lengths[chosen] = found.texts["text"].lengths()
-    return Table(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
+    return Columns(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
 
 
 _NONE: Final = np.empty(0, np.int64)

@@ -24,9 +24,9 @@ from streamydb.errors import RecordError
 __all__ = [
     "Array",
     "Bytes",
+    "Columns",
     "Narrowed",
     "Ragged",
-    "Table",
     "chunk_bounds",
     "expand",
     "narrowed",
@@ -139,7 +139,7 @@ class Ragged:
 
 
 @dataclass(slots=True)
-class Table:
+class Columns:
     """Rows as columns: fixed-width ``cols``, byte-string ``texts``, and ``children`` tables.
 
     A child is ``(counts, table)``: row i owns ``counts[i]`` consecutive rows of the child table.
@@ -147,7 +147,7 @@ class Table:
 
     cols: dict[str, Array] = field(default_factory=dict)
     texts: dict[str, Ragged] = field(default_factory=dict)
-    children: dict[str, tuple[Array, Table]] = field(default_factory=dict)
+    children: dict[str, tuple[Array, Columns]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -159,33 +159,33 @@ class Table:
             return len(counts)
         return 0
 
-    def take(self, index: Array) -> Table:
+    def take(self, index: Array) -> Columns:
         """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)
         children = {}
         for name, (counts, child) in self.children.items():
             rows = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
             children[name] = (counts[index], child.take(rows))
-        return Table(
+        return Columns(
             {name: col[index] for name, col in self.cols.items()},
             {name: text.take(index) for name, text in self.texts.items()},
             children,
         )
 
-    def part(self, start: int, end: int) -> Table:
+    def part(self, start: int, end: int) -> Columns:
         """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
         children = {}
         for name, (counts, child) in self.children.items():
             first, last = int(counts[:start].sum()), int(counts[:end].sum())
             children[name] = (counts[start:end], child.part(first, last))
-        return Table(
+        return Columns(
             {name: col[start:end] for name, col in self.cols.items()},
             {name: text.part(start, end) for name, text in self.texts.items()},
             children,
         )
 
     @classmethod
-    def concat(cls, parts: Sequence[Table]) -> Table:
+    def concat(cls, parts: Sequence[Columns]) -> Columns:
         """The rows of ``parts``, in order; all have the same columns."""
         if len(parts) == 1:
             return parts[0]
@@ -213,9 +213,9 @@ class Table:
         return arrays
 
     @classmethod
-    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Table:
+    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Columns:
         """The table whose arrays were flattened under ``prefix``."""
-        tables: dict[str, Table] = {"": cls()}
+        tables: dict[str, Columns] = {"": cls()}
         for path, parent, name, kind in _places(tuple(arrays), prefix):
             table = tables.setdefault(parent, cls())
             if kind == "$":

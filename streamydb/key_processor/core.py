@@ -30,7 +30,7 @@ from streamydb.columns.blocks import (
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanName, PlanShape
 from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.sizes import Sizes, SizesState
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.grants import Granter, in_blocks
@@ -107,7 +107,7 @@ class KeyTransactionProcessor:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         feedback: list[tuple[int, int, bytes]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
-        pieces: list[Table] = []
+        pieces: list[Columns] = []
         last: list[list[Any]] = []
         told_before = len(self._meta.tokens)
         for block in blocks:
@@ -206,10 +206,10 @@ class KeyTransactionProcessor:
         for _, _, block in sorted([*kept, *fresh], key=lambda item: item[:2]):
             header, arrays = open_block(block)
             headers.append(header)
-            writes.append(Table.unflatten(arrays, "writes."))
-            verdicts.append(Table.unflatten(arrays, "verdicts."))
-        self._values.apply(Table.concat(writes))
-        concluded = Table.concat(verdicts)
+            writes.append(Columns.unflatten(arrays, "writes."))
+            verdicts.append(Columns.unflatten(arrays, "verdicts."))
+        self._values.apply(Columns.concat(writes))
+        concluded = Columns.concat(verdicts)
         self._ids.conclude(concluded)
         yield from self._digest(headers, concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
@@ -225,7 +225,7 @@ class KeyTransactionProcessor:
             meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
         return stands
 
-    def _digest(self, headers: list[dict[str, Any]], verdicts: Table) -> Iterator[EmittedBlock]:
+    def _digest(self, headers: list[dict[str, Any]], verdicts: Columns) -> Iterator[EmittedBlock]:
         """Tell the digests of the intervals that the plan has ended."""
         if any("deltas" not in header for header in headers):
             self._digests.restart(self._meta.seq)  # an earlier release executed this plan
@@ -293,7 +293,7 @@ class KeyTransactionProcessor:
                 block = grant_block({**header, "proc": proc, "chunk": chunk}, *parts)
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
-    def _fit(self, records: Table) -> int:
+    def _fit(self, records: Columns) -> int:
         """How many of the records are one plan, by the values they touch; keeps that of all."""
         meta, keys = self._meta, records.children["keys"][1]
         valid = records.cols["kind"] != p.REJECTED
@@ -311,7 +311,7 @@ class KeyTransactionProcessor:
             meta.pace = max(2 * most, _PACE_MIN)
         return most
 
-    def _fitted(self, released: Table) -> tuple[Plan, npt.NDArray[np.int64], Granter]:
+    def _fitted(self, released: Columns) -> tuple[Plan, npt.NDArray[np.int64], Granter]:
         """The plan of what was released.
 
         What was cut off lies in blobs, and is read again each time; so no more is asked for than

@@ -18,7 +18,7 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 
@@ -54,21 +54,23 @@ class ShardDigests:
         """Begin anew from the values: what was applied came without its changes of the digest."""
         self.state = self._begun(self.state.interval, resolved)
 
-    def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Table) -> None:
+    def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Columns) -> None:
         """Fold in the feedback of a plan."""
         for header in headers:
             for place, low, high in header["deltas"]:
                 fold(self.state, place, low, high)
         self._add_outcomes(verdicts)
 
-    def add_writes(self, before: Table, after: Table, seqs: list[int], verdicts: Table) -> None:
+    def add_writes(
+        self, before: Columns, after: Columns, seqs: list[int], verdicts: Columns
+    ) -> None:
         """Fold in single writes: what the keys held, what they hold now, and who wrote it."""
         lanes = item_lanes(after) - item_lanes(before)
         for seq, (low, high) in zip(seqs, lanes.tolist(), strict=True):
             fold(self.state, (seq - 1) // self.state.interval, low, high)
         self._add_outcomes(verdicts)
 
-    def _add_outcomes(self, verdicts: Table) -> None:
+    def _add_outcomes(self, verdicts: Columns) -> None:
         seqs, results = verdicts.cols["seq"], verdicts.texts["result"]
         for place, value in outcome_sums(seqs, results, self.state.interval).items():
             fold(self.state, place, 0, 0, value)

@@ -14,7 +14,7 @@ from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.sizes import only_system
-from streamydb.columns.table import Array, Ragged, Table, chunk_bounds, starts_of
+from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
@@ -51,10 +51,10 @@ class Granter:
     ids: IdWindow
     bounded: bool = True
     over: bool = False
-    used: Table = field(default_factory=lambda: Table({}))
-    _found: tuple[Ints, Table] | None = None
+    used: Columns = field(default_factory=lambda: Columns({}))
+    _found: tuple[Ints, Columns] | None = None
 
-    def weigh(self, released: Table, plan: Plan, bound: int, sizes: Ints | None) -> int:
+    def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
         """How many of the first records may be one plan: all of them, or fewer, but at least one.
 
         Reads the values that live here if it is all. A transaction that is alone in its plan may
@@ -87,7 +87,7 @@ class Granter:
         self._found = owned, found or self.values.read(texts)
         return len(released)
 
-    def _of_one(self, texts: Ragged) -> Table:
+    def _of_one(self, texts: Ragged) -> Columns:
         """The values for a transaction that is alone, unless they are certainly too much."""
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
@@ -96,7 +96,9 @@ class Granter:
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
 
-    def grants(self, released: Table, plan: Plan, earlier: Ints) -> list[tuple[int, Table, Table]]:
+    def grants(
+        self, released: Columns, plan: Plan, earlier: Ints
+    ) -> list[tuple[int, Columns, Columns]]:
         """(partition, transactions, slots) for every partition that has something from this shard.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``.
@@ -123,14 +125,14 @@ class Granter:
         return grants
 
     def _transactions(
-        self, released: Table, plan: Plan, earlier: Ints, at_home: Ints
-    ) -> Table:
+        self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
+    ) -> Columns:
         """The payloads that live here, with positions, slots of all keys, and duplicates marked."""
         home = released.children["home"][1]
         every = len(at_home) == len(released)
         counts, _ = released.children["keys"]
-        keys = (counts, Table({"slot": plan.slot}))
-        base = Table({name: released.cols[name] for name in _POSITION}, {}, {"keys": keys})
+        keys = (counts, Columns({"slot": plan.slot}))
+        base = Columns({name: released.cols[name] for name in _POSITION}, {}, {"keys": keys})
         base = base if every else base.take(at_home)
         duplicates = self._duplicates(released, home, at_home, earlier)
         cols = {
@@ -143,10 +145,10 @@ class Granter:
         if not duplicates.verdict:
             texts["verdict"] = Ragged.empty(len(at_home))
         children = {"keys": base.children["keys"], "steps": home.children["steps"]}
-        return Table(cols, texts, children)
+        return Columns(cols, texts, children)
 
     def _duplicates(
-        self, released: Table, home: Table, at_home: Ints, earlier: Ints
+        self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and note the ids of the others."""
         cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
@@ -169,7 +171,7 @@ class Granter:
         found.kind[fresh] = cols["refused"][fresh]
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
         names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
-        self.used = Table({name: cols[name][used] for name in names})
+        self.used = Columns({name: cols[name][used] for name in names})
         return found
 
     def _resolve(
@@ -204,7 +206,7 @@ class Granter:
                 )
 
 
-def in_blocks(txns: Table, slots: Table) -> Iterator[tuple[Table, Table]]:
+def in_blocks(txns: Columns, slots: Columns) -> Iterator[tuple[Columns, Columns]]:
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one."""
     home = txns.texts["raw"].lengths() + txns.texts["verdict"].lengths()
     counts, steps = txns.children["steps"]

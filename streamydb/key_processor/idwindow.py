@@ -22,7 +22,7 @@ import numpy.typing as npt
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import ENTRY
-from streamydb.columns.table import Array, Table, pack, unpack
+from streamydb.columns.table import Array, Columns, pack, unpack
 from streamydb.errors import InvariantViolation
 
 __all__ = ["IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
@@ -122,7 +122,7 @@ class IdWindow:
         self.state = state
         self._blobs = blobs
         self._tables = tables
-        self._loaded: dict[str, Table] = {}
+        self._loaded: dict[str, Columns] = {}
 
     def last_use(self, id0: Array, id1: Array, upto: int) -> npt.NDArray[np.int64]:
         """The seq at which each id was last used, at most ``upto``, 0 when it is not known; (n,).
@@ -164,7 +164,7 @@ class IdWindow:
                 return None
         return self.use(original)
 
-    def remember(self, used: Table, first: int, last: int, ts: int = 0) -> None:
+    def remember(self, used: Columns, first: int, last: int, ts: int = 0) -> None:
         """Add the ids that transactions from ``first`` on use, in seq order.
 
         Columns: id0, id1, payload, seq, ts, part, off, and deadline (0: none) if there are any.
@@ -178,12 +178,12 @@ class IdWindow:
         self._expire(last, ts)
         self._drop_tables((first - 1) // self.state.window - 2, spans)
 
-    def _remember(self, used: Table, first: int) -> None:
+    def _remember(self, used: Columns, first: int) -> None:
         deadlines = used.cols.get("deadline")
         numbers = _NO_SPANS
         if deadlines is not None:
             numbers = np.where(deadlines > 0, deadlines // self.state.span_ms, -1)
-            plain = Table({name: col for name, col in used.cols.items() if name != "deadline"})
+            plain = Columns({name: col for name, col in used.cols.items() if name != "deadline"})
             for number in np.unique(numbers[numbers >= 0]).tolist():
                 rows = used.take(np.flatnonzero(numbers == number))
                 table = self._span(number, first - 1)
@@ -199,7 +199,7 @@ class IdWindow:
             self._add(f"g{g}", table, _entries(used.take(np.flatnonzero(generations == g))))
         self._append(self.state.ids, "ids", used)
 
-    def conclude(self, verdicts: Table) -> None:
+    def conclude(self, verdicts: Columns) -> None:
         """Add finished results (column seq, text result) of transactions that are not plain
         commits.
         """
@@ -236,7 +236,7 @@ class IdWindow:
         found = self._find([self.state.verdicts, *(span.verdicts for span in spans)], seq)
         return None if found is None else found[0].texts["result"][found[1]]
 
-    def _find(self, lists: list[list[Run]], seq: int) -> tuple[Table, int] | None:
+    def _find(self, lists: list[list[Run]], seq: int) -> tuple[Columns, int] | None:
         for run in (run for runs in lists for run in runs):
             if run.first <= seq <= run.last:
                 table = self._load(run.name)
@@ -245,12 +245,12 @@ class IdWindow:
                     return table, row
         return None
 
-    def _load(self, name: str) -> Table:
+    def _load(self, name: str) -> Columns:
         if name not in self._loaded:
             data = self._blobs.get(name)
             if data is None:
                 raise InvariantViolation(f"the blob {name} is missing from the state")
-            self._loaded[name] = Table.unflatten(unpack(data)[1])
+            self._loaded[name] = Columns.unflatten(unpack(data)[1])
         return self._loaded[name]
 
     def _generation(self, generation: int, upto: int) -> npt.NDArray[Any]:
@@ -309,7 +309,7 @@ class IdWindow:
             table[0]["seq"] = max(int(table[0]["seq"]), int(rows["seq"][-1]))
         return table
 
-    def _append(self, runs: list[Run], kind: str, rows: Table) -> None:
+    def _append(self, runs: list[Run], kind: str, rows: Columns) -> None:
         """Append a blob, merged with its predecessors while they are small; rows in seq order.
 
         Verdicts of single transactions come in any order, so their runs may overlap.
@@ -321,7 +321,7 @@ class IdWindow:
             last = runs.pop()
             merged.insert(0, self._load(last.name))
             self._blobs.delete(last.name)
-        table = Table.concat(merged)
+        table = Columns.concat(merged)
         if np.any(np.diff(table.cols["seq"]) < 0):
             table = table.take(np.argsort(table.cols["seq"], kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
@@ -367,7 +367,7 @@ def _capacity(ids: int) -> int:
 _NO_SPANS = np.empty(0, np.int64)
 
 
-def _entries(rows: Table) -> npt.NDArray[Any]:
+def _entries(rows: Columns) -> npt.NDArray[Any]:
     entries = np.empty(len(rows), ENTRY)
     for name in ("id0", "id1", "seq"):
         entries[name] = rows.cols[name]

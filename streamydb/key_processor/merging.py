@@ -16,7 +16,7 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
-from streamydb.columns.table import Table, chunk_bounds
+from streamydb.columns.table import Columns, chunk_bounds
 
 __all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 
@@ -24,7 +24,7 @@ _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
 
 
-def sizes_of(table: Table) -> npt.NDArray[np.int64]:
+def sizes_of(table: Columns) -> npt.NDArray[np.int64]:
     """About how many bytes each row takes."""
     sizes = np.full(len(table), _ROW_BYTES, np.int64)
     for text in table.texts.values():
@@ -32,7 +32,7 @@ def sizes_of(table: Table) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def slices(table: Table) -> Iterator[Table]:
+def slices(table: Columns) -> Iterator[Columns]:
     """The table in runs of rows of at most a part, at least one row each; shares the arrays."""
     sizes = sizes_of(table)
     if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
@@ -42,14 +42,14 @@ def slices(table: Table) -> Iterator[Table]:
         yield table.part(start, end)
 
 
-def sorted_by_hash(table: Table) -> Table:
+def sorted_by_hash(table: Columns) -> Columns:
     """The rows in the order of their keys' hashes."""
     return table.take(np.argsort(hash_ragged(table.texts["key"]), kind="stable"))
 
 
-def latest(tables: Sequence[Table], *, drop_absent: bool, ordered: bool = False) -> Table:
+def latest(tables: Sequence[Columns], *, drop_absent: bool, ordered: bool = False) -> Columns:
     """The last write of every key, oldest table first; ``ordered``: by the keys' hashes."""
-    every = Table.concat(tables)
+    every = Columns.concat(tables)
     keys = every.texts["key"]
     hashes = hash_ragged(keys)
     slot, first = intern(hashes, keys)
@@ -65,9 +65,9 @@ def latest(tables: Sequence[Table], *, drop_absent: bool, ordered: bool = False)
 class _Run:
     """The parts of one blob, read as far as they are needed."""
 
-    def __init__(self, parts: Iterable[Table]) -> None:
+    def __init__(self, parts: Iterable[Columns]) -> None:
         self._parts = iter(parts)
-        self._rows: Table | None = None
+        self._rows: Columns | None = None
         self._hashes: Hashes = np.empty(0, np.uint64)
         self.more = True
         self.read_on()
@@ -78,7 +78,7 @@ class _Run:
         if part is None:
             self.more = False
             return
-        self._rows = part if self._rows is None else Table.concat([self._rows, part])
+        self._rows = part if self._rows is None else Columns.concat([self._rows, part])
         self._hashes = hash_ragged(self._rows.texts["key"])
 
     @property
@@ -86,7 +86,7 @@ class _Run:
         """The last hash that was read."""
         return int(self._hashes[-1])
 
-    def take(self, bound: int | None) -> Table | None:
+    def take(self, bound: int | None) -> Columns | None:
         """Give away what lies below ``bound``; everything without one."""
         rows, n = self._rows, len(self._hashes)
         below = n
@@ -100,7 +100,7 @@ class _Run:
         return rows.part(0, below)
 
 
-def merged(blobs: Sequence[Iterable[Table]], *, drop_absent: bool) -> Iterator[Table]:
+def merged(blobs: Sequence[Iterable[Columns]], *, drop_absent: bool) -> Iterator[Columns]:
     """The last write of every key, in pieces in the order of the keys' hashes.
 
     Args:
@@ -124,18 +124,18 @@ def merged(blobs: Sequence[Iterable[Table]], *, drop_absent: bool) -> Iterator[T
                 run.read_on()
 
 
-def parts_of(pieces: Iterable[Table], bytes_max: int | None = None) -> Iterator[Table]:
+def parts_of(pieces: Iterable[Columns], bytes_max: int | None = None) -> Iterator[Columns]:
     """Pieces put together to parts of about ``bytes_max`` (None: BLOCK_BYTES_MAX) at most."""
     most = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
-    gathered: list[Table] = []
+    gathered: list[Columns] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
             if gathered and size + own > most:
-                yield Table.concat(gathered)
+                yield Columns.concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)
             size += own
     if gathered:
-        yield Table.concat(gathered)
+        yield Columns.concat(gathered)

@@ -25,7 +25,7 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
 from streamydb.columns.blocks import empty_writes
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, Bytes, Ragged, Table, pack, unpack
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import merging
 
@@ -90,7 +90,7 @@ class ShardValues:
         self._blobs = blobs
         self._store = store
 
-    def apply(self, writes: Table) -> None:
+    def apply(self, writes: Columns) -> None:
         """Apply the writes of one plan, each key at most once, to the state and the file."""
         if not len(writes):
             return
@@ -111,7 +111,7 @@ class ShardValues:
         state.blobs.append(Blob(name, len(data), reached[0], reached[0], chained))
         self._merge()
 
-    def read(self, keys: Ragged) -> Table:
+    def read(self, keys: Ragged) -> Columns:
         """Current values of keys: columns tag, number, version; text in canonical JSON where
         opaque.
         """
@@ -120,7 +120,7 @@ class ShardValues:
             raise InvariantViolation("values without a bound are over it")
         return found
 
-    def read_within(self, keys: Ragged, bytes_max: int | None) -> Table | None:
+    def read_within(self, keys: Ragged, bytes_max: int | None) -> Columns | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
         order = _order(keys)
         names = keys.take(order).tolist()
@@ -139,7 +139,7 @@ class ShardValues:
         encoded = Ragged.concat(parts or [Ragged.empty()]).take(place)
         tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
         cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
-        return Table(cols, {"text": Ragged(data, bounds)})
+        return Columns(cols, {"text": Ragged(data, bounds)})
 
     def sizes(self, keys: Ragged) -> Ints:
         """How many bytes the values of keys have at least, 0 where they are integers; (n,).
@@ -158,12 +158,12 @@ class ShardValues:
             out[order[start : start + len(part)]] = found
         return np.where(out == _INT_ITEM.itemsize, 0, np.maximum(out - _HEAD_BYTES, 0))
 
-    def everything(self) -> Table:
+    def everything(self) -> Columns:
         """All live keys with their values, in no particular order; see `pieces`."""
         tables = list(self.pieces())
-        return Table.concat(tables) if tables else empty_writes()
+        return Columns.concat(tables) if tables else empty_writes()
 
-    def pieces(self) -> Iterator[Table]:
+    def pieces(self) -> Iterator[Columns]:
         """All live keys with their values, in pieces: no more of them is held than a few parts."""
         runs = [self._run(blob) for blob in self.state.blobs]
         yield from merging.merged(runs, drop_absent=True)
@@ -230,25 +230,25 @@ class ShardValues:
             raise InvariantViolation("the blobs of the state do not lead to the state's own digest")
         return at == goal or self._store.apply(at, goal, [], [])
 
-    def _load(self, name: str) -> Table:
+    def _load(self, name: str) -> Columns:
         data = self._blobs.get(name)
         if data is None:
             raise InvariantViolation(f"the blob {name} is missing from the state")
-        return Table.unflatten(unpack(data)[1])
+        return Columns.unflatten(unpack(data)[1])
 
-    def _tables(self, blob: Blob) -> Iterator[Table]:
+    def _tables(self, blob: Blob) -> Iterator[Columns]:
         """What is stored of a blob, part by part."""
         if not blob.parts:
             yield self._load(blob.name)
         for part in range(blob.parts):
             yield self._load(f"{blob.name}/{part}")
 
-    def _slices(self, blob: Blob) -> Iterator[Table]:
+    def _slices(self, blob: Blob) -> Iterator[Columns]:
         """A blob in steps of a size for one transaction of the file."""
         for table in self._tables(blob):
             yield from merging.slices(table)
 
-    def _run(self, blob: Blob) -> Iterator[Table]:
+    def _run(self, blob: Blob) -> Iterator[Columns]:
         """A blob as `merging.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
@@ -279,7 +279,7 @@ class ShardValues:
             self._delete(blob)
         state.blobs[start:] = [Blob(name, size, old[0].first, last.last, last.digest, parts)]
 
-    def _put(self, name: str, pieces: Iterable[Table]) -> tuple[int, int]:
+    def _put(self, name: str, pieces: Iterable[Columns]) -> tuple[int, int]:
         """Store sorted pieces as the parts of a blob: how many bytes, and parts."""
         size = parts = 0
         for table in merging.parts_of(pieces):
@@ -327,11 +327,11 @@ def _order(keys: Ragged) -> Ints:
     return np.argsort(_prefixes(keys.data, keys.offsets))
 
 
-def _nearly_sorted(writes: Table) -> Table:
+def _nearly_sorted(writes: Columns) -> Columns:
     return writes.take(_order(writes.texts["key"]))
 
 
-def _items(writes: Table) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+def _items(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     """Writes as items of the file: (key, encoded value) to put, and keys to delete."""
     tags = writes.cols["tag"]
     keys = writes.texts["key"].tolist()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamydb.columns.jit import kernel
 from streamydb.columns.sizes import SYSTEM
-from streamydb.columns.table import Bytes, Table, starts_of
+from streamydb.columns.table import Bytes, Columns, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.sorter.planner import Plan
 
@@ -47,7 +47,7 @@ def _affordable(
     return len(starts) - 1
 
 
-def affordable(released: Table, plan: Plan, sizes: Ints, bound: int) -> int:
+def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
     """How many of the first transactions touch values of at most ``bound`` bytes; at least one.
 
     ``sizes``: of the value of each slot of ``plan``. Values of the system that are only looked at,

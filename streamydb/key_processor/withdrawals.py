@@ -17,7 +17,7 @@ import numpy as np
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Table, pack, unpack
+from streamydb.columns.table import Columns, pack, unpack
 from streamydb.errors import InvariantViolation
 
 __all__ = ["KeptPlan", "may_be_too_much", "next_pace"]
@@ -26,7 +26,7 @@ _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
 
 
-def may_be_too_much(released: Table) -> bool:
+def may_be_too_much(released: Columns) -> bool:
     """Whether a plan of these records may make more than its weight tells; alone none does."""
     return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
 
@@ -53,12 +53,12 @@ class KeptPlan:
         """Keep it in ``blobs``."""
         self._blobs = blobs
 
-    def keep(self, released: Table, used: Table) -> None:
+    def keep(self, released: Columns, used: Columns) -> None:
         """Keep the records as they were released, and the ids that they use."""
         self._blobs.put(_RECORDS, pack(released.flatten()))
         self._blobs.put(_IDS, pack(used.flatten()))
 
-    def end(self, *, stands: bool) -> Table:
+    def end(self, *, stands: bool) -> Columns:
         """The ids of a plan that stands, else the records; they are kept no more."""
         name = _IDS if stands else _RECORDS
         data = self._blobs.get(name)
@@ -66,4 +66,4 @@ class KeptPlan:
             raise InvariantViolation(f"the blob {name} is missing from the state")
         self._blobs.delete(_RECORDS)
         self._blobs.delete(_IDS)
-        return Table.unflatten(unpack(data)[1])
+        return Columns.unflatten(unpack(data)[1])

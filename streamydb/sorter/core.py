@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Table, chunk_bounds, pack, unpack
+from streamydb.columns.table import Columns, chunk_bounds, pack, unpack
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 
@@ -79,10 +79,10 @@ class KeyedEventTimeSorter:
         """Continue from ``state``; held records live in ``blobs``."""
         self.state = state
         self._blobs = blobs
-        self._fresh: list[Table] = []
-        self._unsaved: dict[str, Table] = {}
+        self._fresh: list[Columns] = []
+        self._unsaved: dict[str, Columns] = {}
 
-    def add(self, pieces: Iterable[Table]) -> None:
+    def add(self, pieces: Iterable[Columns]) -> None:
         """Take the new records of one micro-batch.
 
         Several tasks may have read one partition, and their pieces come in any order.
@@ -95,7 +95,7 @@ class KeyedEventTimeSorter:
         for partition, records in sorted(parted, key=_first_position):
             self._add_partition(partition, records)
 
-    def give_back(self, records: Table) -> None:
+    def give_back(self, records: Columns) -> None:
         """Take back what was released last; it is released again before anything else.
 
         Called after `add`, so that `_fresh` is in order.
@@ -115,7 +115,7 @@ class KeyedEventTimeSorter:
             if state.position == offset + 1:
                 state.stamp, state.mark = stamp, mark
 
-    def _add_partition(self, partition: int, records: Table) -> None:
+    def _add_partition(self, partition: int, records: Columns) -> None:
         state = self.state.partitions.setdefault(partition, PartitionState())
         offsets = records.cols["off"]
         if np.any(offsets[1:] <= offsets[:-1]):
@@ -140,7 +140,7 @@ class KeyedEventTimeSorter:
         if len(times):
             children = {name: child for name, child in records.children.items() if name != "marker"}
             cols = {**records.cols, "ts": times}
-            self._fresh.append(Table(cols, records.texts, children))
+            self._fresh.append(Columns(cols, records.texts, children))
 
     @staticmethod
     def _note_names(
@@ -205,8 +205,8 @@ class KeyedEventTimeSorter:
         return covered
 
     def release(
-        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Table], int] = len
-    ) -> Table | None:
+        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Columns], int] = len
+    ) -> Columns | None:
         """The next records of the total order, with their effective times as ``ts``.
 
         At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
@@ -227,7 +227,7 @@ class KeyedEventTimeSorter:
         if not chunks:
             return None
         tables = [self._load(chunk, joins) for chunk in chunks]
-        merged = Table.concat(tables)
+        merged = Columns.concat(tables)
         chosen = _first_in_order(merged, watermark, limit)
         chosen = chosen[: _fitting(merged.cols["size"][chosen], bytes_max)]
         found = merged.take(chosen)
@@ -240,7 +240,7 @@ class KeyedEventTimeSorter:
         self.state.held = [c for c in self.state.held if c.start < c.count]
         return found if len(chosen) else None
 
-    def _advance(self, chunk: HeldChunk, table: Table, count: int) -> None:
+    def _advance(self, chunk: HeldChunk, table: Columns, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.
         """
         chunk.start += count
@@ -295,13 +295,13 @@ class KeyedEventTimeSorter:
                 break
         return [chunk for first, _, chunk in ready if first <= bound]
 
-    def _load(self, chunk: HeldChunk, joins: Sequence[int | None]) -> Table:
+    def _load(self, chunk: HeldChunk, joins: Sequence[int | None]) -> Columns:
         table = self._unsaved.get(chunk.blob)
         if table is None:
             data = self._blobs.get(chunk.blob)
             if data is None:
                 raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
-            table = Table.unflatten(unpack(data)[1])
+            table = Columns.unflatten(unpack(data)[1])
             home = table.children["home"][1]
             home.cols.setdefault("deadline", np.zeros(len(home), np.int64))  # held by 0.1.0
         rest = table.part(chunk.start, len(table))
@@ -315,21 +315,21 @@ def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
     return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
 
 
-def _alone(fresh: list[Table]) -> Table | None:
+def _alone(fresh: list[Columns]) -> Columns | None:
     """The batch's records when all are of partition 0, in offset order."""
     if not fresh or any(table.cols["part"][0] != 0 for table in fresh):
         return None
-    return Table.concat(fresh)
+    return Columns.concat(fresh)
 
 
-def _first_in_order(table: Table, watermark: int, limit: int) -> npt.NDArray[np.int64]:
+def _first_in_order(table: Columns, watermark: int, limit: int) -> npt.NDArray[np.int64]:
     """Positions of the first ``limit`` records below the watermark, in order."""
     times = table.cols["ts"]
     order = np.lexsort((table.cols["off"], table.cols["part"], times))
     return order[: min(limit, int(np.searchsorted(times[order], watermark, "left")))]
 
 
-def _by_partition(records: Table) -> Iterator[tuple[int, Table]]:
+def _by_partition(records: Columns) -> Iterator[tuple[int, Columns]]:
     parts = records.cols["part"]
     if len(parts) and (parts == parts[0]).all():
         yield int(parts[0]), records
@@ -338,6 +338,6 @@ def _by_partition(records: Table) -> Iterator[tuple[int, Table]]:
         yield partition, records.take(np.flatnonzero(parts == partition))
 
 
-def _first_position(part: tuple[int, Table]) -> tuple[int, int]:
+def _first_position(part: tuple[int, Columns]) -> tuple[int, int]:
     partition, records = part
     return partition, int(records.cols["off"].min())

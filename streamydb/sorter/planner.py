@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Bytes, Table, starts_of
+from streamydb.columns.table import Bytes, Columns, starts_of
 
 __all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
 
@@ -132,7 +132,7 @@ def _pack_groups(order: Ints, weight: Ints, procs: int) -> Ints:
     return proc
 
 
-def plan_transactions(released: Table, earlier: Ints, procs: int) -> Plan:
+def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
     """Plan records in total order for ``procs`` executing partitions."""
     counts, keys = released.children["keys"]
     slot, first = intern(keys.cols["hash"], keys.texts["key"])

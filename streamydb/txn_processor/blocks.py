@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamydb.columns.blocks import FORMAT, open_block
-from streamydb.columns.table import Table, pack
+from streamydb.columns.table import Columns, pack
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = ["open_output", "output_block"]
@@ -13,7 +13,7 @@ def output_block(item: Rows | Records) -> bytes:
     """Outputs of an executing partition, for the task that formats them."""
     if isinstance(item, Rows):
         return pack(item.table.flatten(), topic=item.topic, kind="rows", format=FORMAT)
-    texts = Table({}, {"key": item.keys, "value": item.values})
+    texts = Columns({}, {"key": item.keys, "value": item.values})
     header = {"topic": item.topic, "partition": item.partition}
     return pack(texts.flatten(), **header, kind="output", format=FORMAT)
 
@@ -21,7 +21,7 @@ def output_block(item: Rows | Records) -> bytes:
 def open_output(block: bytes, database: str) -> Records:
     """The records of an output block of ``database``."""
     header, arrays = open_block(block)
-    table = Table.unflatten(arrays)
+    table = Columns.unflatten(arrays)
     if header["kind"] == "rows":
         return formatted(Rows(header["topic"], table), database)
     return Records(

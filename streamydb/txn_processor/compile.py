@@ -25,7 +25,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import REJECT_CODES
-from streamydb.columns.table import Array, Bytes, Ragged, Table, starts_of
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.fault import keep, reported
@@ -139,23 +139,23 @@ class _Builder:
         self.key_counts.append(0)
         self.step_counts.append(0)
 
-    def table(self) -> Table:
+    def table(self) -> Columns:
         """The records as a table like that of `_plain`."""
         kind = np.array(self.kind, np.uint8)
         markers = np.array(self.markers, np.int64).reshape(-1, 3)
         numbers = {"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}
-        keys = Table(
+        keys = Columns(
             {"write": np.array(self.writes, np.uint8)},
             {"key": Ragged.of([key.encode() for key in self.keys])},
         )
-        home = Table(
+        home = Columns(
             {"code": np.array(self.code, np.uint8), **_deadlines(self.deadlines)},
             {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
             {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
         )
         return _table(
             kind, (np.array(self.key_counts, np.int64), keys), home,
-            ((kind == p.MARKER).astype(np.int64), Table(numbers)),
+            ((kind == p.MARKER).astype(np.int64), Columns(numbers)),
         )
 
 
@@ -238,7 +238,7 @@ def _updates(
 def compile_records(
     partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged,
     *, constraints: bool = False, rulings: Rulings = NO_RULINGS,
-) -> Table:
+) -> Columns:
     """Compile one batch of log records, in the order given.
 
     Args:
@@ -267,7 +267,7 @@ def compile_records(
         order = np.empty(len(texts), np.int64)
         order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
         order[rest] = len(records) + np.arange(len(rest))
-        records = Table.concat([records, other]).take(order)
+        records = Columns.concat([records, other]).take(order)
     ruled = rulings.rows(partitions, offsets)
     if ruled:
         records = _as_ruled(records, values, ruled)
@@ -302,7 +302,7 @@ def _blank_out(
             data[j] = 48
 
 
-def _identities(texts: Ragged, home: Table) -> Ragged:
+def _identities(texts: Ragged, home: Columns) -> Ragged:
     """The bytes by which payloads are compared: without deadlines as they are (`records.deadline`).
     """
     starts, ends = home.cols.pop("digits"), home.cols.pop("digits_end")
@@ -313,7 +313,7 @@ def _identities(texts: Ragged, home: Table) -> Ragged:
     return Ragged(data, texts.offsets)
 
 
-def _tell_copies_apart(records: Table, home: Table) -> None:
+def _tell_copies_apart(records: Columns, home: Columns) -> None:
     """Follow-ups are known by their number, not by their id: each copy counts as an id of its own.
 
     So an early one can come again, and one that comes after any time is still known.
@@ -340,7 +340,7 @@ class _Care:
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
-) -> Table:
+) -> Columns:
     """Whatever is not plain, record by record."""
     try:
         return _compile_each(values, constraints=care.constraints)
@@ -350,10 +350,10 @@ def _compile_with_care(
         if len(values) == 1:
             return _faulty(values[0] or b"", places[0], error, care)
         each = zip(values, places, strict=True)
-        return Table.concat([_compile_with_care([raw], [place], care) for raw, place in each])
+        return Columns.concat([_compile_with_care([raw], [place], care) for raw, place in each])
 
 
-def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Table:
+def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
     """A record that our own code cannot compile; for good, if it was ruled so."""
     name = reported(error, f"the record at partition {place[0]}, offset {place[1]},")
     known = care.rulings.get(place)
@@ -365,7 +365,7 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Table:
     return _poison(raw, name)
 
 
-def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Table:
+def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Columns:
     builder = _Builder()
     for row, raw in enumerate(values):
         item = r.decode(raw)
@@ -380,7 +380,7 @@ def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Table
     return builder.table()
 
 
-def _read_constraints(records: Table) -> None:
+def _read_constraints(records: Columns) -> None:
     """Add the key of the constraints to what each writing transaction reads."""
     counts, keys = records.children["keys"]
     ends = np.cumsum(counts)
@@ -394,20 +394,20 @@ def _read_constraints(records: Table) -> None:
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return
-    more = Table(
+    more = Columns(
         {"write": np.zeros(1, np.uint8), "hash": np.array([_CONSTRAINTS_HASH], np.uint64)},
         {"key": Ragged.of([_CONSTRAINTS])},
     )
     order = np.insert(np.arange(len(keys)), ends[rows], len(keys))
-    both = Table.concat([keys, more]).take(order)
+    both = Columns.concat([keys, more]).take(order)
     records.children["keys"] = (counts + wanted, both)
 
 
 def _as_ruled(
-    records: Table, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
-) -> Table:
+    records: Columns, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
+) -> Columns:
     """The records, where some were ruled on: unread ones stay so, others keep their bytes."""
-    poisons: list[Table] = []
+    poisons: list[Columns] = []
     order = np.arange(len(records))
     raws = records.children["home"][1].texts["raw"].tolist()
     for row, fault in ruled.items():
@@ -419,27 +419,27 @@ def _as_ruled(
             records.cols["kind"][row] = p.GENERIC
             raws[row] = values[row] or b""
     records.children["home"][1].texts["raw"] = Ragged.of(raws)
-    return Table.concat([records, *poisons]).take(order)
+    return Columns.concat([records, *poisons]).take(order)
 
 
-def _poison(raw: bytes, fault: str) -> Table:
+def _poison(raw: bytes, fault: str) -> Columns:
     """A record that our own code cannot compile: it gets its seq, and an abort says so."""
     builder = _Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()
 
 
-def _plain(s: Scanned, starts: Array) -> Table:
+def _plain(s: Scanned, starts: Array) -> Columns:
     """The table of records that were compiled straight from their bytes.
 
     ``starts``: where each of them begins in the buffer.
     """
     n = len(s.ids)
-    keys = Table({"write": s.writes}, {"key": s.keys})
-    none = Table({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
+    keys = Columns({"write": s.writes}, {"key": s.keys})
+    none = Columns({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
     within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
     dated = _deadlines(np.column_stack([s.deadlines, within]))
-    home = Table(
+    home = Columns(
         {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": Ragged.empty(n)},
         {"steps": (s.step_counts, s.steps)},
     )
@@ -447,13 +447,13 @@ def _plain(s: Scanned, starts: Array) -> Table:
 
 
 def _table(
-    kind: Array, keys: tuple[Array, Table], home: Table, markers: tuple[Array, Table]
-) -> Table:
+    kind: Array, keys: tuple[Array, Columns], home: Columns, markers: tuple[Array, Columns]
+) -> Columns:
     """Records with the hashes of their ids and keys."""
     ids = home.texts["id"]
     has_id = ids.lengths() > 0
     keys[1].cols["hash"] = hash_ragged(keys[1].texts["key"], KEY_SEED)
-    return Table(
+    return Columns(
         {
             "kind": kind,
             "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
@@ -464,10 +464,10 @@ def _table(
     )
 
 
-def _steps(b: _Builder) -> Table:
+def _steps(b: _Builder) -> Columns:
     packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
     if not b.operands:
-        return Table(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
+        return Columns(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
     has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
     texts = Ragged.of(b.operands)
     lengths = np.zeros(len(packed), np.int64)
@@ -475,4 +475,4 @@ def _steps(b: _Builder) -> Table:
     packed = packed.copy()
     packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
     operands = Ragged(texts.data, starts_of(lengths))
-    return Table(p.step_columns(packed), {"operand": operands})
+    return Columns(p.step_columns(packed), {"operand": operands})

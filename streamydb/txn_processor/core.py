@@ -19,7 +19,7 @@ from streamydb.columns.digest import write_deltas
 from streamydb.columns.plans import PlanName
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import only_system, tells, text_bytes
-from streamydb.columns.table import Array, Ragged, Table
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
@@ -50,7 +50,7 @@ def execute(
         if header["kind"] == "sizes":
             yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
             continue
-        grant = Table.unflatten(arrays, "txns."), Table.unflatten(arrays, "slots.")
+        grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
         plan = (
             PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
             header.get("makes_max", 0),
@@ -97,11 +97,11 @@ class _Grants:
     kept, whoever sent them.
     """
 
-    parts: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
+    parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
     over: bool = False
     met: int = 0
 
-    def add(self, header: dict[str, Any], txns: Table, slots: Table) -> None:
+    def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
         """Take one block."""
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
         if header.get("alone") and header.get("bounded", True):
@@ -110,12 +110,12 @@ class _Grants:
         if self.over:
             self.parts = {at: (txns, _emptied(rows)) for at, (txns, rows) in self.parts.items()}
 
-    def in_order(self) -> list[tuple[int, Table, Table]]:
+    def in_order(self) -> list[tuple[int, Columns, Columns]]:
         """(shard, transactions, slots), the same whatever order they came in."""
         return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
 
 
-def _told(writes: Table) -> bytes:
+def _told(writes: Columns) -> bytes:
     """What all shards must know of written values: which have grown into a larger class."""
     grown = writes.cols.pop("grown", None)
     if grown is None or not grown.any():
@@ -128,7 +128,7 @@ def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
 
-def _emptied(slots: Table) -> Table:
+def _emptied(slots: Columns) -> Columns:
     """Slots of which only the system's own have values."""
     left = only_system(slots.texts["key"], slots.take)
     left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
@@ -143,7 +143,7 @@ def passed_on(
 ) -> Iterator[o.Records]:
     """The records of a block that has nothing to execute: resolved records, digests."""
     if header["kind"] == "digests":
-        texts = Table.unflatten(arrays).texts
+        texts = Columns.unflatten(arrays).texts
         yield o.Records(o.DIGESTS, texts["key"], texts["value"])
     elif not header["silent"]:
         value = Ragged.of([arrays["value"].tobytes()])
@@ -152,7 +152,7 @@ def passed_on(
 
 
 def _deltas(
-    outcome: Outcome, grants: list[tuple[int, Table, Table]], config: ShardConfig
+    outcome: Outcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
 ) -> list[list[tuple[int, int, int]]]:
     """Per shard, what the writes change in its digest: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)

@@ -22,7 +22,7 @@ from streamydb import limits
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Ragged, Table, starts_of
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
@@ -77,7 +77,7 @@ class Outcome:
     of this may be written.
     """
 
-    txns: Table
+    txns: Columns
     slots: npt.NDArray[Any]
     slot_keys: Ragged
     slot_home: npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class Outcome:
 class _Run:
     """The working state of one execution."""
 
-    txns: Table
+    txns: Columns
     slots: npt.NDArray[Any]
     keys: Ragged
     key_slot: npt.NDArray[np.int64]
@@ -142,7 +142,7 @@ class _Run:
 
 
 def execute_grants(
-    parts: Sequence[tuple[int, Table, Table]], modules: Modules = NO_MODULES,
+    parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
 ) -> Outcome:
     """Execute the transactions of one partition of a plan.
@@ -202,15 +202,15 @@ def execute_grants(
     )
 
 
-def _prepare(parts: Sequence[tuple[int, Table, Table]]) -> tuple[_Run, npt.NDArray[np.int64]]:
+def _prepare(parts: Sequence[tuple[int, Columns, Columns]]) -> tuple[_Run, npt.NDArray[np.int64]]:
     """Join what the shards granted into one table of transactions in seq order and one of slots."""
     for shard, own, _ in parts:
         own.cols["home"] = np.full(len(own), shard, np.int32)
-    txns = Table.concat([txns for _, txns, _ in parts])
+    txns = Columns.concat([txns for _, txns, _ in parts])
     seqs = txns.cols["seq"]
     if len(seqs) > 1 and np.any(seqs[1:] < seqs[:-1]):
         txns = txns.take(np.argsort(seqs, kind="stable"))
-    granted = Table.concat([slots for _, _, slots in parts])
+    granted = Columns.concat([slots for _, _, slots in parts])
     homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
     key_counts, key_table = txns.children["keys"]
     step_counts, step_table = txns.children["steps"]
@@ -246,7 +246,7 @@ def _local_slots(granted: Array, wanted: Array) -> npt.NDArray[np.int64]:
     return local
 
 
-def _routes(txns: Table) -> npt.NDArray[np.uint8]:
+def _routes(txns: Columns) -> npt.NDArray[np.uint8]:
     kind, duplicate = txns.cols["kind"], txns.cols["duplicate"]
     route = np.full(len(txns), _KERNEL, np.uint8)
     route[kind == p.GENERIC] = _PYTHON

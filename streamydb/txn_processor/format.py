@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.jit import copy_bytes, kernel
-from streamydb.columns.table import Bytes, Ragged, Table, starts_of
+from streamydb.columns.table import Bytes, Columns, Ragged, starts_of
 
 __all__ = ["format_changes", "format_results", "json_strings"]
 
@@ -161,7 +161,7 @@ _RESULT = Ragged.of(
 )
 
 
-def format_results(rows: Table) -> Ragged:
+def format_results(rows: Columns) -> Ragged:
     """Result records of n transactions.
 
     Args:
@@ -237,7 +237,7 @@ def _changes(
     return out[:at].copy(), bounds, source
 
 
-def format_changes(database: str, rows: Table) -> tuple[Ragged, Ragged]:
+def format_changes(database: str, rows: Columns) -> tuple[Ragged, Ragged]:
     """Keys and values of the change records of n writes, a tombstone after each delete.
 
     Args:

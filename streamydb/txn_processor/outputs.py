@@ -17,7 +17,7 @@ from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE
 from streamydb.columns.sizes import class_of
-from streamydb.columns.table import Array, Bytes, Ragged, Table, chunk_bounds, expand, starts_of
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds, expand, starts_of
 from streamydb.procedures.flows import Outputs
 from streamydb.txn_processor.execution import Outcome
 from streamydb.txn_processor.fault import opened
@@ -78,7 +78,7 @@ class Rows:
     """
 
     topic: int
-    table: Table
+    table: Columns
     spread: int = 0
 
 
@@ -174,7 +174,7 @@ def _copy_originals(outcome: Outcome) -> None:
         outcome.special[i] = as_duplicate(txns, i, result)
 
 
-def _result_rows(outcome: Outcome, rows: Ints) -> Table:
+def _result_rows(outcome: Outcome, rows: Ints) -> Columns:
     """What the results of the transactions at ``rows`` show."""
     txns, reads = outcome.txns, outcome.reads
     counts = np.bincount(reads["txn"], minlength=len(txns))
@@ -182,13 +182,13 @@ def _result_rows(outcome: Outcome, rows: Ints) -> Table:
     if len(reads):
         starts = starts_of(counts)[rows]
         seen = reads[expand(starts, counts[rows])]
-    return Table(
+    return Columns(
         {name: txns.cols[name][rows] for name in _POSITION},
         {"id": txns.texts["id"].take(rows), "special": _at(outcome.special, rows)},
         {
             "reads": (
                 counts[rows],
-                Table(
+                Columns(
                     {name: np.ascontiguousarray(seen[name]) for name in ("tag", "number")},
                     {
                         "key": outcome.slot_keys.take(seen["slot"]),
@@ -266,7 +266,7 @@ def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
             yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
 
 
-def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Table:
+def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
     """What the change records of ``writes`` show."""
     txns, pool = outcome.txns, outcome.pool
     txn = np.ascontiguousarray(writes["txn"])
@@ -280,7 +280,7 @@ def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Ta
         "before": _opaque(pool, writes["before_tag"], writes["before_ref"]),
         "after": _opaque(pool, writes["after_tag"], writes["after_ref"]),
     }
-    return Table(cols, texts)
+    return Columns(cols, texts)
 
 
 def _dead_letters(outcome: Outcome) -> Iterator[Records]:
@@ -316,7 +316,7 @@ def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
 
 def feedback_chunks(
     outcome: Outcome, shards: int, bytes_max: int
-) -> Iterator[tuple[int, int, int, Table, Table]]:
+) -> Iterator[tuple[int, int, int, Columns, Columns]]:
     """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each of at most some
     ``bytes_max`` bytes.
 
@@ -341,7 +341,7 @@ def feedback_chunks(
             yield shard, chunk, len(parts), own.take(left), told.take(right)
 
 
-def _size(writes: Table, verdicts: Table) -> int:
+def _size(writes: Columns, verdicts: Columns) -> int:
     texts = (*writes.texts.values(), *verdicts.texts.values())
     fixed = 40 * len(writes) + 16 * len(verdicts)
     return sum(len(text.data) for text in texts) + fixed
@@ -361,7 +361,7 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
     return runs or [rows]
 
 
-def _final_writes(outcome: Outcome) -> tuple[Table, Ints]:
+def _final_writes(outcome: Outcome) -> tuple[Columns, Ints]:
     """The last value of every slot that was written, and the shard that owns it."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     slots = outcome.slots[dirty]
@@ -369,14 +369,14 @@ def _final_writes(outcome: Outcome) -> tuple[Table, Ints]:
     lengths = np.zeros(len(dirty), np.int64)
     texts = outcome.pool.take(slots["ref"][opaque])
     lengths[opaque] = texts.lengths()
-    table = Table(
+    table = Columns(
         {name: np.ascontiguousarray(slots[name]) for name in ("tag", "number", "version")},
         {"key": outcome.slot_keys.take(dirty), "text": Ragged(texts.data, starts_of(lengths))},
     )
     return table, outcome.slot_home[dirty]
 
 
-def _grown(outcome: Outcome, writes: Table) -> Bytes:
+def _grown(outcome: Outcome, writes: Columns) -> Bytes:
     """Of each final write, the class of its size if it is larger than that of the value before."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     offsets = outcome.pool.offsets  # it begins with the values that were granted, slot by slot
@@ -385,7 +385,7 @@ def _grown(outcome: Outcome, writes: Table) -> Bytes:
     return np.where(after > before, after, 0).astype(np.uint8)
 
 
-def _verdicts(outcome: Outcome) -> tuple[Table, Ints]:
+def _verdicts(outcome: Outcome) -> tuple[Columns, Ints]:
     """The results that a home shard cannot make up: of executed transactions that aborted or read.
     """
     txns = outcome.txns
@@ -395,5 +395,5 @@ def _verdicts(outcome: Outcome) -> tuple[Table, Ints]:
     executed = (txns.cols["kind"] != p.REJECTED) & (txns.cols["duplicate"] == NOT_A_DUPLICATE)
     rows = np.flatnonzero(special & executed)
     results = format_results(_result_rows(outcome, rows)) if len(rows) else Ragged.empty()
-    table = Table({"seq": txns.cols["seq"][rows]}, {"result": results})
+    table = Columns({"seq": txns.cols["seq"][rows]}, {"result": results})
     return table, txns.cols["home"][rows].astype(np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from streamydb.columns import program as p
 from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Ragged, Table, pack, unpack
+from streamydb.columns.table import Array, Columns, Ragged, pack, unpack
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import last_reads
@@ -57,7 +57,7 @@ def parse_transactions(
         yield Routed(shard, block)
 
 
-def _homes(table: Table, shards: int) -> Iterator[tuple[Array, Table]]:
+def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
     """Per shard: which records have their home there, and their payloads."""
     counts, payloads = table.children["home"]
     if shards == 1:

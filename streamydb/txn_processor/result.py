@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.txn_processor.interpreter import Verdict
 
 __all__ = [
@@ -58,22 +58,22 @@ def plain_result(id_: bytes, seq: int, ts: int, part: int, off: int) -> bytes:
     return encode(id_, (seq, ts, part, off), "committed", None)
 
 
-def result_bytes(txns: Table, i: int, status: str, code: str) -> bytes:
+def result_bytes(txns: Columns, i: int, status: str, code: str) -> bytes:
     """The result of transaction ``i`` of a table with columns seq, ts, part, off and text id."""
     return encode(txns.texts["id"][i], _position(txns, i), status, code)
 
 
-def verdict_bytes(txns: Table, i: int, verdict: Verdict) -> bytes:
+def verdict_bytes(txns: Columns, i: int, verdict: Verdict) -> bytes:
     """The result of transaction ``i``, which was executed."""
     return encode_verdict(txns.texts["id"][i], _position(txns, i), verdict)
 
 
-def _position(txns: Table, i: int) -> Position:
+def _position(txns: Columns, i: int) -> Position:
     cols = txns.cols
     return int(cols["seq"][i]), int(cols["ts"][i]), int(cols["part"][i]), int(cols["off"][i])
 
 
-def as_duplicate(txns: Table, i: int, original: bytes) -> bytes:
+def as_duplicate(txns: Columns, i: int, original: bytes) -> bytes:
     """The original's result with the position of its copy, transaction ``i``."""
     cols = txns.cols
     return copy_of(original, (cols["seq"][i], cols["ts"][i], cols["part"][i], cols["off"][i]))

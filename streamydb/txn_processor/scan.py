@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Bytes, Ragged, Table, starts_of
+from streamydb.columns.table import Bytes, Columns, Ragged, starts_of
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.rejection import RESERVED
 from streamydb.txn_processor.tokens import (
@@ -385,7 +385,7 @@ class Scanned:
     keys: Ragged
     writes: Bytes
     step_counts: Ints
-    steps: Table
+    steps: Columns
     deadlines: Ints
     deadline_spans: Ints
 
@@ -408,7 +408,7 @@ def scan(values: Ragged) -> Scanned:
     if not every:
         noted, key_counts, step_counts = noted[chosen], key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
-    table = Table(p.step_columns(steps[:s]), {"operand": _operands(values, operands[:s])})
+    table = Columns(p.step_columns(steps[:s]), {"operand": _operands(values, operands[:s])})
     return Scanned(
         chosen, Ragged(*cut(values.data, noted)), key_counts,
         Ragged(*cut(values.data, keys[:k])), writes[:k].copy(), step_counts, table,

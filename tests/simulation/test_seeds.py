@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamydb import records
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.txn_processor import execution, interpreter
 from streamydb.verify.simulator import run_seed
 from streamydb.verify.simulator.mutations import MUTATIONS, mutated
@@ -107,7 +107,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
     routes = execution._routes
     left = []
 
-    def to_python(txns: Table) -> Any:
+    def to_python(txns: Columns) -> Any:
         route = routes(txns)
         left.append(int((route == execution._KERNEL).sum()))
         route[route == execution._KERNEL] = execution._PYTHON

@@ -16,7 +16,7 @@ from streamydb.columns import program as p
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.merging import merged, sorted_by_hash
 from streamydb.key_processor.state import ShardState
@@ -29,7 +29,7 @@ ABOUT = About(
 )  # fmt: skip
 
 
-def values(start: int, end: int, size: int) -> Table:
+def values(start: int, end: int, size: int) -> Columns:
     """Texts of ``size`` bytes under numbered keys."""
     n = end - start
     data = np.full(n * size, ord("x"), np.uint8)
@@ -39,10 +39,10 @@ def values(start: int, end: int, size: int) -> Table:
         "version": np.arange(start + 1, end + 1),
     }  # fmt: skip
     keys = Ragged.of([b"k%d" % number for number in range(start, end)])
-    return Table(cols, {"key": keys, "text": Ragged(data, np.arange(n + 1) * size)})
+    return Columns(cols, {"key": keys, "text": Ragged(data, np.arange(n + 1) * size)})
 
 
-def state(pieces: list[Table], *, ordered: bool) -> State:
+def state(pieces: list[Columns], *, ordered: bool) -> State:
     """A state with these values."""
     about = msgspec.structs.replace(ABOUT, ordered=ordered)
     found = list(merged([[sorted_by_hash(piece)] for piece in pieces], drop_absent=True))

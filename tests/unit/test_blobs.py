@@ -19,7 +19,7 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Blob, merge_from
 from streamydb.columns.blocks import empty_writes
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
@@ -40,10 +40,10 @@ class CountingBlobs(MemoryBlobs):
         super().put(name, data)
 
 
-def table_of(writes: dict[bytes, Value]) -> Table:
+def table_of(writes: dict[bytes, Value]) -> Columns:
     rows = list(writes.values())
     texts = [text for _, _, text, _ in rows]
-    return Table(
+    return Columns(
         {
             "tag": np.array([tag for tag, _, _, _ in rows], np.uint8),
             "number": np.array([number for _, number, _, _ in rows], np.int64),
@@ -53,7 +53,7 @@ def table_of(writes: dict[bytes, Value]) -> Table:
     )
 
 
-def rows_of(table: Table) -> list[Value]:
+def rows_of(table: Columns) -> list[Value]:
     numbers = (table.cols[name].tolist() for name in ("tag", "number"))
     versions = table.cols["version"].tolist()
     return list(zip(*numbers, table.texts["text"].tolist(), versions, strict=True))

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.integers import narrow, stored_bytes, widen
-from streamydb.columns.table import Ragged, Table, pack, unpack
+from streamydb.columns.table import Columns, Ragged, pack, unpack
 from streamydb.errors import InvariantViolation, RecordError
 
 DTYPES = (np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_)
@@ -53,16 +53,16 @@ def test_numbers_are_stored_in_as_few_bytes_as_they_need(
 
 
 def some_block() -> bytes:
-    table = Table(
+    table = Columns(
         {"a": np.arange(100), "b": np.zeros(100, np.uint8)},
         {"t": Ragged.of([b"x" * (i % 7) for i in range(100)])},
-        {"c": (np.ones(100, np.int64), Table({"d": np.arange(100, dtype=np.int32) ** 2}))},
+        {"c": (np.ones(100, np.int64), Columns({"d": np.arange(100, dtype=np.int32) ** 2}))},
     )
     return pack(table.flatten(), kind="records", format=FORMAT)
 
 
 def test_a_table_comes_back() -> None:
-    table = Table.unflatten(unpack(some_block())[1])
+    table = Columns.unflatten(unpack(some_block())[1])
     assert table.cols["a"].tolist() == list(range(100))
     assert table.texts["t"].tolist() == [b"x" * (i % 7) for i in range(100)]
     assert table.children["c"][1].cols["d"].tolist() == [i * i for i in range(100)]
@@ -72,8 +72,8 @@ def test_a_table_comes_back() -> None:
 def test_a_part_of_a_table_is_what_its_rows_would_be(start: int, end: int) -> None:
     counts = np.array([0, 2, 1, 0, 3, 0, 0, 1, 2])
     texts = Ragged.of([b"x" * i for i in range(9)])
-    child = Table({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])})
-    table = Table({"a": np.arange(9)}, {"t": texts}, {"c": (counts, child)})
+    child = Columns({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])})
+    table = Columns({"a": np.arange(9)}, {"t": texts}, {"c": (counts, child)})
     part, rows = table.part(start, end), table.take(np.arange(start, end))
     assert pack(part.flatten()) == pack(rows.flatten())
     assert part.texts["t"].tolist() == rows.texts["t"].tolist()

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
 from streamydb.local.shard_files import FileIdTables
 
 
-def used(ids: list[int], seqs: list[int]) -> Table:
+def used(ids: list[int], seqs: list[int]) -> Columns:
     cols = {
         "id0": np.array(ids, np.uint64),
         "id1": np.array(ids, np.uint64) + np.uint64(7),
@@ -26,10 +26,10 @@ def used(ids: list[int], seqs: list[int]) -> Table:
         "part": np.zeros(len(ids), np.int32),
         "off": np.array(seqs, np.int64) - 1,
     }
-    return Table(cols)
+    return Columns(cols)
 
 
-def dated(ids: list[int], seqs: list[int], deadlines: list[int]) -> Table:
+def dated(ids: list[int], seqs: list[int], deadlines: list[int]) -> Columns:
     """Uses with deadlines, 0 for none."""
     table = used(ids, seqs)
     table.cols["deadline"] = np.array(deadlines, np.int64)
@@ -127,7 +127,7 @@ def test_verdicts_go_with_the_spans_of_their_ids() -> None:
     window = IdWindow(IdWindowState(5, span_ms=100), blobs, tables)
     window.remember(dated([1, 2, 3], [1, 2, 3], [0, 1_050, 1_950]), 1, 3, 1_000)
     results = Ragged.of([b"one", b"two", b"three"])
-    window.conclude(Table({"seq": np.array([1, 2, 3])}, {"result": results}))
+    window.conclude(Columns({"seq": np.array([1, 2, 3])}, {"result": results}))
     window.remember(dated([9], [50], [0]), 4, 50, 1_050)
     assert [window.verdict(seq) for seq in (1, 2, 3)] == [None, b"two", b"three"]
     window.remember(dated([10], [51], [0]), 51, 51, 1_100)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamydb.columns import program as p
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.values import Overtaken, ShardValues, ValuesState
@@ -22,10 +22,10 @@ KEYS = [b"a", b"b", b"c"]
 Contents = dict[bytes, bytes | None]
 
 
-def writes(after: Contents) -> Table:
+def writes(after: Contents) -> Columns:
     """Writes of texts; None deletes."""
     tags = [p.ABSENT if text is None else p.OPAQUE for text in after.values()]
-    return Table(
+    return Columns(
         {
             "tag": np.array(tags, np.uint8), "number": np.zeros(len(after), np.int64),
             "version": np.ones(len(after), np.int64),
@@ -156,7 +156,7 @@ def test_two_workers_that_alternate_both_come_to_an_end(
     41, "two workers open the tables of ids", "the second one makes its own"
 )  # fmt: skip
 def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
-    used = Table({name: np.array([7, 9], np.int64) for name in ("payload", "ts", "part", "off")})
+    used = Columns({name: np.array([7, 9], np.int64) for name in ("payload", "ts", "part", "off")})
     used.cols |= {"id0": np.array([1, 2], np.uint64), "id1": np.array([3, 4], np.uint64)}
     used.cols["seq"] = np.array([1, 2], np.int64)
     state, blobs = IdWindowState(100), MemoryBlobs()

@@ -19,7 +19,7 @@ from streamydb.columns import program as p
 from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
-from streamydb.columns.table import Array, Ragged, Table, starts_of
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
@@ -42,7 +42,7 @@ def plans(draw: st.DrawFn) -> list[Txn]:
     return draw(st.lists(made, max_size=30))
 
 
-def table_of(txns: Sequence[Txn]) -> Table:
+def table_of(txns: Sequence[Txn]) -> Columns:
     """The columns that the planner reads."""
     touched = [(b"key/%d" % key, write) for txn in txns for key, write in txn.keys]
     texts = Ragged.of([key for key, _ in touched])
@@ -56,15 +56,15 @@ def table_of(txns: Sequence[Txn]) -> Table:
     own: dict[str, Array] = {
         "kind": np.array(kinds, np.uint8), "id0": ids % np.uint64(7), "id1": ids,
     }  # fmt: skip
-    return Table(own, {}, {"keys": (counts, Table(cols, {"key": texts}))})
+    return Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
 
 
-def earlier_of(table: Table) -> npt.NDArray[np.int64]:
+def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
     valid = table.cols["kind"] != p.REJECTED
     return earlier_with_same_id(table.cols["id0"], table.cols["id1"], valid)
 
 
-def planned(table: Table, procs: int) -> Plan:
+def planned(table: Columns, procs: int) -> Plan:
     return plan_transactions(table, earlier_of(table), procs)
 
 
@@ -276,7 +276,7 @@ def test_every_shard_plans_alike(seed: int) -> None:
         compile_records(part[rows], off[rows], off[rows], values[rows])
         for rows in (slice(40), slice(40, None))
     ]
-    plans = [planned(table, 3) for table in (*shards, *shards, Table.concat(pieces))]
+    plans = [planned(table, 3) for table in (*shards, *shards, Columns.concat(pieces))]
     assert len(shards) == 3
     for plan in plans[1:]:
         assert plan.proc.tolist() == plans[0].proc.tolist()

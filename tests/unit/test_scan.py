@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.txn_processor import compile as compiler
 from streamydb.txn_processor.scan import Scanned, scan
@@ -27,12 +27,12 @@ TOKENS = (
 NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, True, [1])
 
 
-def compiled(values: list[bytes | None]) -> Table:
+def compiled(values: list[bytes | None]) -> Columns:
     n = len(values)
     return compiler.compile_records(np.zeros(n, np.int32), np.arange(n), np.arange(n), values)
 
 
-def carefully(values: list[bytes | None]) -> Table:
+def carefully(values: list[bytes | None]) -> Columns:
     """Compiled as if no record were plain."""
 
     def nothing(texts: Ragged) -> Scanned:

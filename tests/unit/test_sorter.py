@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
@@ -24,7 +24,7 @@ def feed(sorter: KeyedEventTimeSorter, partition: int, records: list[LogRecord])
         sorter.add([piece(partition, records)])
 
 
-def piece(partition: int, records: list[LogRecord]) -> Table:
+def piece(partition: int, records: list[LogRecord]) -> Columns:
     return compile_records(
         np.full(len(records), partition, np.int32),
         np.array([r.offset for r in records], np.int64),

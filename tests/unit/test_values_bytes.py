@@ -19,7 +19,7 @@ from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
-from streamydb.columns.table import Ragged, Table, starts_of
+from streamydb.columns.table import Columns, Ragged, starts_of
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
@@ -39,7 +39,7 @@ KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20
 
 
-def opaque(keys: Sequence[bytes], size: int) -> Table:
+def opaque(keys: Sequence[bytes], size: int) -> Columns:
     """Writes of strings of ``size`` bytes, quotes included."""
     n = len(keys)
     data = np.full(n * size, ord("x"), np.uint8)
@@ -49,7 +49,7 @@ def opaque(keys: Sequence[bytes], size: int) -> Table:
         "version": np.ones(n, np.int64),
     }  # fmt: skip
     texts = {"key": Ragged.of(list(keys)), "text": Ragged(data, np.arange(n + 1) * size)}
-    return Table(cols, texts)
+    return Columns(cols, texts)
 
 
 class Database:
@@ -215,7 +215,7 @@ def test_the_table_of_sizes_is_never_below_what_was_told() -> None:
     lengths = rng.choice([1, 200, 256, 257, 5_000, 262_144], len(keys))
     texts = Ragged(np.zeros(0, np.uint8), starts_of(lengths))
     cols: dict[str, Any] = {"tag": np.full(len(keys), p.OPAQUE, np.uint8)}
-    table = Table(cols, {"key": Ragged.of(keys), "text": texts})
+    table = Columns(cols, {"key": Ragged.of(keys), "text": texts})
     blobs, state = MemoryBlobs(), SizesState(known=True)
     sizes = Sizes(state, blobs)
     for told in tells_of([table]):

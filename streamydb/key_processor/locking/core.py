@@ -40,7 +40,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block, open_records, resolved_block
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig, mismatch
-from streamydb.columns.table import Array, Ragged, Table, chunk_bounds
+from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
@@ -119,7 +119,7 @@ class SingleShard:
         )
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
-        self._found: Table | None = None
+        self._found: Columns | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
@@ -137,7 +137,7 @@ class SingleShard:
         released: list[Released] = []
         parts: list[tuple[int, Part]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
-        pieces: list[Table] = []
+        pieces: list[Columns] = []
         last: list[list[Any]] = []
         for block in blocks:
             header, arrays = open_block(block)
@@ -218,13 +218,13 @@ class SingleShard:
         self._values.apply(after)
         self._repeats.conclude(results)
 
-    def _before(self, after: Table) -> Table:
+    def _before(self, after: Columns) -> Columns:
         """What the keys of some writes held before."""
         keys = after.texts["key"]
         if not len(keys):
             return after
         found = self._values.read(keys)
-        return Table(found.cols, {**found.texts, "key": keys})
+        return Columns(found.cols, {**found.texts, "key": keys})
 
     def _digest(self) -> Iterator[EmittedBlock]:
         """Tell the digests of the intervals that are over."""
@@ -273,10 +273,10 @@ class SingleShard:
         self._box(self._shard).payloads += payloads.values()
         meta.seq += len(released)
 
-    def _payloads(self, released: Table, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
+    def _payloads(self, released: Columns, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.children["home"][1]
-        own = Table({name: released.cols[name][at_home] for name in _COLUMNS})
+        own = Columns({name: released.cols[name][at_home] for name in _COLUMNS})
         own.cols["payload"], own.cols["deadline"] = home.cols["payload"], home.cols["deadline"]
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
@@ -294,7 +294,7 @@ class SingleShard:
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
 
-    def _enqueue(self, released: Table, payloads: dict[int, Payload]) -> None:
+    def _enqueue(self, released: Columns, payloads: dict[int, Payload]) -> None:
         """Let every transaction wait for the locks that live here, in seq order."""
         shards = np.uint64(self._meta.config.shards)
         counts, keys = released.children["keys"]
@@ -392,7 +392,7 @@ class SingleShard:
             yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
 
 
-def _canonical(found: Table) -> Iterator[tuple[bytes | None, int]]:
+def _canonical(found: Columns) -> Iterator[tuple[bytes | None, int]]:
     """Canonical values and versions."""
     columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
     rows = zip(*columns, found.texts["text"].tolist(), strict=True)
@@ -403,13 +403,13 @@ def _canonical(found: Table) -> Iterator[tuple[bytes | None, int]]:
 _COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
 
 
-def _verdicts_table(results: list[tuple[int, bytes]]) -> Table:
+def _verdicts_table(results: list[tuple[int, bytes]]) -> Columns:
     """Results by seq, as `ShardDigests` takes them."""
     seqs = np.array([seq for seq, _ in results], np.int64)
-    return Table({"seq": seqs}, {"result": Ragged.of([result for _, result in results])})
+    return Columns({"seq": seqs}, {"result": Ragged.of([result for _, result in results])})
 
 
-def _writes_table(writes: list[Released]) -> Table:
+def _writes_table(writes: list[Released]) -> Columns:
     """Writes as `ShardValues.apply` takes them."""
     texts = Ragged.of([row.value or b"" for row in writes])
     tags, numbers = parse_ints(texts.data, texts.offsets)
@@ -420,4 +420,4 @@ def _writes_table(writes: list[Released]) -> Table:
         "tag": tags, "number": numbers, "version": np.where(absent, 0, version)
     }
     keys = Ragged.of([locked_name(row.lock) for row in writes])
-    return Table(cols, {"key": keys, "text": Ragged.of(opaque)})
+    return Columns(cols, {"key": keys, "text": Ragged.of(opaque)})

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor.result import plain_result
@@ -40,7 +40,7 @@ class Repeats:
         """Look ids up in ``ids``, and remember them there."""
         self._ids = ids
 
-    def find(self, own: Table, before: int, resolved: tuple[int, int]) -> FoundRepeats:
+    def find(self, own: Columns, before: int, resolved: tuple[int, int]) -> FoundRepeats:
         """Find the repetitions among released records, and remember the ids of the others.
 
         Args:
@@ -78,14 +78,14 @@ class Repeats:
             found.kind[seq] = WINDOW_DUPLICATE if same else REUSED
             if same:
                 found.original[seq] = use["seq"]
-        remembered = Table({name: cols[name] for name in _USED}).take(np.array(used, np.int64))
+        remembered = Columns({name: cols[name] for name in _USED}).take(np.array(used, np.int64))
         self._ids.remember(remembered, before + 1, *resolved)
         return found
 
     def conclude(self, results: list[tuple[int, bytes]]) -> None:
         """Remember results (seq, record) that are not those of plain commits."""
         seqs = np.array([seq for seq, _ in results], np.int64)
-        self._ids.conclude(Table({"seq": seqs}, {"result": Ragged.of([r for _, r in results])}))
+        self._ids.conclude(Columns({"seq": seqs}, {"result": Ragged.of([r for _, r in results])}))
 
     def verdict(self, id_: bytes, original: int) -> bytes:
         """The result of the finished transaction ``original``, whose id was ``id_``."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.key_processor import core as shards
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdTables
@@ -440,7 +440,7 @@ class Cluster:
                 node.caches.keep()
 
 
-def _packed_otherwise(released: Table, earlier: Ints, procs: int) -> Plan:
+def _packed_otherwise(released: Columns, earlier: Ints, procs: int) -> Plan:
     """The planner of another release: the same groups on other partitions."""
     plan = plan_transactions(released, earlier, procs)
     plan.proc = (plan.proc + 1) % procs

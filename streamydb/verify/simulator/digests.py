@@ -10,7 +10,7 @@ import numpy as np
 from streamydb.columns.digest import Digest, item_lanes
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, Table
+from streamydb.columns.table import Columns, Ragged
 from streamydb.txn_processor.compile import parse_ints
 from streamydb.verify.oracle.core import OutputRecord
 
@@ -82,7 +82,7 @@ def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
     tags, numbers = parse_ints(texts.data, texts.offsets)
     versions = np.array([version for _, version in state.values()], np.int64)
     keys = Ragged.of(list(state))
-    items = Table(
+    items = Columns(
         {"tag": tags, "number": numbers, "version": versions}, {"key": keys, "text": texts}
     )
     low, high = item_lanes(items).sum(axis=0, dtype=np.uint64).tolist()

@@ -21,7 +21,7 @@ from streamydb import limits
 from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
-from streamydb.columns.table import Table
+from streamydb.columns.table import Columns
 from streamydb.key_processor import weighing
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
 from streamydb.key_processor.memory import MemoryBlobs
@@ -132,7 +132,7 @@ class GrantedBytes:
                 raise Divergence(f"a block grants {sum(sizes)} bytes of values")
         if header["kind"] != "grant":
             return
-        slots = Table.unflatten(arrays, "slots.")
+        slots = Columns.unflatten(arrays, "slots.")
         lengths = slots.texts["text"].lengths()
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")

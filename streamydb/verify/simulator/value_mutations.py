@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from streamydb.columns import blocks
-from streamydb.columns.table import Table, unpack
+from streamydb.columns.table import Columns, unpack
 from streamydb.key_processor import core, grants, values
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import execution as alone
@@ -117,7 +117,7 @@ def remember_what_is_withdrawn() -> Any:
 
     def stands(self: Any, plan: Any) -> bool:
         if self._meta.fits:
-            ids = Table.unflatten(unpack(self._blobs.get("plan/ids"))[1])
+            ids = Columns.unflatten(unpack(self._blobs.get("plan/ids"))[1])
             self._ids.remember(ids, plan.after + 1, plan.seq, plan.ts)
         return bool(original(self, plan))
 
