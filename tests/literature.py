@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamydb.bench.literature.driver import complete, deploy_record, module_file
-from streamydb.bench.literature.evidence import from_outputs
-from streamydb.bench.literature.judging import Invariant, Judge
+from bench.literature.driver import complete, deploy_record, module_file
+from bench.literature.evidence import from_outputs
+from bench.literature.judging import Invariant, Judge
 from streamydb.procedures.modules import MemoryModules
 from streamydb.verify.oracle.core import Oracle, OutputRecord
 

@@ -194,7 +194,7 @@ def cores_import_no_adapter_clock_chance_or_file(path: Path) -> Faults:
 
 
 def one_module_makes_clients_of_kafka(path: Path) -> Faults:
-    if name(path) == KAFKA_CLIENTS or name(path).startswith("streamydb/bench/"):
+    if name(path) == KAFKA_CLIENTS or name(path).startswith("bench/"):
         return
     for what, line in imports(path):
         if KAFKA_RAW.fullmatch(what):

@@ -26,7 +26,6 @@ _SHOWN: Final = 3
 
 _REAL: Final = "real parts: `make campaign`, `make test-faults`, histories under kills"
 _SHOWS: Final = "names, shows or starts; decides nothing"
-_MEASURES: Final = "measures; its figures are held against invariants"
 _TYPES: Final = "types that others are held to; it has no function"
 _BEGINS: Final = "begins the process in which `unit/test_sql_random.py` runs queries; not traced"
 _OPEN: Final = "**not yet**: tests with chosen inputs, and on real parts"
@@ -34,7 +33,6 @@ _JUDGES: Final = "judges others; mutations and histories by hand show that it no
 
 REASONS: Final[dict[str, str]] = {
     "streamydb.backup.errors": _SHOWS,
-    "streamydb.bench": _MEASURES,
     "streamydb.local.broker": _REAL,
     "streamydb.verify.check": _JUDGES,
     "streamydb.local.class_data": _SHOWS,
@@ -44,7 +42,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.client.blocking.transports": _TYPES,
     "streamydb.facade.console": _SHOWS,
     "streamydb.client.verification": _SHOWS,
-    "streamydb.demo": _SHOWS,
     "streamydb.facade.kafka": _REAL,
     "streamydb.facade.kafka_changes": _REAL,
     "streamydb.facade.kafka_next": _REAL,

@@ -6,11 +6,17 @@ Their arguments are handed over untouched, `--help` included, so that the comman
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import typer
 
 from streamydb.cli.common import fail
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+"""Where the package lies: in a checkout, bench/ lies there, too."""
 
 PASSED_ON = {
     "allow_extra_args": True,
@@ -22,7 +28,7 @@ PASSED_ON = {
 
 def bench(context: typer.Context) -> None:
     """Measure: bank, latency, rest, tspoon, voter, ycsb, sss, tpcc. (`streamydb bench --help`)"""
-    run("streamydb.bench", "bench", context.args)
+    run(_of_the_checkout("bench"), "bench", context.args)
 
 
 def sim(context: typer.Context) -> None:
@@ -32,7 +38,7 @@ def sim(context: typer.Context) -> None:
 
 def demo(context: typer.Context) -> None:
     """Load a bank and move money through real Kafka and Spark. (`streamydb demo --help`)"""
-    run("streamydb.demo", "demo", context.args)
+    run(_of_the_checkout("bench.demo"), "demo", context.args)
 
 
 def histories(context: typer.Context) -> None:
@@ -70,3 +76,22 @@ def entry_point(module: str) -> Any:  # noqa: RET503 - `fail` does not return
             if isinstance(entry, typer.Typer) or callable(entry):
                 return entry
     fail(f"this installation has no {module}; reinstall streamy-db with all its packages")
+
+
+def _of_the_checkout(module: str) -> str:
+    """A program that a checkout has beside the package, and a wheel has not.
+
+    Raises:
+        Failure: this is an installed wheel.
+    """
+    root = str(CHECKOUT)
+    if not (CHECKOUT / "bench" / "__init__.py").is_file():
+        fail(
+            f"{module} measures from a checkout of streamy-db, and is no part of the installed "
+            "package: get the repository, and call this there after `make venv`"
+        )
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    started = os.environ.get("PYTHONPATH")  # of the processes that it starts
+    os.environ["PYTHONPATH"] = root if not started else f"{root}{os.pathsep}{started}"
+    return module

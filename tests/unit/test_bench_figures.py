@@ -10,12 +10,12 @@ import pytest
 import typer
 from rich.console import Console
 
-from streamydb.bench.copy_limit import rate_of
-from streamydb.bench.latency import summary
-from streamydb.bench.main import distributions
-from streamydb.bench.proof import Ledger, Verdicts, stretches
-from streamydb.bench.report import show
-from streamydb.bench.sustain import Curve, Interval, late_ms, long_run
+from bench.copy_limit import rate_of
+from bench.latency import summary
+from bench.main import distributions
+from bench.proof import Ledger, Verdicts, stretches
+from bench.report import show
+from bench.sustain import Curve, Interval, late_ms, long_run
 
 
 def interval(start: float, done: float, **more: Any) -> Interval:

@@ -14,15 +14,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from streamydb.bench.command import deliver
-from streamydb.bench.keeping import keep
-from streamydb.bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
-from streamydb.bench.literature.driver import hold
-from streamydb.bench.literature.judging import Invariant, Judge, invariant
-from streamydb.bench.literature.report import show
-from streamydb.bench.literature.tpcc_inputs import Inputs, last_name
-from streamydb.bench.main import app
-from streamydb.bench.workload import Workload
+from bench.command import deliver
+from bench.keeping import keep
+from bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
+from bench.literature.driver import hold
+from bench.literature.judging import Invariant, Judge, invariant
+from bench.literature.report import show
+from bench.literature.tpcc_inputs import Inputs, last_name
+from bench.main import app
+from bench.workload import Workload
 from streamydb.errors import ConfigurationError
 from streamydb.records import Transaction, decode
 from streamydb.verify.oracle.core import OutputRecord

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from streamydb.bench.errors import BenchError
-from streamydb.bench.rest import postgresql
-from streamydb.bench.rest.cases import CASES, CONSTANT, FACADE, POSTGRESQL, requests
-from streamydb.bench.rest.load import Figures, Job
-from streamydb.bench.rest.peers import Constant, peer_app
-from streamydb.bench.rest.report import show
-from streamydb.bench.rest.run import RestOptions, compared, mixed_facts
-from streamydb.bench.rest.servers import peers, run_load
-from streamydb.bench.rest.wire import Answer, AnswerParser
+from bench.errors import BenchError
+from bench.rest import postgresql
+from bench.rest.cases import CASES, CONSTANT, FACADE, POSTGRESQL, requests
+from bench.rest.load import Figures, Job
+from bench.rest.peers import Constant, peer_app
+from bench.rest.report import show
+from bench.rest.run import RestOptions, compared, mixed_facts
+from bench.rest.servers import peers, run_load
+from bench.rest.wire import Answer, AnswerParser
 from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
 from streamydb.facade.metrics import Metrics

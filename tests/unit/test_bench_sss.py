@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from streamydb.bench.errors import BenchError
-from streamydb.bench.literature import sss
-from streamydb.bench.literature.driver import hold
-from streamydb.bench.literature.judging import Changed
-from streamydb.bench.literature.players import Play, Played, latency_facts, play, playing
-from streamydb.bench.rest.wire import AnswerParser
+from bench.errors import BenchError
+from bench.literature import sss
+from bench.literature.driver import hold
+from bench.literature.judging import Changed
+from bench.literature.players import Play, Played, latency_facts, play, playing
+from bench.rest.wire import AnswerParser
 from streamydb.facade import FacadeSettings
 from streamydb.facade.serving import listen, make_server
 from streamydb.verify.histories import Append, Read

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb.bench.workload import BALANCE, DISTRIBUTIONS, Bank, Workload, Zipf, funding
+from bench.workload import BALANCE, DISTRIBUTIONS, Bank, Workload, Zipf, funding
 from streamydb.records import Transaction, decode
 
 

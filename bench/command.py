@@ -1,0 +1,78 @@
+"""What the commands of `streamydb bench` share: their options, and how an answer is delivered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from bench.ending import ending_in_order
+from bench.keeping import keep
+from bench.workload import DISTRIBUTIONS
+from streamydb.cli.common import EXIT_NO
+from streamydb.cli.phases import Phases
+
+__all__ = ["deliver"]
+
+Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
+Transactions = Annotated[
+    int, typer.Option("--transactions", min=1, help="Transactions of one measured backlog.")
+]
+WarmUp = Annotated[
+    int | None,
+    typer.Option("--warm-up-transactions", min=2, help="Before it; else as many as measured."),
+]
+Repetitions = Annotated[int, typer.Option("--repetitions", min=1, help="The median counts.")]
+Accounts = Annotated[int, typer.Option("--accounts", min=2, help="Accounts of the bank.")]
+Distribution = Annotated[
+    str, typer.Option("--distribution", help=f"{', '.join(DISTRIBUTIONS)}, a,b or all.")
+]
+Plan = Annotated[
+    int | None, typer.Option("--plan", min=1, help="Most transactions in one plan.")
+]
+MaxOffsets = Annotated[
+    int | None,
+    typer.Option("--max-offsets", min=1, help="Most transactions read in one micro-batch."),
+]
+Rate = Annotated[float, typer.Option("--rate", min=1, help="Transactions/s for the latency.")]
+LatencySeconds = Annotated[
+    float, typer.Option("--seconds", min=0, help="Seconds that latency is measured; 0: not.")
+]
+Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
+CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
+Folder = Annotated[
+    Path | None, typer.Option("--folder", help="Where to put the run's folder (default: temporary)")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+Show = Callable[[dict[str, Any], Console], None]
+
+
+def deliver(
+    measure: Callable[[Phases], dict[str, Any]], show: Show, output: Path | None, *, json: bool
+) -> None:
+    """Measure, then print the answer; also keep it in a file, if there is one.
+
+    Raises:
+        Exit: with code 3: an invariant does not hold.
+    """
+    with ending_in_order():
+        answer = measure(Phases())
+    if output is not None:
+        keep(answer, output)
+    if json:
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        show(answer, Console(highlight=False))
+    if not answer.get("invariants_ok", True):
+        raise typer.Exit(EXIT_NO)

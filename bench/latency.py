@@ -1,0 +1,143 @@
+"""Latency under an open loop: transactions are due at a fixed rate whatever the database does.
+
+A latency runs from the instant at which the transaction was due, not from when it was sent, to when
+a client has read its result: no coordinated omission (Tene, "How NOT to measure latency").
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.appending import Appender
+from bench.engine import Engine
+from bench.waiting import Ends, wait_until
+from bench.workload import Workload
+
+__all__ = ["Arrivals", "open_loop", "summary"]
+
+Floats = npt.NDArray[np.float64]
+
+_EDGES_MS: Final = (
+    10, 20, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 1000, 1500, 2000, 5000,
+    10000,
+)  # fmt: skip
+_LATE_S_MAX: Final = 120.0
+_TICK_S: Final = 0.002
+
+
+class Arrivals:
+    """Reads results in the background and notes when each arrived.
+
+    Attributes:
+        at: per transaction, its arrival by the monotonic clock in seconds, NaN before it.
+    """
+
+    def __init__(
+        self,
+        connection: Mapping[str, str],
+        results: Ends,
+        first: int,
+        count: int,
+        id_prefix: bytes = b"t",
+    ) -> None:
+        """Wait for the results of the ids `<id_prefix><first>` and the `count` - 1 after it."""
+        settings = {
+            "group.id": "streamydb-bench", "enable.auto.commit": False,
+            "fetch.wait.max.ms": 5, "log_level": 0,
+        }  # fmt: skip
+        self._consumer = Consumer({**connection, **settings})
+        topic = results.topic
+        ends = results.ends().items()
+        self._consumer.assign([TopicPartition(topic, number, end) for number, end in ends])
+        self._first, self._prefix = first, id_prefix
+        self.at: Floats = np.full(count, np.nan)
+        self.missing = count
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to read."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            messages = self._consumer.consume(5000, 0.005)
+            now = time.monotonic()
+            for message in messages:
+                if message.error() is None:
+                    self._note(message.key(), now)
+
+    def _note(self, key: bytes | None, now: float) -> None:
+        if key is None or not key.startswith(self._prefix):
+            return
+        number = int(key[len(self._prefix) :]) - self._first
+        if 0 <= number < len(self.at) and np.isnan(self.at[number]):
+            self.at[number] = now
+            self.missing -= 1
+
+
+def open_loop(
+    engine: Engine,
+    workload: Workload,
+    *,
+    first: int,
+    rate: float,
+    warm_up_s: float,
+    seconds: float,
+    note: Callable[[str], object],
+) -> tuple[Floats, int]:
+    """Offer `rate` transactions a second, numbered from `first`.
+
+    Returns:
+        The latencies in seconds of those due after the warm-up, and how many were sent in all.
+
+    Raises:
+        BenchError: the pipeline failed, or results did not come.
+    """
+    warm, count = int(rate * warm_up_s), int(rate * (warm_up_s + seconds))
+    appender = Appender(engine.connection, engine.names.transactions, prompt=True)
+    payloads = workload.payloads(first, count)
+    with Arrivals(engine.connection, engine.results, first, count) as arrivals:
+        begun = time.monotonic() + 0.1
+        sent = 0
+        while sent < count:
+            due = min(count, int((time.monotonic() - begun) * rate) + 1)
+            if due > sent:
+                appender.send(payloads[sent:due])
+                sent = due
+                note(f"{sent:,} of {count:,} sent, {count - arrivals.missing:,} answered")
+            appender.poll()
+            time.sleep(_TICK_S)
+        appender.flush()
+        wait_until(
+            lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX,
+            check=engine.check,
+        )
+    latencies = arrivals.at - (begun + np.arange(count) / rate)
+    return latencies[warm:], count
+
+
+def summary(latencies_s: Floats) -> dict[str, Any]:
+    """Percentiles and a histogram, in milliseconds."""
+    ms = latencies_s * 1000
+    p50, p90, p99, p999 = (round(float(q), 1) for q in np.percentile(ms, (50, 90, 99, 99.9)))
+    counts, _ = np.histogram(ms, bins=(-np.inf, *_EDGES_MS, np.inf))
+    return {
+        "p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": round(float(ms.max()), 1),
+        "count": len(ms),
+        "histogram": {"up_to_ms": [*_EDGES_MS, None], "count": counts.tolist()},
+    }  # fmt: skip

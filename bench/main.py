@@ -1,0 +1,241 @@
+"""`streamydb bench`: the command line of the measurements."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bench import bank as bank_runs
+from bench import others
+from bench.command import (
+    Accounts,
+    CopyLimit,
+    Distribution,
+    Folder,
+    Json,
+    LatencySeconds,
+    MaxOffsets,
+    Output,
+    Plan,
+    Rate,
+    Repetitions,
+    Seed,
+    Shards,
+    Theta,
+    Transactions,
+    WarmUp,
+    deliver,
+)
+from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
+from bench.report import show
+from bench.rest.cases import KEYS_MIN
+from bench.rest.report import show as show_rest
+from bench.rest.run import RestOptions
+from bench.rest.run import rest as run_rest
+from bench.workload import DISTRIBUTIONS
+from streamydb.limits import max_offsets as max_offsets_of
+
+__all__ = ["app", "bank", "distributions", "latency", "rest", "soak"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Measure on a fresh broker and pipeline of its own, which end with the measurement.",
+)
+for _command in (tspoon, voter, ycsb, sss, tpcc, literature):
+    app.command()(_command)
+
+
+def distributions(text: str) -> tuple[str, ...]:
+    """The distributions that an option names.
+
+    Raises:
+        BadParameter: one of them is unknown.
+    """
+    names = DISTRIBUTIONS if text == "all" else tuple(text.split(","))
+    for name in names:
+        if name not in DISTRIBUTIONS:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(DISTRIBUTIONS)}, all")
+    return names
+
+
+def _most(given: int | None, shards: int) -> int:
+    return given or max_offsets_of(shards)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 2:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers of accounts like 1000,100000")
+    return sizes
+
+
+@app.command()
+def bank(
+    *,
+    shards: Shards = 1,
+    transactions: Transactions = 600_000,
+    warm_up_transactions: WarmUp = None,
+    repetitions: Repetitions = 3,
+    accounts: Accounts = 100_000,
+    distribution: Distribution = "all",
+    theta: Theta = 0.99,
+    plan: Plan = None,
+    max_offsets: MaxOffsets = None,
+    rate: Rate = 500.0,
+    seconds: LatencySeconds = 20.0,
+    sustain: Annotated[
+        float | None, typer.Option("--sustain", min=1, help="Offer a constant load for so long.")
+    ] = None,
+    load: Annotated[
+        float, typer.Option("--load", min=0.01, help="That load, as a multiple of the capacity.")
+    ] = 1.5,
+    interval: Annotated[
+        float, typer.Option("--interval", min=1, help="Seconds of one row of its report.")
+    ] = 10.0,
+    keys_series: Annotated[
+        str | None,
+        typer.Option("--keys-series", help="Cost of a transfer at each size: 1000,100000,3000000."),
+    ] = None,
+    copy_limit: CopyLimit = True,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Transfers between two accounts: throughput, latency, memory, proof of the balances."""
+    options = bank_runs.BankOptions(
+        shards=shards, transactions=transactions, repetitions=repetitions, accounts=accounts,
+        warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
+        distributions=distributions(distribution), max_offsets=_most(max_offsets, shards),
+        latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
+    )  # fmt: skip
+    if keys_series is not None:
+        sizes = _sizes(keys_series)
+        deliver(
+            lambda phases: bank_runs.keys_series(options, sizes, phases), show, output, json=json
+        )
+    elif sustain is not None:
+        deliver(
+            lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
+            show, output, json=json,
+        )  # fmt: skip
+    else:
+        deliver(lambda phases: bank_runs.bank(options, phases), show, output, json=json)
+
+
+@app.command()
+def latency(
+    *,
+    shards: Shards = 1,
+    rate: Rate = 500.0,
+    warm_up: Annotated[
+        float, typer.Option("--warm-up", min=0, help="Seconds of load before it counts.")
+    ] = 120.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Seconds that count.")
+    ] = 60.0,
+    accounts: Accounts = 100_000,
+    distribution: Distribution = "uniform",
+    transactions: Transactions = 200_000,
+    plan: Plan = None,
+    max_offsets: MaxOffsets = None,
+    copy_limit: CopyLimit = True,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Latency of transfers that are due at a fixed rate, from the due time to the result read.
+
+    A backlog and the copy limit are measured afterwards.
+    """
+    options = others.LatencyOptions(
+        shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
+        distributions=distributions(distribution), transactions=transactions, repetitions=1,
+        plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
+        parent=folder,
+    )  # fmt: skip
+    deliver(lambda phases: others.latency(options, phases), show, output, json=json)
+
+
+@app.command()
+def soak(
+    *,
+    shards: Shards = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 1800.0,
+    load: Annotated[float, typer.Option("--load", min=0.01, help="Times the capacity.")] = 0.5,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", min=1, help="Seconds of one row (default: 1 % of all, 10-60)."),
+    ] = None,
+    accounts: Accounts = 100_000,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Half the capacity for 30 minutes: the first minute against the last (bank --sustain).
+
+    With --output, FILE.part holds the rows so far, should the run be ended early.
+    """
+    options = bank_runs.BankOptions(
+        shards=shards, accounts=accounts, distributions=("uniform",), copy_limit=False,
+        parent=folder,
+    )  # fmt: skip
+    every = interval or min(60.0, max(10.0, seconds / 100))
+    kept = output.with_name(f"{output.name}.part") if output else None
+    deliver(
+        lambda phases: bank_runs.sustained(options, seconds, load, phases, every, kept),
+        show, output, json=json,
+    )  # fmt: skip
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+
+
+@app.command()
+def rest(
+    *,
+    keys: Annotated[
+        int | None, typer.Option("--keys", min=KEYS_MIN, help="Keys (default: 100000).")
+    ] = None,
+    value_bytes: Annotated[
+        int, typer.Option("--value-bytes", min=10, max=100_000, help="Size of a value.")
+    ] = 100,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0.5, help="Of one case of reads (default: 8).")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", min=1, help="Reads/s, and writes/s, of the mixed run.")
+    ] = 200.0,
+    pairs: Annotated[
+        int | None,
+        typer.Option("--pairs", min=1, help="Turns, alone and beside writes (default: 3)."),
+    ] = None,
+    cases: Annotated[
+        bool, typer.Option("--cases/--no-cases", help="Measure more than the mixed run.")
+    ] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in two minutes.")] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Compare with PostgreSQL and a constant.")
+    ] = True,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Reads and writes through HTTP, beside PostgreSQL and a constant behind the same server."""
+    deliver(
+        lambda phases: run_rest(
+            RestOptions.sized(
+                quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
+                pairs=pairs, cases=cases, peers=peers, seed=seed, parent=folder,
+            ),
+            phases,
+        ),
+        show_rest, output, json=json,
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""Throughput: how fast a backlog is worked off.
+
+The backlog is written while the pipeline's processes are halted, so that making it costs the
+measured time nothing; the clock runs from their release to the last result in Kafka.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from bench.appending import Appender
+from bench.engine import Batch, Engine
+from bench.errors import BenchError
+from bench.waiting import wait_until
+from bench.workload import Workload
+
+__all__ = ["Rate", "backlog", "drain", "median_rate"]
+
+_STALL_S_MAX: Final = 180.0
+_TOLD_S_MAX: Final = 10.0
+Note = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A backlog's measurement."""
+
+    transactions: int
+    seconds: float
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def per_s(self) -> float:
+        """Transactions a second."""
+        return self.transactions / self.seconds
+
+
+def backlog(
+    engine: Engine, appender: Appender, workload: Workload, count: int, note: Note
+) -> Rate:
+    """Write `count` transactions while the pipeline is halted, release it, time it.
+
+    Raises:
+        BenchError: the pipeline failed or made no progress.
+    """
+    drain(engine, appender, lambda _: None)
+    before = len(engine.batches())
+    engine.pause()
+    try:
+        appender.append(workload, count, lambda done: note(f"writing the backlog, {done:,}"))
+    finally:
+        begun = time.monotonic()
+        engine.resume()
+    drain(engine, appender, note)
+    seconds = time.monotonic() - begun
+    return Rate(count, seconds, _batches(engine, before, count))
+
+
+def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:
+    """The micro-batches of a backlog; Spark tells of a batch somewhat after its results."""
+    with suppress(BenchError):
+        wait_until(
+            lambda: sum(batch.records for batch in engine.batches()[before:]) >= count,
+            "the pipeline told of its batches", _TOLD_S_MAX, poll_s=0.1,
+        )
+    return tuple(engine.batches()[before:])
+
+
+def drain(engine: Engine, appender: Appender, note: Note) -> None:
+    """Wait until every transaction has its result, follow-ups too; raises as `backlog`."""
+    total, done = appender.expected, -1
+    while done < total:
+        last = done
+        wait_until(
+            lambda: engine.results.count() > last,  # noqa: B023 - called at once
+            "there was another result", _STALL_S_MAX, check=engine.check,
+        )
+        done = engine.results.count()
+        note(f"{done:,} of {total:,} results")
+
+
+def median_rate(rates: Sequence[Rate]) -> float:
+    """The median of the repetitions' transactions a second."""
+    return statistics.median(rate.per_s for rate in rates)
