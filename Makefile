@@ -120,9 +120,10 @@ bench-literature: venv jars ## Run the five benchmarks of the literature; keep t
 	$(BIN)/python bench/table.py --write
 
 .PHONY: lint
-lint: $(READY_DEV) ## Check style, types and sizes: ruff, mypy, tests/test_tidy.py
+lint: $(READY_DEV) ## Check style, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(PYTEST) -q tests/test_tidy.py
 
 .PHONY: audit

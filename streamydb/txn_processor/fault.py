@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import traceback
-from pathlib import Path
 
 from streamydb import errors
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
@@ -28,7 +27,7 @@ def fingerprint(error: BaseException) -> str:
     The digits are of SHA-256 over file name, function and line of each frame; no values.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames]
+    where = [f"{frame.filename.rpartition('/')[2]}:{frame.name}:{frame.lineno}" for frame in frames]
     digest = hashlib.sha256("\n".join(where).encode()).hexdigest()
     return f"{type(error).__name__} {digest[:16]}"
 
