@@ -1,10 +1,11 @@
 """A strictly serializable, transactional key-value database made of Kafka and Spark.
 
 Nothing in it decides at run time: the log decides, and everything after the log is a pure function
-of it. The rooms of the package follow a transaction on its way: `sequencer` appends it to the log,
-`sorter` puts the log into one total order and plans it, `key_processor` holds values and locks,
-`txn_processor` executes, and results and changes go out through Kafka. `broker` is the embedded
-default for one machine.
+of it. The rooms of the package follow a transaction on its way: `kafka` appends it to the log,
+`sequencer` closes the log's milliseconds, `sorter` puts the log into one total order and plans it,
+`key_processor` holds values and locks, `txn_processor` executes, and results and changes go out
+through Kafka. `pipeline` hosts all that on Spark; `read_model`, `facade` and `client` read and ask;
+`verify` proves. No room imports from one above it (pyproject.toml, `tool.importlinter`).
 
 Public names are loaded when they are first used, so that importing the package costs nothing.
 """

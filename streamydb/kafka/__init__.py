@@ -1,8 +1,11 @@
-"""The Kafka topics of a database: their names, their settings, their creation and their checks.
+"""Kafka: every client of it, the topics of a database, and what is read from them and appended.
 
-A database `<db>` owns five topics, two that its pipelines share, and one with what it was founded
-with. `create` makes them; `check` compares what exists with what the database relies on and names,
-for each difference, the command that mends it.
+In: names, settings, records. Out: topics that exist as the database relies on (`creation`,
+`checks`), records read (`reader`, `changes`, `streams`) and appended (`appender`, `producer`).
+`clients` makes every raw client, `connection` says what is wrong with one and how to mend it.
+
+Invariants: every reader reads uncommitted; whatever differs from what is relied on is named, with
+the command that mends it; nothing waits for a broker without a bound.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""The query: the stages assembled, hosted on Spark, run and watched.
+"""The query: the engine's stages assembled, hosted on Spark, run, watched and taken over.
 
-`stages` and `shard` are pure; `hosts` adapts them to Spark; `query` puts them together.
+In: `<db>.transactions`, and feedback and rulings of its own. Out: results, changes, dead letters,
+streams. `query` puts the stages together, `hosts` adapts the pure classes to Spark, `running` is a
+start; `desk` decides on faults of ours, `standby` follows another pipeline and takes over.
+
+Invariants: a batch that is repeated by any start writes the same bytes; a state is only believed
+when it is on the log's own history; one pipeline leads, and only it writes.
 """
 
 from __future__ import annotations

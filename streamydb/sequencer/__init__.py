@@ -1,9 +1,7 @@
-"""The sequencer: puts transactions into the log and closes the log's milliseconds with markers.
+"""The sequencer: closes the log's milliseconds with markers, so that they can be put in order.
 
-In: transactions of clients. Out: the topic `<db>.transactions`, whose offsets and append times are
-the order. `core` decides when markers are due; `kafka` holds the adapters (the producer, the reader
-of results, the thread that writes markers), which are not imported here, so that the pure part
-stands alone.
+In: what was appended to the log, and when. Out: the markers that are due. `core` decides
+(Sequencer, pure); the thread that writes them is `pipeline.markers`.
 
 Invariants: a marker's number lies above every effective time its sequencer has seen; a round goes
 to every partition and names how many there are; no marker is written while no transaction waits;
