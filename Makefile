@@ -117,7 +117,7 @@ bench: venv jars ## Measure throughput and latency on real Kafka and Spark
 .PHONY: bench-literature
 bench-literature: venv jars ## Run the five benchmarks of the literature; keep their answers, write their table
 	$(BIN)/streamydb bench literature --results bench/results
-	$(BIN)/python bench/table.py --write
+	$(BIN)/python -m bench.table --write
 
 .PHONY: lint
 lint: $(READY_DEV) ## Check style, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py

@@ -1,6 +1,6 @@
 """What a call of a stored procedure costs in the pure classes, beside plain updates; no Spark.
 
-    python bench/calls.py
+    python -m bench.calls
 """
 
 from __future__ import annotations

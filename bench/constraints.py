@@ -1,6 +1,6 @@
 """What constraints cost a transfer of two updates in the pure classes; no Spark.
 
-    python bench/constraints.py
+    python -m bench.constraints
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from calls import BATCH, Bench
 
+from bench.calls import BATCH, Bench
 from streamydb.pipeline.warmup import warm_up
 
 DECLARED: tuple[tuple[str, list[dict[str, Any]]], ...] = (

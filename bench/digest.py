@@ -1,4 +1,4 @@
-"""What digests cost: `python bench/digest.py` prints nanoseconds a write.
+"""What digests cost: `python -m bench.digest` prints nanoseconds a write.
 
 Transfers between 100,000 accounts, two writes each, integers, one shard.
 """

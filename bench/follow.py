@@ -1,4 +1,4 @@
-"""How fast a read model follows: `python bench/follow.py` prints changes a second, on real Kafka.
+"""How fast a read model follows: `python -m bench.follow` prints changes a second, on real Kafka.
 
 Changes of transfers between 100,000 accounts, two a transfer, four partitions; against only reading
 the same records (the baseline) in the same run, by turns. Old versions are collected meanwhile.

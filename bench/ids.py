@@ -1,6 +1,6 @@
 """What ids cost to remember, with deadlines and without, on one shard: bytes, and time a record.
 
-    python bench/ids.py [seconds of commit time] [how far ahead the deadlines are, in seconds]
+    python -m bench.ids [seconds of commit time] [how far ahead the deadlines are, in seconds]
 
 Runs the id window with its real tables (files) at 100,000 transactions a second of commit time, in
 plans of 50,000. Blobs are what Spark's state store holds, tables are files that are mapped.

@@ -1,4 +1,4 @@
-"""Draw a sustained run: `python bench/plot.py run.json run.svg` (no library needed).
+"""Draw a sustained run: `python -m bench.plot run.json run.svg` (no library needed).
 
 `run.json`: from `streamydb bench bank --sustain ...` or `streamydb bench soak`, with --output.
 """
@@ -71,7 +71,7 @@ def picture(answer: dict[str, Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Read the JSON, write the SVG."""
     if len(arguments) != 2:
-        print("usage: python bench/plot.py RUN.json PICTURE.svg", file=sys.stderr)
+        print("usage: python -m bench.plot RUN.json PICTURE.svg", file=sys.stderr)
         return 2
     source, target = (Path(argument) for argument in arguments)
     answer = json.loads(source.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Make the tables of measured figures in README and docs: `python bench/table.py [--write]`.
+"""Make the tables of measured figures in README and docs: `python -m bench.table [--write]`.
 
 The figures come from the answers of `streamydb bench ... --output`, kept in `bench/results`.
 """
@@ -206,7 +206,7 @@ def literature_lines(answer: dict[str, Any]) -> list[str]:
     """The rows of one benchmark; its latency stands in the row of the case that it is of."""
     name = answer["benchmark"]
     whole = f"{len(answer['invariants'])} hold" if answer["invariants_ok"] else "BROKEN"
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for case, row in answer["cases"].items():
         late = answer["latency_ms"] if not lines else None
         aborted = f"{row['abort_rate']:.1%}"
