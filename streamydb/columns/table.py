@@ -1,7 +1,7 @@
 """Columns: variable-length byte strings, tables of columns, and their binary form.
 
 Everything between the stages of the query travels as blocks: a msgpack header that names the
-arrays, followed by the arrays, narrowed (see `narrow`). Nothing in a block is executable, so a
+arrays, followed by the arrays, narrowed (see `integers`). Nothing in a block is executable, so a
 block read from Kafka is safe to decode.
 """
 

@@ -4,7 +4,7 @@ In: compiled records of one micro-batch, per partition in offset order. Out: the
 total order with their effective times, and a plan of conflict groups. `core` orders
 (KeyedEventTimeSorter), `planner` plans. The marker rule is in `streamydb.sequencer`.
 
-Invariants: the order is a pure function of the log; what is released never has to be taken back;
+Invariants: the order is a pure function of the log, and what was released keeps its place in it;
 every shard sorts and plans alike.
 """
 
