@@ -144,10 +144,10 @@ def test_a_task_is_repeated_after_its_deadline(
 ) -> None:
     rows(spark).write.parquet(str(tmp_path / "rows"))
     stream = spark.readStream.schema(ROW).parquet(str(tmp_path / "rows"))
-    until_s = time.time() + 12
+    until_s = time.time() + 40
     frame = stream.mapInArrow(failing_once(db, until_s), ROW)
     query = submit(
-        frame, counted("late/n"), id="id", name="late", deadline_s=8,
+        frame, counted("late/n"), id="id", name="late", deadline_s=15,
         checkpoint=tmp_path / "late", trigger={"availableNow": True},
     )  # fmt: skip
     assert query is not None
