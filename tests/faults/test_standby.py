@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import Database, wait_for
 from tests.bank import appending, transfers
-from tests.faulty import POISONED, poisoned
+from tests.faulty import POISONED, poisoned, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -145,6 +145,7 @@ def test_the_active_one_is_killed_under_load(
         db.load(transfers(100))
         db.load(POISONED)
         db.load(transfers(100, seed=2))
+        resolved(db, 200)  # all are ruled on before the standby reads any of them
         with db.beside("standby") as other:
             ready(other)
             again = [{**txn, "id": f"{txn['id']}-again"} for txn in POISONED[:3]]

@@ -14,14 +14,14 @@ import confluent_kafka
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from streamydb.client import connect
 from streamydb.kafka import TopicNames
 from streamydb.kafka.positions import look
 from streamydb.read_model import Follower, ReadModel
-from streamydb.spark import add, configure, read_results, read_snapshot, submit
+from streamydb.spark import add, configure, put, read_results, read_snapshot, submit
 from streamydb.testing.database import Database, wait_for
 from tests.read_model import drained
 
@@ -29,8 +29,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 WINDOW = 16
 BATCH = 100
-ROWS = 6_000
+ROWS = 3_000
 SENT = 500
+ROW = "id bigint, pad string"
+"""Rows so large that they do not wait in buffers until their task ends."""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,16 @@ def model_of(db: Database, folder: Path) -> ReadModel:
     return model
 
 
+def rows(spark: SparkSession) -> DataFrame:
+    """The rows, in one task."""
+    return spark.range(ROWS).coalesce(1).select("id", f.repeat(f.lit("x"), 2_000).alias("pad"))
+
+
+def counted(key: str) -> list[Column]:
+    """Each row counts, and writes its large value."""
+    return [add(f.lit(key), f.lit(1)), put(f.lit(f"{key}/pad"), "pad")]
+
+
 def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What passes rows on, and fails a task at its first attempt, when some of them are in the log.
 
@@ -112,8 +124,8 @@ def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iter
 def test_a_task_is_repeated_after_the_id_window(
     db: Database, spark: SparkSession, injected: Callable[..., None]
 ) -> None:
-    frame = spark.range(ROWS).coalesce(1).mapInArrow(failing_once(db, 0), "id bigint")
-    submit(frame, [add(f.lit("task/n"), f.lit(1))], id="id", name="task")
+    frame = rows(spark).mapInArrow(failing_once(db, 0), ROW)
+    submit(frame, counted("task/n"), id="id", name="task")
     injected(1)
     settled(db)
     (row,) = read_snapshot(spark).where("key = 'task/n'").collect()
@@ -130,12 +142,12 @@ def test_a_task_is_repeated_after_the_id_window(
 def test_a_task_is_repeated_after_its_deadline(
     db: Database, spark: SparkSession, tmp_path: Path, injected: Callable[..., None]
 ) -> None:
-    spark.range(ROWS).coalesce(1).write.parquet(str(tmp_path / "rows"))
-    stream = spark.readStream.schema("id bigint").parquet(str(tmp_path / "rows"))
-    until_s = time.time() + 12
-    frame = stream.mapInArrow(failing_once(db, until_s), "id bigint")
+    rows(spark).write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(ROW).parquet(str(tmp_path / "rows"))
+    until_s = time.time() + 40
+    frame = stream.mapInArrow(failing_once(db, until_s), ROW)
     query = submit(
-        frame, [add(f.lit("late/n"), f.lit(1))], id="id", name="late", deadline_s=8,
+        frame, counted("late/n"), id="id", name="late", deadline_s=15,
         checkpoint=tmp_path / "late", trigger={"availableNow": True},
     )  # fmt: skip
     assert query is not None
@@ -151,9 +163,9 @@ def test_a_task_is_repeated_after_its_deadline(
     assert [code[0] for code in codes] == ["deadline-passed"]
     assert found.where("status = 'committed' and duplicate_of is not null").count() == 0
 
-    frame = spark.range(ROWS).coalesce(1).mapInArrow(failing_once(db, time.time() + 6), "id bigint")
+    frame = rows(spark).mapInArrow(failing_once(db, time.time() + 6), ROW)
     with pytest.raises(PySparkException, match="deadline of this batch has passed"):
-        submit(frame, [add(f.lit("lost/n"), f.lit(1))], id="id", name="lost", deadline_s=4)
+        submit(frame, counted("lost/n"), id="id", name="lost", deadline_s=4)
 
 
 @pytest.mark.fault(
