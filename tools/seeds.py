@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamydb.local.file_lock import file_lock
+from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
 from streamydb.verify.simulator import run_seed
 from streamydb.verify.simulator.clients import run_clients
@@ -161,7 +162,7 @@ def main() -> int:
     ends, failed = time.monotonic() + 60 * asked.minutes, 0
     run = stamp()  # once: what is kept makes the tree dirty
     warm_up()
-    with ProcessPoolExecutor(asked.jobs) as pool:
+    with ProcessPoolExecutor(asked.jobs, initializer=end_with_parent) as pool:
         for kind, first, count in _planned(asked.kind or [*KINDS], asked.until):
             if time.monotonic() > ends:
                 break

@@ -2,8 +2,8 @@
 
 A process is started in a session (and so a process group) of its own, with its output in
 `<folder>/logs/<name>.log`. `<folder>/run/<name>.json` records its id *and* its creation time, so
-that
-an id which the system has given to another process since is never mistaken for ours, nor signalled.
+that an id which the system has given to another process since is never mistaken for ours, nor
+signalled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +53,21 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
 class ProcessError(RuntimeError):
     """A process could not be started or stopped; the message says which, why, and what to do."""
+
+
+def end_with_parent() -> None:
+    """End this process of a pool when the one that made it has ended, by SIGKILL too.
+
+    A pool's own processes would go on with what they do, or wait for work for ever.
+    """
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
 
 
 def start(

@@ -22,6 +22,7 @@ import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.payloads import new_id
+from streamydb.local.processes import end_with_parent
 from streamydb.verify.histories.library import make_recorders
 from streamydb.verify.histories.recording import HttpRecorder, Recorder
 from streamydb.verify.histories.records import (
@@ -122,7 +123,9 @@ async def _run(campaign: Campaign) -> None:
                         for number in range(campaign.watchers)]  # fmt: skip
             tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
             try:
-                with ProcessPoolExecutor(campaign.processes, get_context("spawn")) as pool:
+                with ProcessPoolExecutor(
+                    campaign.processes, get_context("spawn"), end_with_parent
+                ) as pool:
                     numbers = range(campaign.processes)
                     await asyncio.gather(
                         *(loop.run_in_executor(pool, _load, campaign, n) for n in numbers)

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
 from streamydb.verify.simulator.election import ELECTION, run_election
 from streamydb.verify.simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
@@ -75,7 +76,7 @@ def run_seeds(
         for chunk in chunks:
             yield from run(chunk)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=end_with_parent) as pool:
         for future in [pool.submit(run, chunk) for chunk in chunks]:
             yield from future.result()
 
