@@ -20,9 +20,9 @@ POISON = '''"""Loaded by every Python of the test: our own code fails on some tr
 import sys
 sys.path.insert(0, {sources!r})
 from streamydb import records
-from streamydb.txn_processor import core
+from streamydb.txn_processor import interpreter
 
-def execute(txn, *rest, sound=core.execute):
+def execute(txn, *rest, sound=interpreter.execute):
     if txn.id.startswith("poison"):
         raise LookupError(txn.id)
     return sound(txn, *rest)
@@ -32,7 +32,7 @@ def decode(raw, sound=records.decode):
         raise ArithmeticError(raw)
     return sound(raw)
 
-core.execute, records.decode = execute, decode
+interpreter.execute, records.decode = execute, decode
 '''
 
 _WRITE = {"op": "append", "key": "log", "value": 1}
