@@ -172,7 +172,7 @@ def _draw_kinds(
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:
     """Clients with deadlines, if there are any."""
-    rates = dice.choice(_DEADLINES) if rate is None else (rate, 0.2)
+    rates = dice.choice(_DEADLINES) if rate is None else (rate, 0.5)
     return Deadlines(dice, log.highest, *rates) if rates[0] else None
 
 
