@@ -151,7 +151,6 @@ def test_the_active_one_is_killed_under_load(
             again = [{**txn, "id": f"{txn['id']}-again"} for txn in POISONED[:3]]
             db.load(again)
             injected(1, 1)
-            injected(len(POISONED) + len(again), 43)
             with results(db) as seen, load(other, 1):
                 more(seen, 500)
                 db.kill_pipeline()
@@ -160,7 +159,9 @@ def test_the_active_one_is_killed_under_load(
             tell(f"switch-over: no result for {max(seen.pauses_s):.2f} s")
             report = other.assert_serial()
             assert report.transactions > 1200
-            assert report.faults == len(POISONED) + len(again)
+            # The standby may lead before the first one, whose query starts again, has ruled on more.
+            assert len(POISONED) <= report.faults <= len(POISONED) + len(again)
+            injected(report.faults, 43)
             assert other.status().alarm is None
 
 
