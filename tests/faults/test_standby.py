@@ -159,7 +159,7 @@ def test_the_active_one_is_killed_under_load(
             tell(f"switch-over: no result for {max(seen.pauses_s):.2f} s")
             report = other.assert_serial()
             assert report.transactions > 1200
-            # The standby may lead before the first one, whose query starts again, has ruled on more.
+            # The first one starts its query again to rule; the standby may lead before it has.
             assert len(POISONED) <= report.faults <= len(POISONED) + len(again)
             injected(report.faults, 43)
             assert other.status().alarm is None
