@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.kafka.reader import TopicReader
+from streamydb.local.processes import end_with_parent
 
 __all__ = ["Ledger", "Verdicts", "read_changes", "read_results", "stretches"]
 
@@ -170,7 +171,8 @@ def _each_part(
         yield look(whole)
         return
     parts = [{n: one} for n, span in whole.items() for one in stretches(*span, cut)]
-    with ProcessPoolExecutor(min(len(parts), cpu_count() or 1), get_context("spawn")) as pool:
+    most = min(len(parts), cpu_count() or 1)
+    with ProcessPoolExecutor(most, get_context("spawn"), end_with_parent) as pool:
         try:
             yield from pool.map(look, parts)
         except BaseException:  # an end from outside, too: nobody waits for what they still read

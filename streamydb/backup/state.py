@@ -36,7 +36,6 @@ __all__ = [
     "dated",
     "empty_ids",
     "files_of",
-    "no_values",
     "start_blobs",
     "state_of",
 ]
@@ -288,8 +287,3 @@ def _load(blobs: BlobStore, name: str) -> Columns:
 
 def _concat(parts: list[Columns], empty: Columns) -> Columns:
     return Columns.concat(parts) if parts else empty
-
-
-def no_values() -> tuple[Columns, ...]:
-    """The values of an empty state."""
-    return ()

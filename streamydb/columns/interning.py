@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, same_text
 from streamydb.columns.table import Bytes, Ragged
 
 __all__ = ["intern"]
@@ -13,17 +13,6 @@ __all__ = ["intern"]
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
-
-
-@kernel
-def _equal(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
-    length = offsets[left + 1] - offsets[left]
-    if offsets[right + 1] - offsets[right] != length:
-        return False
-    for j in range(length):
-        if data[offsets[left] + j] != data[offsets[right] + j]:
-            return False
-    return True
 
 
 @kernel
@@ -51,7 +40,7 @@ def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
         at = np.int64(hash_ & np.uint64(mask))
         found = table[at]
         while found >= 0:
-            if known[found] == hash_ and _equal(data, offsets, first[found], i):
+            if known[found] == hash_ and same_text(data, offsets, first[found], i):
                 break
             at = (at + 1) & mask
             found = table[at]

@@ -14,7 +14,7 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["copy_bytes", "inlined", "kernel"]
+__all__ = ["copy_bytes", "inlined", "kernel", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -27,6 +27,25 @@ def kernel(function: _F) -> _F:
 def inlined(function: _F) -> _F:
     """Compile a small helper that kernels call; LLVM inlines it where that pays."""
     return cast("_F", numba.njit(cache=True, nogil=True, inline="never")(function))
+
+
+@kernel
+def same_text(data: Any, offsets: Any, left: int, right: int) -> bool:
+    """Return whether two texts of a column are equal; in a kernel.
+
+    Args:
+        data: the column's bytes.
+        offsets: where each text begins, and the end.
+        left: the number of one text.
+        right: the number of the other.
+    """
+    length = offsets[left + 1] - offsets[left]
+    if offsets[right + 1] - offsets[right] != length:
+        return False
+    for j in range(length):
+        if data[offsets[left] + j] != data[offsets[right] + j]:
+            return False
+    return True
 
 
 def _copy_bytes(_context: Any, out: Any, _at: Any, data: Any, _start: Any, _length: Any) -> Any:

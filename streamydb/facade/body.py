@@ -17,6 +17,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import canonical
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.nesting import deeper_than
 
 __all__ = ["decode_json", "decode_value_body", "invalid_json", "reading"]
@@ -61,7 +62,7 @@ def decode_json(body: bytes) -> Any:
         raise invalid_json(f"It is nested more than {DEPTH_MAX} deep.")
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise invalid_json("Send one JSON value in UTF-8; a text needs quotes.") from None
 
 

@@ -36,6 +36,7 @@ from streamydb.facade.services import (
 from streamydb.facade.transactions import execute
 from streamydb.limits import INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.records import Result
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["delete_value", "get_value", "list_values", "put_value", "read_values"]
 
@@ -309,7 +310,7 @@ def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
     """The body of a read of many keys."""
     try:
         body = msgspec.json.decode(raw, type=_ReadBody)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         detail = 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
         raise ProblemError("invalid-json", detail) from None
     if len(body.keys) > keys_max:

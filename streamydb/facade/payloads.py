@@ -30,6 +30,7 @@ from streamydb.records import (
     decode,
     with_deadline,
 )
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import Marker
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 
@@ -78,7 +79,7 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
     """
     try:
         fields = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         parse(b'{"id":"-",' + body.lstrip()[1:])  # the codec knows why not
         raise refuse_code(errors.INVALID_JSON) from None
     if not isinstance(fields, dict):

@@ -15,6 +15,7 @@ from streamydb.facade.querying import Query
 from streamydb.facade.reads import Consistency
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["post_query"]
 
@@ -52,7 +53,7 @@ async def post_query(request: AnyRequest) -> Response[bytes]:
 def _decoded(raw: bytes) -> _Body:
     try:
         body = msgspec.json.decode(raw, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         detail = 'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.'
         raise ProblemError("invalid-json", detail) from None
     numbers = [number for number in (body.at, body.min_version) if number is not None]

@@ -56,9 +56,10 @@ class ProcessError(RuntimeError):
 
 
 def end_with_parent() -> None:
-    """End this process of a pool when the one that made it has ended, by SIGKILL too.
+    """End this worker of a process pool when the process that made the pool has ended.
 
-    A pool's own processes would go on with what they do, or wait for work for ever.
+    A pool whose maker was killed (SIGKILL) leaves its workers behind: each finishes its task, and
+    then waits for the next one for ever. Give this function to the pool as its initializer.
     """
     parent = parent_process()
 

@@ -51,14 +51,13 @@ def founded(
             log began with.
     """
     connection, database = settings.client_config(), settings.database
-    known = recall(connection, database, known_log)
+    known = before = recall(connection, database, known_log)
     recorded = read_record(checkpoint)
     if recorded is not None:
         known = known.completed(_of_config(known_log, recorded))
     elif set(FACTS) - set(known.known()):
         for told in _told(connection, database, known_log):
             known = known.completed(told)
-    before = recall(connection, database, known_log)
     facts = begun(settled(settings, known, log_topic), log_topic, results)
     holds = record(connection, database, facts)
     if holds != before:

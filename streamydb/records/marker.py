@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from streamydb.limits import MARKER_NUMBER_MAX, PARTITIONS_MAX, TRANSACTION_BYTES_MAX
+from streamydb.records.formats import UNREADABLE
 
 
 class Marker(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
@@ -37,5 +38,5 @@ def decode_marker(raw: bytes | None) -> Marker | None:
         return None
     try:
         return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streamydb.records.formats import UNREADABLE
+
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _STEP = np.zeros(256, dtype=np.int8)
@@ -49,6 +51,6 @@ def outermost_field(raw: bytes, name: str) -> Any:
     kept.append(raw[start:])
     try:
         outer = _decode(b"".join(kept))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     return outer.get(name) if isinstance(outer, dict) else None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, same_text
 from streamydb.columns.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, RESULT_BYTES_MAX
 
@@ -30,17 +30,6 @@ _BAIL = -1
 _INT64_MAX = 9223372036854775807
 _INT64_MIN = -9223372036854775807 - 1
 _RESULT_FIXED_BYTES = 600
-
-
-@kernel
-def _same_text(data: Bytes, offsets: Ints, left: int, right: int) -> bool:
-    length = offsets[left + 1] - offsets[left]
-    if offsets[right + 1] - offsets[right] != length:
-        return False
-    for j in range(length):
-        if data[offsets[left] + j] != data[offsets[right] + j]:
-            return False
-    return True
 
 
 @kernel
@@ -61,7 +50,7 @@ def _compare(step: Any, operand: int, slot: Any, data: Bytes, offsets: Ints) -> 
         elif slot.ref >= len(offsets) - 1:
             return -1
         else:
-            same = _same_text(data, offsets, slot.ref, operand)
+            same = same_text(data, offsets, slot.ref, operand)
         return 1 if same != (op == 3) else 0
     if slot.tag != 1:
         return -1 if slot.tag == 2 else 0

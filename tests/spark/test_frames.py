@@ -49,6 +49,7 @@ from streamydb.spark import json as json_of
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import Options, check
 from tests.bank import transfers
+from tests.frames import model_of, settled
 from tests.read_model import drained
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
@@ -92,21 +93,6 @@ def append_to(db: Database, topic: str, values: list[Any]) -> None:
         producer.produce(topic, data, on_delivery=lambda fault, _: faults.append(fault))
     producer.flush(30)
     assert faults == [None] * len(values)
-
-
-def settled(db: Database) -> int:
-    """Wait until everything in the log is resolved; the last seq."""
-    settings = db.settings
-    report = db.assert_serial()
-    wait_for(lambda: look(settings).seq >= report.transactions, "everything resolved")
-    return look(settings).seq
-
-
-def model_of(db: Database, folder: Path) -> ReadModel:
-    """A read model that has read everything there is."""
-    model = ReadModel.open(folder, db.name, write=True)
-    drained(Follower(model, db.settings, retention_s=float("inf")), look(db.settings).seq)
-    return model
 
 
 def test_a_batch_is_submitted_once_however_often(db: Database, spark: SparkSession) -> None:

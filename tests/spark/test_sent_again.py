@@ -19,11 +19,9 @@ from pyspark.sql import functions as f
 
 from streamydb.client import connect
 from streamydb.kafka import TopicNames
-from streamydb.kafka.positions import look
-from streamydb.read_model import Follower, ReadModel
 from streamydb.spark import add, configure, put, read_results, read_snapshot, submit
 from streamydb.testing.database import Database, wait_for
-from tests.read_model import drained
+from tests.frames import model_of, settled
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -58,21 +56,6 @@ def place(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database that the functions find when none is named."""
     monkeypatch.setenv("STREAMYDB_DATABASE", db.name)
     monkeypatch.setenv("STREAMYDB_BOOTSTRAP", db.broker.bootstrap)
-
-
-def settled(db: Database) -> int:
-    """Wait until everything in the log is resolved; the last seq."""
-    settings = db.settings
-    report = db.assert_serial()
-    wait_for(lambda: look(settings).seq >= report.transactions, "everything resolved")
-    return look(settings).seq
-
-
-def model_of(db: Database, folder: Path) -> ReadModel:
-    """A read model that has read everything there is."""
-    model = ReadModel.open(folder, db.name, write=True)
-    drained(Follower(model, db.settings, retention_s=float("inf")), look(db.settings).seq)
-    return model
 
 
 def rows(spark: SparkSession) -> DataFrame:

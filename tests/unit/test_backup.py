@@ -16,7 +16,7 @@ from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece
 from streamydb.backup.resizing import put_aside, standing_still
 from streamydb.backup.restoring import SEQUENCER, lines, seq_at
-from streamydb.backup.state import About, empty_ids, no_values
+from streamydb.backup.state import About, empty_ids
 from streamydb.backup.trimming import Cut, cut, refusals, verify
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.shards import ShardConfig
@@ -53,7 +53,7 @@ def state_at(seq: int, offsets: dict[int, int], **changes: object) -> State:
         digest="0" * 32,
     )  # fmt: skip
     about = msgspec.structs.replace(about, **changes)
-    return State(about, no_values(), empty_ids(), empty_verdicts())
+    return State(about, (), empty_ids(), empty_verdicts())
 
 
 def test_files_are_found_in_order_and_gaps_and_damage_are_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import Manifest as BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
-from streamydb.backup.state import About, empty_ids, no_values
+from streamydb.backup.state import About, empty_ids
 from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
@@ -176,7 +176,7 @@ def backup_state(folder: Path) -> None:
         format=1, database="bank", log="l", partitions=1, id_window=10, constraints=False,
         seq=0, ts_ms=0, positions={}, keys=0, digest="0" * 32,
     )  # fmt: skip
-    StateFolder(folder).write(State(about, no_values(), empty_ids(), empty_verdicts()))
+    StateFolder(folder).write(State(about, (), empty_ids(), empty_verdicts()))
     path = folder / "state.json"
     path.write_bytes(raised(path.read_bytes()))
     StateFolder(folder).read()
