@@ -9,22 +9,22 @@ from typing import Any
 
 from streamydb.verify.histories import (
     Answer,
-    Append,
+    AppendOperation,
     Delivered,
     Delivery,
     Get,
     History,
+    HistoryReport,
     Operation,
-    Read,
-    Report,
-    Scan,
+    ReadOperation,
+    ScanOperation,
     Seen,
-    Watch,
-    Write,
+    WatchOperation,
+    WriteOperation,
     check_history,
 )
 from streamydb.verify.histories.records import Line, Request
-from streamydb.verify.histories.workload import Client, Shape
+from streamydb.verify.histories.workload import HistoryClient, Shape
 
 
 class Script:
@@ -53,12 +53,12 @@ class Script:
         )  # fmt: skip
 
     def put(self, began: int, ended: int | None, value: Any, **more: Any) -> None:
-        self.add(began, ended, Write(f"w{len(self.lines)}", "x", value), **more)
+        self.add(began, ended, WriteOperation(f"w{len(self.lines)}", "x", value), **more)
 
     def swap(
         self, began: int, ended: int | None, old: Any, new: Any, *, done: bool = True, **more: Any
     ) -> None:
-        request = Write(f"w{len(self.lines)}", "x", new, Seen(old))
+        request = WriteOperation(f"w{len(self.lines)}", "x", new, Seen(old))
         answer = None if ended is None else Answer(committed=done)
         self.add(began, ended, request, answer, **more)
 
@@ -71,7 +71,7 @@ class Script:
     ) -> None:  # fmt: skip
         """Append elements (one, or a list of them) and read lists."""
         new = {key: e if isinstance(e, list) else [e] for key, e in appends.items()}
-        request = Append(f"t{len(self.lines)}", new, list(reads))
+        request = AppendOperation(f"t{len(self.lines)}", new, list(reads))
         answer = Answer(seen={key: Seen(value) for key, value in reads.items()})
         self.add(began, ended, request, None if ended is None else answer, **more)
 
@@ -80,9 +80,9 @@ class Script:
         min_version: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
         answer = Answer(seen={key: Seen(value) for key, value in reads.items()}, seq=min_version)
-        self.add(began, ended, Read(list(reads), kind, min_version), answer, **more)
+        self.add(began, ended, ReadOperation(list(reads), kind, min_version), answer, **more)
 
-    def check(self) -> Report:
+    def check(self) -> HistoryReport:
         return check_history(History.of(self.lines))
 
     def anomalies(self) -> set[str]:
@@ -102,12 +102,12 @@ class Store:
 
     def execute(self, request: Request) -> Answer:
         """What a request is told, and what it leaves."""
-        if isinstance(request, Write | Append):
+        if isinstance(request, WriteOperation | AppendOperation):
             return self._write(request)
         floor = request.min_version or 0
         seq = self.seq if request.consistency == "strong" else self.rng.randint(floor, self.seq)
         state = self.past[seq]
-        if isinstance(request, Scan):
+        if isinstance(request, ScanOperation):
             keys = sorted((k for k in state if k.startswith(request.prefix)), key=str.encode)
             pages = [keys[i : i + request.limit] for i in range(0, len(keys), request.limit)]
             seen = {key: state[key] for key in keys}
@@ -115,10 +115,10 @@ class Store:
         keys = [request.key] if isinstance(request, Get) else request.keys
         return Answer(seq=seq, seen={key: state.get(key, Seen(None, 0)) for key in keys})
 
-    def _write(self, request: Write | Append) -> Answer:
+    def _write(self, request: WriteOperation | AppendOperation) -> Answer:
         self.seq += 1
         answer = Answer(seq=self.seq)
-        if isinstance(request, Append):
+        if isinstance(request, AppendOperation):
             for key, new in request.appends.items():
                 old = self.data.get(key, Seen([])).value
                 self.data[key] = Seen([*old, *new], self.seq)
@@ -147,7 +147,7 @@ class Simulation:
         self.ids = itertools.count()
         shape = Shape(registers=2, lists=4, generation=30, session=25)
         self.clients = [
-            Client(n, shape, self.rng, lambda: f"t{next(self.ids)}") for n in range(clients)
+            HistoryClient(n, shape, self.rng, lambda: f"t{next(self.ids)}") for n in range(clients)
         ]
         self.lines: list[Line] = []
 
@@ -174,9 +174,11 @@ class Simulation:
         return History.of(self.lines)
 
     def _record(
-        self, client: Client, began: int, ended: int, request: Request, answer: Answer
+        self, client: HistoryClient, began: int, ended: int, request: Request, answer: Answer
     ) -> None:
-        lost = isinstance(request, Write | Append) and self.rng.random() < self.lost
+        lost = (
+            isinstance(request, WriteOperation | AppendOperation) and self.rng.random() < self.lost
+        )
         operation = Operation(
             client=client.number, session=client.session, invoked_ns=began, request=request,
             outcome="unknown" if lost else "ok", returned_ns=None if lost else ended,
@@ -187,7 +189,7 @@ class Simulation:
 
     def _watch(self) -> None:
         """What a watcher from the beginning gets."""
-        self.lines.append(Watch(watcher=0, prefix="", since=0, began_ns=0))
+        self.lines.append(WatchOperation(watcher=0, prefix="", since=0, began_ns=0))
         for seq, (before, after) in enumerate(pairwise(self.store.past), 1):
             keys = [k for k in sorted(before.keys() | after.keys())
                     if before.get(k) != after.get(k)]  # fmt: skip

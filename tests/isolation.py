@@ -7,7 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streamydb.verify.histories import Answer, Append, History, Operation, Read, Seen
+from streamydb.verify.histories import (
+    Answer,
+    AppendOperation,
+    History,
+    Operation,
+    ReadOperation,
+    Seen,
+)
 from streamydb.verify.histories.records import Line
 from streamydb.verify.histories.serializability import check_lists
 
@@ -23,11 +30,11 @@ class Recording:
     def __init__(self) -> None:
         self.ticks = itertools.count(1)
         self.lines: list[Line] = []
-        self._open: dict[str, tuple[int, Append]] = {}
+        self._open: dict[str, tuple[int, AppendOperation]] = {}
 
     def begin(self, txn_id: str, appends: Mapping[str, list[Any]], reads: list[str]) -> None:
         """A transaction is about to be appended."""
-        self._open[txn_id] = (next(self.ticks), Append(txn_id, dict(appends), reads))
+        self._open[txn_id] = (next(self.ticks), AppendOperation(txn_id, dict(appends), reads))
 
     def result(self, value: bytes) -> None:
         """Somebody sees a result."""
@@ -42,12 +49,12 @@ class Recording:
     def read(self, began: int, shown: Mapping[str, Any]) -> None:
         """Somebody has read keys, asking from the time ``began`` on."""
         seen = {key: Seen(value) for key, value in shown.items()}
-        self._note(began, Read(list(shown)), Answer(seen=seen))
+        self._note(began, ReadOperation(list(shown)), Answer(seen=seen))
 
     def now(self) -> int:
         return next(self.ticks)
 
-    def _note(self, began: int, request: Append | Read, answer: Answer) -> None:
+    def _note(self, began: int, request: AppendOperation | ReadOperation, answer: Answer) -> None:
         self.lines.append(
             Operation(client=len(self.lines), session=0, invoked_ns=began, request=request,
                       outcome="ok", returned_ns=next(self.ticks), answer=answer)

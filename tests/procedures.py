@@ -9,7 +9,7 @@ from typing import Any
 
 from streamydb.procedures.core import Called, run
 from streamydb.procedures.modules import Module, compile_module
-from streamydb.procedures.view import Declared, Place
+from streamydb.procedures.view import Declared, Stamp
 from streamydb.records import Update, canonical
 from streamydb.records.updates import apply_update
 
@@ -38,7 +38,7 @@ def call(
     module: Module, name: str, args: Mapping[str, Any], state: State | None = None,
     keys: Collection[str] = ("a", "b"), reads: Collection[str] = (),
 ) -> Called:
-    place = Place(42, 1_700_000_000_000, "txn-1")
+    place = Stamp(42, 1_700_000_000_000, "txn-1")
     return run(module, name, canonical(dict(args)), Host(state or {}, keys, reads), place)
 
 

@@ -18,7 +18,7 @@ from streamydb.procedures.folder import publish
 from streamydb.procedures.modules import Module
 from streamydb.records import Result
 from streamydb.testing.database import Database, wait_for
-from streamydb.verify.check import Report
+from streamydb.verify.check import CheckReport
 from tests.workflows import VOTER
 
 __all__ = [
@@ -142,7 +142,7 @@ def executed(database: Database) -> int:
     return sum(name.startswith("$flow/") for name in ids)
 
 
-def assert_whole(database: Database, count: int) -> Report:
+def assert_whole(database: Database, count: int) -> CheckReport:
     """Every vote has gone through the whole graph, once."""
     wait_for(lambda: executed(database) >= 3 * count, f"{3 * count} follow-ups", 300)
     report = database.assert_serial()

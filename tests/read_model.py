@@ -13,7 +13,7 @@ from streamydb.read_model import (
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import (
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     encode_change,
     encode_resolved,
@@ -29,7 +29,7 @@ def change(seq: int, value: str | None, ts_ms: int | None = None, db: str = "ban
     return encode_change(
         Change(
             "d" if value is None else "u", Raw(b"null"), Raw((value or "null").encode()),
-            10 * seq if ts_ms is None else ts_ms, ChangeSource("streamydb", db, 0, seq, seq),
+            10 * seq if ts_ms is None else ts_ms, ChangeOrigin("streamydb", db, 0, seq, seq),
             ChangeTransaction(f"id{seq}", 1, 1),
         )
     )  # fmt: skip

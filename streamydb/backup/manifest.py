@@ -8,7 +8,7 @@ import msgspec
 
 from streamydb.backup.errors import BackupError
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "decode_about", "decode_manifest", "encode_json"]
+__all__ = ["FORMAT", "MANIFEST", "BackupManifest", "decode_about", "decode_manifest", "encode_json"]
 
 FORMAT: Final = 1
 """Version of the folder; raised when an older program would misread it."""
@@ -16,7 +16,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "backup.json"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup is.
 
     Attributes:
@@ -55,13 +55,13 @@ def encode_json(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value)) + b"\n"
 
 
-def decode_manifest(data: bytes, name: str) -> Manifest:
+def decode_manifest(data: bytes, name: str) -> BackupManifest:
     """The manifest in the file called ``name``.
 
     Raises:
         BackupError: it is none, or of a newer format.
     """
-    found: Manifest = decode_about(data, name, Manifest, FORMAT)
+    found: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
     return found
 
 

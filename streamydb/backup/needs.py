@@ -14,8 +14,8 @@ from streamydb.backup.folder import StateFolder
 from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
-from streamydb.local.folder import Place
-from streamydb.records.control import Beat, Claim, Following, Message, decode_message
+from streamydb.local.folder import DatabaseFolder
+from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
 
 __all__ = ["Need", "checkpoint_offsets", "needs"]
 
@@ -37,7 +37,7 @@ class Need(NamedTuple):
 
 
 def needs(
-    connection: Mapping[str, str], database: str, log: str, place: Place
+    connection: Mapping[str, str], database: str, log: str, place: DatabaseFolder
 ) -> Iterator[Need]:
     """All that is known of but read models: in the home's folders, and in what pipelines told each
     other.
@@ -101,7 +101,7 @@ def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Ne
             for batch in reader.until({number: span.high for number, span in spans.items()}):
                 for record in batch:
                     message = _message(record.value(), log)
-                    if isinstance(message, Claim) and message.epoch > leader[0]:
+                    if isinstance(message, LeaderClaim) and message.epoch > leader[0]:
                         leader = message.epoch, message.pipeline
                     if isinstance(message, Beat | Following):
                         name = message.name or "active"

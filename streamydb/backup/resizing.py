@@ -14,8 +14,8 @@ from pathlib import Path
 from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.kafka import KafkaLog
-from streamydb.backup.manifest import FORMAT, Manifest
+from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.state import About, State
 from streamydb.backup.taking import Progress, Subject, config_of, owned, state_at
 from streamydb.kafka.reader import Span
@@ -59,11 +59,11 @@ def divide(
     Raises:
         BackupError: the log was trimmed, and there is no state to begin with.
     """
-    log = KafkaLog(subject.connection, subject.database)
+    log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     base = _base(subject, checkpoint, backup, resolved, spans)
     ends = {number: span.high for number, span in spans.items()}
-    manifest = Manifest(
+    manifest = BackupManifest(
         format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
         partitions=subject.partitions, id_window=subject.id_window,
         digest_interval=subject.digest_interval, constraints=subject.constraints,

@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError, Message
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.manifest import Manifest
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, advance
 from streamydb.backup.state import About
 from streamydb.backup.taking import Progress, config_of, state_at
-from streamydb.kafka import Founding, Problem, TopicNames, add_shared, log_id, mend, record
+from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
@@ -52,7 +52,7 @@ class Line(NamedTuple):
     value: bytes | None
 
 
-def seq_at(folder: BackupFolder, manifest: Manifest, at: dt.datetime) -> int:
+def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
     """The last seq whose commit timestamp is not after a time.
 
     Raises:
@@ -92,7 +92,7 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
     return np.maximum(times, before.effective)[kept]
 
 
-def prefix(folder: BackupFolder, manifest: Manifest, seq: int, progress: Progress) -> About:
+def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
     """What the state right after a seq is; its positions say which records come before it.
 
     Raises:
@@ -108,7 +108,10 @@ def prefix(folder: BackupFolder, manifest: Manifest, seq: int, progress: Progres
 
 
 def lines(
-    folder: BackupFolder, manifest: Manifest, partition: int, places: Mapping[int, PartitionState]
+    folder: BackupFolder,
+    manifest: BackupManifest,
+    partition: int,
+    places: Mapping[int, PartitionState],
 ) -> Iterator[Line]:
     """What a partition of the new log shall hold.
 
@@ -168,7 +171,7 @@ def append_log(
 def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
     for name, value in given.items():
-        mend(connection, [Problem(topic, "", "", setting=(name, value))])
+        mend(connection, [TopicProblem(topic, "", "", setting=(name, value))])
 
 
 def keep_rulings(

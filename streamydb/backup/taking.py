@@ -20,10 +20,10 @@ import numpy as np
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import KafkaLog, told_digests
-from streamydb.backup.manifest import FORMAT, Manifest
+from streamydb.backup.kafka import BackupLog, told_digests
+from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
-from streamydb.backup.replay import EVERYTHING, Replay, replay
+from streamydb.backup.replay import EVERYTHING, LogReplay, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
@@ -111,7 +111,7 @@ def take(
         BackupError: the folder is another database's or damaged; the log lacks records; the copy
             does not give what the pipelines have computed.
     """
-    log = KafkaLog(subject.connection, subject.database)
+    log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
     if resolved < max(manifest.states, default=0):
@@ -146,7 +146,7 @@ def take(
     )
 
 
-def config_of(manifest: Manifest, incarnation: str = "replay") -> ShardConfig:
+def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
     """The fixed settings of a backup's database."""
     return ShardConfig(
         manifest.database, incarnation, manifest.shards, manifest.partitions, manifest.id_window,
@@ -187,14 +187,14 @@ def state_at(
     work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
     try:
         goal = seq if seq != EVERYTHING else 0
-        with closing(Replay(config, work, base, seq, modules, source.rulings())) as run:
+        with closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run:
             replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
             yield run.state(config.database, base.about.log if base else ""), run.digests
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> Manifest:
+def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> BackupManifest:
     """What the folder has so far; a new one begins with nothing at seq 0."""
     if folder.exists():
         manifest = folder.manifest()
@@ -214,7 +214,7 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
             f"the log of {subject.database} was trimmed (it begins at {_places(trimmed)}), so a "
             "new backup could not be restored: go on with the one that it was trimmed behind"
         )
-    manifest = Manifest(
+    manifest = BackupManifest(
         format=FORMAT, seq=0, ts_ms=0, ends={}, states=[],
         **{name: getattr(subject, name) for name in (*_SAME, "shards", "grouping")},
     )
@@ -227,7 +227,7 @@ def _places(offsets: Mapping[int, int]) -> str:
 
 
 def _copy(
-    folder: BackupFolder, log: KafkaLog, spans: Mapping[int, Span], progress: Progress
+    folder: BackupFolder, log: BackupLog, spans: Mapping[int, Span], progress: Progress
 ) -> int:
     """Copy what the folder does not have; how many offsets."""
     starts = {}

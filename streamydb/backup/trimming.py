@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.manifest import Manifest
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import About
 from streamydb.backup.taking import Progress
@@ -40,7 +40,7 @@ class Cut(NamedTuple):
         return sum(span.high - span.low for span in self.deletes.values())
 
 
-def cut(folder: BackupFolder, manifest: Manifest, log: str, spans: Mapping[int, Span]) -> Cut:
+def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping[int, Span]) -> Cut:
     """Where the log may be cut: before its oldest state.
 
     Raises:
@@ -58,7 +58,7 @@ def cut(folder: BackupFolder, manifest: Manifest, log: str, spans: Mapping[int, 
     return Cut(about, {n: span for n, span in deletes.items() if span.high > span.low})
 
 
-def must_be_of(folder: BackupFolder, manifest: Manifest, log: str) -> None:
+def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None:
     """Refuse a backup of another log than that with Kafka's id ``log``.
 
     Raises:

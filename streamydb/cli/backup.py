@@ -83,7 +83,7 @@ def trim(
     """
     from streamydb.backup import BackupFolder
     from streamydb.backup import trimming as trims
-    from streamydb.backup.kafka import KafkaLog
+    from streamydb.backup.kafka import BackupLog
     from streamydb.backup.needs import Need, needs
     from streamydb.cli.backing import noting, resolved_seq, subject_of
     from streamydb.read_model.needs import read_model_needs
@@ -92,7 +92,7 @@ def trim(
     kept = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)
-        spans = KafkaLog(subject.connection, subject.database).spans()
+        spans = BackupLog(subject.connection, subject.database).spans()
         cut = trims.cut(kept, kept.manifest(), subject.log, spans)
         known = list(needs(subject.connection, subject.database, subject.log, target.place))
         known += read_model_needs(target.place, subject.database)

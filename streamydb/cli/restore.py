@@ -23,7 +23,7 @@ from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.backup import BackupFolder, Manifest
+    from streamydb.backup import BackupFolder, BackupManifest
     from streamydb.backup.state import About
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
@@ -170,7 +170,7 @@ def _rewrite(target: Target, shards: int) -> None:
         target.place.write_record(msgspec.structs.replace(record, shards=shards))
 
 
-def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
+def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
     """The seq that is asked for."""
     from streamydb.backup.restoring import seq_at
     from streamydb.spark.snapshot import moment
@@ -181,7 +181,7 @@ def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
     return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
 
 
-def _empty_target(manifest: Manifest, **options: Any) -> Target:
+def _empty_target(manifest: BackupManifest, **options: Any) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
     Raises:
@@ -202,7 +202,7 @@ def _empty_target(manifest: Manifest, **options: Any) -> Target:
     return target
 
 
-def _make_topics(target: Target, manifest: Manifest) -> None:
+def _make_topics(target: Target, manifest: BackupManifest) -> None:
     """The topics of the new database; those of an interrupted call are taken as they are."""
     from streamydb import kafka
     from streamydb.backup.restoring import set_times
@@ -221,7 +221,7 @@ def _make_topics(target: Target, manifest: Manifest) -> None:
     kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
 
 
-def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
+def _keep(target: Target, manifest: BackupManifest, backup: BackupFolder) -> None:
     """Write down how the database was made, and put its modules where its pipeline finds them."""
     import shutil
 

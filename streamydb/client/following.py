@@ -12,7 +12,7 @@ from streamydb.client.session import Session
 from streamydb.limits import INTEGER_MAX
 from streamydb.records.emission import Emitted
 
-__all__ = ["After", "Following"]
+__all__ = ["After", "FollowedStream"]
 
 After = int | tuple[int, int] | None
 """A seq, or (seq, index)."""
@@ -20,7 +20,7 @@ After = int | tuple[int, int] | None
 _WAIT_S = 15.0
 
 
-class Following:
+class FollowedStream:
     """A stream's records on their way.
 
     Args:

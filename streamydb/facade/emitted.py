@@ -20,13 +20,13 @@ from streamydb.facade.ports import PageBounds, StreamRow, StreamSource, StreamSp
 from streamydb.facade.problems import ProblemError
 from streamydb.records.emission import partition_of, place_of
 
-__all__ = ["EmittedPage", "Place", "StreamFeed", "decode_place", "encode_place", "fresh"]
+__all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "decode_place", "encode_place", "fresh"]
 
 _OVERHEAD_BYTES: Final = 300
 _UNKNOWN: Final = -1
 
 
-class Place(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class StreamPosition(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """Where a reader of a stream is: after (seq, index), which lies before ``offset``.
 
     ``offset`` is negative when only Kafka can tell where to go on.
@@ -42,16 +42,16 @@ class EmittedPage(NamedTuple):
     """Records as they lie in the topic, where they end, and whether there is more by now."""
 
     values: list[bytes]
-    place: Place
+    place: StreamPosition
     more: bool
 
 
-def encode_place(place: Place) -> str:
+def encode_place(place: StreamPosition) -> str:
     """A cursor: no secret, and it grants nothing."""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
 
 
-def decode_place(text: str, stream: str) -> Place:
+def decode_place(text: str, stream: str) -> StreamPosition:
     """The place in a cursor of a stream.
 
     Raises:
@@ -59,9 +59,9 @@ def decode_place(text: str, stream: str) -> Place:
     """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        place = msgspec.msgpack.decode(data, type=Place)
+        place = msgspec.msgpack.decode(data, type=StreamPosition)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        place = Place("")
+        place = StreamPosition("")
     if place.stream != stream:
         detail = "The cursor is not one that this stream gave; begin again without it."
         raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
@@ -119,7 +119,7 @@ class StreamFeed:
             self._drop()
 
     async def page(
-        self, place: Place, bounds: PageBounds, wait_s: float, ts_ms: int = 0
+        self, place: StreamPosition, bounds: PageBounds, wait_s: float, ts_ms: int = 0
     ) -> EmittedPage:
         """The next records of a stream, as soon as there are some; none after a wait without any.
 
@@ -145,8 +145,8 @@ class StreamFeed:
         return _page(place, rows, more=more)
 
     async def _old(
-        self, place: Place, partition: int, bounds: PageBounds, ts_ms: int
-    ) -> tuple[Place, list[StreamRow], bool]:
+        self, place: StreamPosition, partition: int, bounds: PageBounds, ts_ms: int
+    ) -> tuple[StreamPosition, list[StreamRow], bool]:
         """Records that are not kept any more; and whether all were seen up to those that are."""
         with self._catch_ups.enter():
             begin = place.offset
@@ -162,7 +162,9 @@ class StreamFeed:
         moved = msgspec.structs.replace(place, offset=begin)
         return moved, rows, reached
 
-    def _latest(self, place: Place, key: bytes, bounds: PageBounds) -> tuple[list[StreamRow], bool]:
+    def _latest(
+        self, place: StreamPosition, key: bytes, bounds: PageBounds
+    ) -> tuple[list[StreamRow], bool]:
         """Records among those that are kept, and whether there are more."""
         known: list[StreamRow] = []
         for row in reversed(self._kept.get(key, ())):
@@ -213,9 +215,9 @@ def fresh(after: tuple[int, int], rows: Iterable[StreamRow]) -> Iterator[StreamR
             yield row
 
 
-def _page(place: Place, rows: list[StreamRow], *, more: bool) -> EmittedPage:
+def _page(place: StreamPosition, rows: list[StreamRow], *, more: bool) -> EmittedPage:
     """A page, and the place after it."""
     if rows:
         seq, index = place_of(rows[-1].value)
-        place = Place(place.stream, seq, index, rows[-1].offset + 1)
+        place = StreamPosition(place.stream, seq, index, rows[-1].offset + 1)
     return EmittedPage([row.value for row in rows], place, more)

@@ -11,7 +11,7 @@ from litestar import Response, post
 from streamydb.facade.body import reading
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.querying import Query
+from streamydb.facade.querying import SqlQuery
 from streamydb.facade.reads import Consistency
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
@@ -44,7 +44,7 @@ async def post_query(request: AnyRequest) -> Response[bytes]:
     services = services_of(request)
     async with reading(request, services.settings, services.bodies) as raw:
         body = _decoded(raw)
-    query = Query(
+    query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
     )
     return json_response(await services.queries.run(query, client_of(request)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamydb.facade.auth import Client
+from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
 from streamydb.facade.problems import ProblemError
@@ -15,9 +15,9 @@ from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
-    from streamydb.sql.worker import Job, Outcome, StoredRow
+    from streamydb.sql.worker import Job, QueryOutcome, StoredRow
 
-__all__ = ["Queries", "Query"]
+__all__ = ["QueryRunner", "SqlQuery"]
 
 _PAGE_ROWS: Final = 1_000
 _LATE_S: Final = 1.0
@@ -25,7 +25,7 @@ _LATE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SqlQuery:
     """What is asked: one SELECT, values of its parameters, which keys, which state."""
 
     sql: str
@@ -36,7 +36,7 @@ class Query:
     min_version: int | None = None
 
 
-class Queries:
+class QueryRunner:
     """Runs queries, a few at a time."""
 
     def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
@@ -47,7 +47,7 @@ class Queries:
         self._pool: QueryPool | None = None
         self.running = Limiter("queries", max(1, settings.queries_max))
 
-    async def run(self, query: Query, client: Client) -> bytes:
+    async def run(self, query: SqlQuery, client: Caller) -> bytes:
         """Return the JSON of the answer.
 
         Raises:
@@ -79,7 +79,7 @@ class Queries:
             self._pool = QueryPool()
         return self._pool
 
-    async def _job(self, query: Query, prefixes: list[str]) -> Job:
+    async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
         """The query with the place of its data, or with the data if they lie in memory."""
         from streamydb.read_model import ReadModel as StoredModel
         from streamydb.sql.worker import Job
@@ -107,7 +107,7 @@ class Queries:
             )
 
 
-def _prefixes(prefix: str, client: Client) -> list[str]:
+def _prefixes(prefix: str, client: Caller) -> list[str]:
     """The keys that a query sees: all that the client asks for and may read."""
     from streamydb.sql.keyspace import within
 
@@ -132,7 +132,7 @@ def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
             after = page[-1].key
 
 
-def _body(outcome: Outcome) -> bytes:
+def _body(outcome: QueryOutcome) -> bytes:
     """The answer, or the problem that it is."""
     if outcome.kind == "invalid":
         detail = "The query cannot be run; `error` says why."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import uvicorn
     from litestar.types import ASGIApp
 
-    from streamydb.facade.metrics import Metrics
+    from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
@@ -80,7 +80,7 @@ def make_server(
     return server_of(app, settings, app.metrics)
 
 
-def server_of(app: ASGIApp, settings: FacadeSettings, metrics: Metrics) -> uvicorn.Server:
+def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
 
     Raises:
@@ -154,9 +154,9 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     """
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
-    from streamydb.local.folder import Place
+    from streamydb.local.folder import DatabaseFolder
 
-    pipeline = Place(settings.home, settings.database).status
+    pipeline = DatabaseFolder(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     checked(facade)
     Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)

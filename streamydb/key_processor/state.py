@@ -12,7 +12,7 @@ from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.role import Role
+from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.core import SorterState
 
@@ -42,7 +42,7 @@ class ShardState(msgspec.Struct):
     tokens: dict[str, int] = {}
     feedback: list[str] = []
     resolved_offsets: dict[int, int] = {}
-    role: Role = msgspec.field(default_factory=Role)
+    role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
     shape: PlanShape | None = None
     ignored: int = 0

@@ -31,18 +31,18 @@ from streamydb.client.blocking.driving import drive as drive_blocking
 from streamydb.client.transactions import Builder
 
 __all__ = [
+    "AttemptView",
     "Body",
     "Build",
-    "Call",
+    "CallStep",
     "Commit",
-    "Deploy",
+    "DeployStep",
     "Flow",
-    "Pause",
-    "Read",
-    "Run",
-    "Scan",
+    "PauseStep",
+    "ReadStep",
+    "RunStep",
+    "ScanStep",
     "Step",
-    "Writer",
     "awaiting",
     "blocking",
     "call",
@@ -81,7 +81,7 @@ Flow: TypeAlias = Generator[Step, Any, _T]
 Body: TypeAlias = Generator[list[str], dict[str, Any], _T]
 
 
-class Writer(Protocol):
+class AttemptView(Protocol):
     """The part of a view that a body calls; it yields the keys that it reads."""
 
     def put(self, key: str, value: Any) -> None:
@@ -92,7 +92,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadStep:
     """Read keys at one snapshot."""
 
     keys: list[str]
@@ -109,7 +109,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanStep:
     """Read a range of keys at a seq, in the order of the keys."""
 
     prefix: str
@@ -154,7 +154,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallStep:
     """Call a stored procedure on given keys."""
 
     procedure: str
@@ -171,7 +171,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Deploy:
+class DeployStep:
     """Make a version of a module current."""
 
     record: Mapping[str, Any]
@@ -186,10 +186,10 @@ class Deploy:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunStep:
     """Execute a body as a transaction, again after a conflict."""
 
-    body: Callable[[Writer], Body[Any]]
+    body: Callable[[AttemptView], Body[Any]]
     conflicts_max: int | None
 
     def perform(self, client: Client) -> Any:
@@ -208,7 +208,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseStep:
     """Wait before the next attempt, longer after each, by chance (as the clients do)."""
 
     attempt: int
@@ -232,7 +232,7 @@ def read(
     keys: Iterable[str], *, at: int | None = None, consistency: Consistency | None = None
 ) -> Flow[Snapshot]:
     """Read keys at one snapshot."""
-    answer: Snapshot = yield Read(list(keys), at, consistency)
+    answer: Snapshot = yield ReadStep(list(keys), at, consistency)
     return answer
 
 
@@ -245,7 +245,7 @@ def scan(
     limit: int | None = None,
 ) -> Flow[list[Entry]]:
     """Read a range of keys at a seq."""
-    answer: list[Entry] = yield Scan(prefix, at, start, end, limit)
+    answer: list[Entry] = yield ScanStep(prefix, at, start, end, limit)
     return answer
 
 
@@ -257,25 +257,25 @@ def commit(build: Build) -> Flow[Committed]:
 
 def call(procedure: str, args: Mapping[str, Any], keys: Iterable[str]) -> Flow[Committed]:
     """Call a stored procedure on given keys."""
-    answer: Committed = yield Call(procedure, args, list(dict.fromkeys(keys)))
+    answer: Committed = yield CallStep(procedure, args, list(dict.fromkeys(keys)))
     return answer
 
 
 def commit_deploy(record: Mapping[str, Any]) -> Flow[Committed]:
     """Make a version of a module current."""
-    answer: Committed = yield Deploy(record)
+    answer: Committed = yield DeployStep(record)
     return answer
 
 
-def run(body: Callable[[Writer], Body[_T]], conflicts_max: int | None = None) -> Flow[_T]:
+def run(body: Callable[[AttemptView], Body[_T]], conflicts_max: int | None = None) -> Flow[_T]:
     """Execute a body as a transaction, so often at most; by default as the client has it."""
-    answer: _T = yield Run(body, conflicts_max)
+    answer: _T = yield RunStep(body, conflicts_max)
     return answer
 
 
 def pause(attempt: int) -> Flow[None]:
     """Wait before the next attempt; the first one has the number 0."""
-    yield Pause(attempt)
+    yield PauseStep(attempt)
 
 
 def drive(client: Client, flow: Flow[_T]) -> _T:
@@ -355,7 +355,7 @@ def awaiting(
 
 
 def running(
-    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
 ) -> Callable[Concatenate[_OfClient, _P], _T]:
     """Make a method that blocks of a core's method that returns a body."""
 
@@ -367,7 +367,7 @@ def running(
 
 
 def running_async(
-    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
 ) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
     """Make a coroutine method of a core's method that returns a body."""
 
@@ -379,7 +379,7 @@ def running_async(
 
 
 def within(
-    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
 ) -> Callable[Concatenate[_OfView, _P], _T]:
     """Make a method that acts in a view of a core's method that returns a body."""
 
@@ -391,7 +391,7 @@ def within(
 
 
 def within_async(
-    method: Callable[Concatenate[Any, _P], Callable[[Writer], Body[_T]]],
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
 ) -> Callable[Concatenate[_OfAsyncView, _P], Awaitable[_T]]:
     """Make a coroutine method that acts in a view of a core's method that returns a body."""
 

@@ -88,7 +88,7 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Transactions that a fault of ours has aborted, in the whole log."""
 
 
-class Place:
+class DatabaseFolder:
     """The folder of one database on this machine.
 
     Attributes:

@@ -10,7 +10,7 @@ from streamydb.pipeline.desk import Desk
 from streamydb.pipeline.failures import failure_of
 from streamydb.pipeline.running import RunningQuery
 
-__all__ = ["Queries"]
+__all__ = ["RestartedQuery"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -29,7 +29,7 @@ class _Member(Protocol):
         """Whether it does."""
 
 
-class Queries:
+class RestartedQuery:
     """One query after another, on one checkpoint.
 
     Args:

@@ -12,12 +12,12 @@ from streamydb.procedures.declare import Abort
 from streamydb.procedures.flows import (
     NO_OUTPUTS,
     Emission,
+    FollowUpRefused,
     Outputs,
-    Refused,
     counts_of,
     outputs_of,
 )
-from streamydb.procedures.graph import Graph, flow_key, window_key
+from streamydb.procedures.graph import WorkflowGraph, flow_key, window_key
 from streamydb.procedures.meter import Stop, is_of_language
 from streamydb.procedures.transform import KEYS_OF
 from streamydb.procedures.windows import SlidingWindow, stored
@@ -41,7 +41,9 @@ class Flow:
         "batch", "emissions", "graph", "module", "namespace", "nest", "running", "size", "windows"
     )  # fmt: skip
 
-    def __init__(self, module: Module, graph: Graph, name: str, batch: r.Batch | None) -> None:
+    def __init__(
+        self, module: Module, graph: WorkflowGraph, name: str, batch: r.TakenBatch | None
+    ) -> None:
         """Procedure ``name`` is called; ``batch``: of a follow-up."""
         self.module = module
         self.graph = graph
@@ -142,7 +144,7 @@ class Flow:
             machine.charge((targets + 1) * (len(emission.value) // 32 + 1))
         try:
             found = outputs_of(self.module, self.emissions, place, self.batch, counts, told)
-        except Refused as refused:
+        except FollowUpRefused as refused:
             machine.end(errors.FOLLOW_UP_REFUSED, str(refused))
         done = counts.done + (self.batch is not None)
         made = counts.made + len(found.follow_ups)

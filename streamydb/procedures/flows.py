@@ -24,14 +24,24 @@ if TYPE_CHECKING:
     from streamydb.procedures.modules import Module
 
 __all__ = [
-    "NO_OUTPUTS", "Counts", "Emission", "FollowUp", "Outputs", "Refused", "StreamRecord", "Turn",
-    "counts_of", "joined", "outputs_of", "turn_of",
+    "NO_OUTPUTS",
+    "Emission",
+    "FollowUp",
+    "FollowUpCounts",
+    "FollowUpRefused",
+    "Outputs",
+    "StreamRecord",
+    "Turn",
+    "counts_of",
+    "joined",
+    "outputs_of",
+    "turn_of",
 ]  # fmt: skip
 
 _NOTHING: Final = b'{"done":0,"made":0}'
 
 
-class Counts(msgspec.Struct, frozen=True):
+class FollowUpCounts(msgspec.Struct, frozen=True):
     """How many follow-ups of a module have been executed, and how many were made."""
 
     done: int
@@ -85,7 +95,7 @@ class Emission(NamedTuple):
     inside: tuple[str, ...]
 
 
-class Refused(Exception):  # noqa: N818 - a verdict, not an error
+class FollowUpRefused(Exception):  # noqa: N818 - a verdict, not an error
     """A follow-up cannot be made; the text names its procedure and why."""
 
 
@@ -100,10 +110,10 @@ class Turn(NamedTuple):
     done: bytes
 
 
-_decode_counts = msgspec.json.Decoder(Counts).decode
+_decode_counts = msgspec.json.Decoder(FollowUpCounts).decode
 
 
-def counts_of(value: bytes | None) -> Counts:
+def counts_of(value: bytes | None) -> FollowUpCounts:
     """The counts under a module's flow key."""
     return _decode_counts(value or _NOTHING)
 
@@ -127,7 +137,7 @@ KeysOf = Callable[[str, dict[str, Any]], tuple[list[str], list[str]]]
 
 def outputs_of(
     module: Module, emissions: list[Emission], place: tuple[int, int, str],
-    batch: r.Batch | None, counts: Counts, keys_of: KeysOf,
+    batch: r.TakenBatch | None, counts: FollowUpCounts, keys_of: KeysOf,
 ) -> Outputs:
     """The records of a call that emitted ``emissions`` at ``place`` (seq, ts_ms, id).
 
@@ -147,7 +157,7 @@ def outputs_of(
     depth = 1 if batch is None else batch.depth + 1
     for stream, target, values in _batches(module, emissions):
         if depth > WORKFLOW_DEPTH_MAX:
-            raise Refused(f"{target}: depth")
+            raise FollowUpRefused(f"{target}: depth")
         index = len(follow_ups) + 1
         told = {"id": root, "stream": stream, "number": counts.made + index, "depth": depth}
         id_ = f"{FOLLOW_UP_PREFIX}{seq}/{index}"
@@ -178,7 +188,7 @@ def _encoded(
     try:
         keys, reads = keys_of(target, r.decode_value(args))
     except ValueError:
-        raise Refused(f"{target}: its key function fails") from None
+        raise FollowUpRefused(f"{target}: its key function fails") from None
     call: dict[str, Any] = {"procedure": f"{module.name}.{target}", "args": msgspec.Raw(args)}
     call["keys"] = keys
     if reads:
@@ -186,5 +196,5 @@ def _encoded(
     raw = msgspec.json.encode({"id": id_, "call": {**call, "batch": told}})
     checked = r.decode(raw)
     if not isinstance(checked, r.Transaction):
-        raise Refused(f"{target}: {getattr(checked, 'code', '')}")
+        raise FollowUpRefused(f"{target}: {getattr(checked, 'code', '')}")
     return raw

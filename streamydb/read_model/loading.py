@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamydb.read_model.copies import drafted
-from streamydb.read_model.core import Part, Progress, Resolved
+from streamydb.read_model.core import PartitionProgress, Resolved, TopicProgress
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.model import ReadModel
 
 if TYPE_CHECKING:
-    from streamydb.backup.snapshots import Manifest
+    from streamydb.backup.snapshots import SnapshotManifest
 
 __all__ = ["load"]
 
@@ -57,7 +57,9 @@ def load(
         model.store.begin_at(_reached(manifest), manifest.seq, manifest.ts_ms)
 
 
-def _versions(snapshot: Path | str, manifest: Manifest) -> Iterator[list[tuple[bytes, bytes]]]:
+def _versions(
+    snapshot: Path | str, manifest: SnapshotManifest
+) -> Iterator[list[tuple[bytes, bytes]]]:
     from streamydb.backup.snapshots import read_rows
 
     for batch in read_rows(snapshot, manifest):
@@ -70,10 +72,12 @@ def _versions(snapshot: Path | str, manifest: Manifest) -> Iterator[list[tuple[b
         ]
 
 
-def _reached(manifest: Manifest) -> Progress:
+def _reached(manifest: SnapshotManifest) -> TopicProgress:
     """As if the changes had been read up to the snapshot."""
     parts = {
-        number: Part(tail.position, Resolved(manifest.seq, manifest.ts_ms, tail.offsets))
+        number: PartitionProgress(
+            tail.position, Resolved(manifest.seq, manifest.ts_ms, tail.offsets)
+        )
         for number, tail in manifest.changes.items()
     }
-    return Progress(manifest.topic, parts)
+    return TopicProgress(manifest.topic, parts)

@@ -13,7 +13,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.positions import look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
-from streamydb.spark.repetitions import Seen
+from streamydb.spark.repetitions import SeenRecords
 from streamydb.spark.session import settings_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _fresh(
     import pandas as pd
 
     found = pd.concat(list(parts)).sort_values("offset", kind="stable")
-    seen = Seen(*state.get) if state.exists else Seen()
+    seen = SeenRecords(*state.get) if state.exists else SeenRecords()
     mask = seen.fresh(zip(found["seq"], found["index"], found["resolved"], strict=True))
     state.update((seen.resolved, seen.pack()))
     yield found[mask].drop(columns=["resolved", "offsets"])

@@ -13,16 +13,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from streamydb.backup.snapshots import Digest, Manifest, SnapshotError, Tail, read_manifest
+from streamydb.backup.snapshots import (
+    RowsDigest,
+    SnapshotError,
+    SnapshotManifest,
+    SnapshotTail,
+    read_manifest,
+)
 from streamydb.backup.snapshots.manifest import FORMAT
-from streamydb.kafka.positions import Ends, look, offsets_json
+from streamydb.kafka.positions import ChangesEnds, look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
 from streamydb.spark.folders import Folders, uri_of
 from streamydb.spark.reading import events, value_as
 from streamydb.spark.session import settings_of
 
-__all__ = ["At", "Written", "read_snapshot", "write_snapshot"]
+__all__ = ["At", "WrittenSnapshot", "read_snapshot", "write_snapshot"]
 
 At = int | dt.datetime | None
 """A seq, a time, or None: the newest that is resolved."""
@@ -32,20 +38,20 @@ _FILES_MAX: Final = 1_000
 _NEWEST: Final = ("op", "value", "version", "ts_ms", "txn_id")
 
 
-class Written(NamedTuple):
+class WrittenSnapshot(NamedTuple):
     """A snapshot that was written, or was there already."""
 
     folder: str
-    manifest: Manifest
+    manifest: SnapshotManifest
     fresh: bool
 
 
 class _Cut(NamedTuple):
     """What a snapshot is made of: the events up to `seq`, after those of a base."""
 
-    ends: Ends
+    ends: ChangesEnds
     events: DataFrame
-    base: Manifest | None
+    base: SnapshotManifest | None
     base_folder: str | None
     seq: int
 
@@ -90,7 +96,7 @@ def write_snapshot(
     bootstrap: str | None = None,
     base: Path | str | None = None,
     settings: Settings | None = None,
-) -> Written:
+) -> WrittenSnapshot:
     """Write a Parquet snapshot into a folder of its own in ``folder``: `<database>-<seq>`.
 
     One that is there already is left as it is. One that is interrupted leaves nothing under that
@@ -119,20 +125,20 @@ def write_snapshot(
                 f"{folders.path(name)} is a snapshot of another database of that name (the topic "
                 f"was made anew); name another folder"
             )
-        return Written(folders.path(name), known, fresh=False)
+        return WrittenSnapshot(folders.path(name), known, fresh=False)
     with folders.draft(name) as draft:
         files = _files(cut)
         state = _state(spark, cut).repartitionByRange(files, "key").sortWithinPartitions("key")
         state.write.parquet(f"{draft}/data")
         digest = _digest(spark.read.parquet(f"{draft}/data"))
         tails, ts_ms = _tails(cut)
-        manifest = Manifest(
+        manifest = SnapshotManifest(
             format=FORMAT, database=place.database, cluster=cut.ends.cluster,
             topic=cut.ends.topic_id, seq=cut.seq, ts_ms=ts_ms, rows=digest.rows,
             digest=digest.hex(), changes=tails, files=folders.data_files(draft),
         )  # fmt: skip
         folders.write_manifest(draft, manifest)
-    return Written(folders.path(name), manifest, fresh=True)
+    return WrittenSnapshot(folders.path(name), manifest, fresh=True)
 
 
 def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | None) -> _Cut:
@@ -152,7 +158,7 @@ def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | Non
     return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
 
 
-def _starts(ends: Ends, base: Manifest | None) -> dict[int, int]:
+def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
     """Where to begin to read; everything that is needed must be there."""
     if base is not None and base.changes.keys() != ends.spans.keys():
         raise SnapshotError(f"{ends.topic} has other partitions than the snapshot: take a new one")
@@ -168,7 +174,7 @@ def _starts(ends: Ends, base: Manifest | None) -> dict[int, int]:
     return starts
 
 
-def _seq(found: DataFrame, ends: Ends, at: At, base: Manifest | None) -> int:
+def _seq(found: DataFrame, ends: ChangesEnds, at: At, base: SnapshotManifest | None) -> int:
     """The seq that is asked for."""
     if at is None:
         return ends.seq
@@ -182,7 +188,9 @@ def _seq(found: DataFrame, ends: Ends, at: At, base: Manifest | None) -> int:
     return at
 
 
-def _seq_at(found: DataFrame, ends: Ends, at: dt.datetime, base: Manifest | None) -> int:
+def _seq_at(
+    found: DataFrame, ends: ChangesEnds, at: dt.datetime, base: SnapshotManifest | None
+) -> int:
     if at.tzinfo is None:
         raise SnapshotError(f"{at} has no time zone: give one, such as datetime.UTC")
     ts_ms = math.floor(at.timestamp() * 1000)
@@ -211,7 +219,7 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
     return kept.select("key", "newest.value", "newest.version", "newest.ts_ms", "newest.txn_id")
 
 
-def _tails(cut: _Cut) -> tuple[dict[int, Tail], int]:
+def _tails(cut: _Cut) -> tuple[dict[int, SnapshotTail], int]:
     """Where each partition goes on after the snapshot, and the snapshot's time."""
     up_to: Column = f.col("seq") <= cut.seq
     points = f.when(up_to & f.col("resolved"), f.struct("seq", "offset"))
@@ -231,21 +239,21 @@ def _tails(cut: _Cut) -> tuple[dict[int, Tail], int]:
     return tails, max([*times, cut.base.ts_ms if cut.base else 0])
 
 
-def _tail(row: Any, end: int, base: Tail | None) -> Tail:
+def _tail(row: Any, end: int, base: SnapshotTail | None) -> SnapshotTail:
     position = end if row is None or row["position"] is None else row["position"]
     if row is None or row["point"] is None:
-        return Tail(position, base.seq if base else 0, base.offsets if base else {})
+        return SnapshotTail(position, base.seq if base else 0, base.offsets if base else {})
     offsets: Mapping[int, int] = msgspec.json.decode(
         row["offsets"], type=dict[int, int], strict=False
     )
-    return Tail(position, row["point"]["seq"], dict(offsets))
+    return SnapshotTail(position, row["point"]["seq"], dict(offsets))
 
 
-def _digest(frame: DataFrame) -> Digest:
+def _digest(frame: DataFrame) -> RowsDigest:
     taken = frame.select("key", "value", "version", "ts_ms")
     parts = taken.mapInArrow(rows.digests, rows.DIGESTS).collect()
-    return Digest().merge(
-        Digest(part["rows"], int.from_bytes(bytes(part["total"]), "little")) for part in parts
+    return RowsDigest().merge(
+        RowsDigest(part["rows"], int.from_bytes(bytes(part["total"]), "little")) for part in parts
     )
 
 

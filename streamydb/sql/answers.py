@@ -15,12 +15,12 @@ from msgspec import Raw
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["TooLargeError", "answer", "json_value", "python_value"]
+__all__ = ["AnswerTooLargeError", "answer", "json_value", "python_value"]
 
 _CHUNK_ROWS = 256
 
 
-class TooLargeError(Exception):
+class AnswerTooLargeError(Exception):
     """A result has more rows or bytes than an answer may."""
 
 
@@ -45,7 +45,7 @@ def answer(
             size += len(line) + 1
             lines.append(line)
             if len(lines) > rows_max or size > bytes_max:
-                raise TooLargeError
+                raise AnswerTooLargeError
     return head[:-1] + b',"rows":[' + b",".join(lines) + b"]}"
 
 

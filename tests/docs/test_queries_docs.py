@@ -9,7 +9,7 @@ import pytest
 
 import streamydb
 from streamydb import client as api
-from streamydb.backup.snapshots.rows import Row
+from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.facade import create_app
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
@@ -39,7 +39,7 @@ def stored(folder: Path) -> None:
     with ReadModel.open(folder / "read-model", "bank", write=True) as model:
         follow(model, topic).close()
     rows = [
-        Row(key.encode(), value.encode(), number, number, b"t")
+        SnapshotRow(key.encode(), value.encode(), number, number, b"t")
         for number, (key, value) in enumerate(ACCOUNTS.items(), 1)
     ]
     make(folder / "snapshots" / "bank-00000000000000000003", rows, seq=3)

@@ -9,7 +9,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.procedures.methods import METHODS
-from streamydb.procedures.view import View
+from streamydb.procedures.view import ProcedureView
 from streamydb.records import Transaction, decode
 from streamydb.records.emission import decode_emitted
 from tests.documented import run_with_module
@@ -46,5 +46,5 @@ def test_records_and_figures_are_those_of_the_code() -> None:
     ):  # fmt: skip
         assert f" {figure:,} " in PAGE
     for name in ("emit", "window", "call"):
-        assert name in METHODS[View]
+        assert name in METHODS[ProcedureView]
         assert f"`{name}(" in PAGE

@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from streamydb.backup.kafka import KafkaLog as BackedUpLog
+from streamydb.backup.kafka import BackupLog as BackedUpLog
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result

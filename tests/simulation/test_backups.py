@@ -23,14 +23,14 @@ from streamydb.backup import folder, resizing, restoring, taking, trimming
 from streamydb.backup.beginning import START, Beginning, begin
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.kafka import BackupLog
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.state import About
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
-from streamydb.local.folder import Place
+from streamydb.local.folder import DatabaseFolder
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
@@ -57,7 +57,7 @@ class Kept:
         self.kafka = MemoryKafka(self.dice)
         self.kafka.install(monkeypatch)
         self._break_files(monkeypatch)
-        self.place = Place(home, "sim")
+        self.place = DatabaseFolder(home, "sim")
         self.folder = BackupFolder(home / "backup")
         self.rulings = Rulings(self._faults())
         self.outputs, self.digests = truth(self.made.log, self.made.config, self.rulings)
@@ -97,7 +97,7 @@ class Kept:
             self.kafka.append(NAMES.rulings, 0, encode_ruling(ruling_of(fault, "log")))
         interval = self.made.config.digest_interval
         for seq in range(0, len(self.digests), interval):
-            told = Digest(seq, 0, interval, self.digests[seq], "0" * 16, 1)
+            told = StateDigest(seq, 0, interval, self.digests[seq], "0" * 16, 1)
             self.kafka.append(NAMES.digests, 0, msgspec.json.encode(told), b"0/x")
         (home / "procedures").mkdir()
         for digest, text in MODULES.texts.items():
@@ -246,7 +246,7 @@ class Kept:
         manifest = self.folder.manifest()
 
         def trimmed() -> list[str]:
-            spans = KafkaLog(CONNECTION, "sim").spans()
+            spans = BackupLog(CONNECTION, "sim").spans()
             cut = trimming.cut(self.folder, manifest, "log", spans)
             known = list(needs(CONNECTION, "sim", "log", self.place))
             known.append(Need("what is resolved", "resolved", self.resolved, None))

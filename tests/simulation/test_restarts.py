@@ -16,7 +16,7 @@ from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.simulator import cluster as sim
-from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.judge import SeedOutcome, judge
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.run import settle
 from streamydb.verify.simulator.workload import Workload
@@ -94,6 +94,6 @@ def test_a_plan_is_repeated_by_another_start(
         cluster.batch(all_of_it=True)
         assert cluster.life == cluster.next_life, "it has died"
     settle([cluster])
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))
     if written != "none":
         assert ignored(cluster) > 0

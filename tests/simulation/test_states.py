@@ -12,7 +12,7 @@ import pytest
 from streamydb.backup.beginning import Beginning
 from streamydb.backup.folder import StateFolder
 from streamydb.backup.pieces import Piece
-from streamydb.backup.replay import EVERYTHING, Replay, replay
+from streamydb.backup.replay import EVERYTHING, LogReplay, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker
@@ -48,9 +48,9 @@ class _Log:
 
 def _run(
     source: _Log, config: ShardConfig, folder: Path, start: State | None, until: int
-) -> tuple[Replay, State]:
+) -> tuple[LogReplay, State]:
     folder.mkdir()
-    run = Replay(config, folder, start, until, MODULES)
+    run = LogReplay(config, folder, start, until, MODULES)
     replay(run, source, source.ends(), until)
     return run, run.state("sim", "log")
 

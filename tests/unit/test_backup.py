@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb.backup import BackupError, BackupFolder, Manifest, State
+from streamydb.backup import BackupError, BackupFolder, BackupManifest, State
 from streamydb.backup.beginning import begin
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece
@@ -34,13 +34,15 @@ def piece(partition: int, offsets: list[int], times: list[int], *values: bytes) 
     return Piece(partition, *ints, [None] * len(offsets), list(given))
 
 
-def backup_of(folder: Path, ends: dict[int, int], states: list[int], **more: object) -> Manifest:
+def backup_of(
+    folder: Path, ends: dict[int, int], states: list[int], **more: object
+) -> BackupManifest:
     fields = {
         "format": 1, "database": "bank", "log": "log", "shards": 2, "grouping": "planner",
         "partitions": 1, "id_window": 100, "digest_interval": 100, "constraints": False,
         "seq": 9, "ts_ms": 90,
     }  # fmt: skip
-    manifest = Manifest(ends=ends, states=states, **{**fields, **more})  # type: ignore[arg-type]
+    manifest = BackupManifest(ends=ends, states=states, **{**fields, **more})  # type: ignore[arg-type]
     BackupFolder(folder).write_manifest(manifest)
     return manifest
 

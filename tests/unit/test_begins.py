@@ -21,7 +21,7 @@ from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay
 from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.judge import SeedOutcome, judge
 from streamydb.verify.simulator.log import SimulatedLog
 
 
@@ -96,7 +96,7 @@ def test_the_limit_on_what_a_transaction_meets_begins_at_its_place(
             cluster.batch(all_of_it=True)
     while cluster.behind():
         cluster.batch(all_of_it=True)
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))
     found = [json.loads(w.value or b"") for w in cluster.written if w.topic == o.RESULTS]
     assert {result["id"]: result["code"] for result in found} == {
         "w": None, "before": None, "after": "values-too-large"

@@ -25,7 +25,7 @@ from bench.rest.servers import peers, run_load
 from bench.rest.wire import Answer, AnswerParser
 from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
-from streamydb.facade.metrics import Metrics
+from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.serving import listen, make_server, server_of
 from streamydb.verify.simulator.database import MemoryDatabase
 from tests.served import running
@@ -38,7 +38,7 @@ def constant() -> Iterator[int]:
     settings = FacadeSettings(port=0)
     with (
         listen(settings) as listener,
-        running(server_of(peer_app(Constant()), settings, Metrics()), listener) as port,
+        running(server_of(peer_app(Constant()), settings, FacadeMetrics()), listener) as port,
     ):
         yield port
 

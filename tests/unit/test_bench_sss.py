@@ -21,7 +21,7 @@ from bench.literature.players import Play, Played, latency_facts, play, playing
 from bench.rest.wire import AnswerParser
 from streamydb.facade import FacadeSettings
 from streamydb.facade.serving import listen, make_server
-from streamydb.verify.histories import Append, Read
+from streamydb.verify.histories import AppendOperation, ReadOperation
 from streamydb.verify.histories.answers import call_of
 from streamydb.verify.simulator.database import MemoryDatabase
 from tests.literature import broken
@@ -43,7 +43,7 @@ def facade() -> Iterator[int]:
 class Mix:
     """What was asked and answered, and what is in the database at the end."""
 
-    requests: list[Append | Read]
+    requests: list[AppendOperation | ReadOperation]
     played: list[Played]
     values: dict[str, Any] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Mix:
 
 
 def asked(keys: list[str]) -> tuple[str, bytes]:
-    call = call_of(Read(keys))
+    call = call_of(ReadOperation(keys))
     return call.target, call.body
 
 
@@ -91,8 +91,8 @@ def test_the_mix_follows_from_the_seed_and_has_its_shares() -> None:
     for share in sss.SHARES:
         first, again = (sss.mix(OPTIONS, share, 1000, "u") for _ in range(2))
         assert first == again
-        reads = [request for request in first if isinstance(request, Read)]
-        updates = [request for request in first if isinstance(request, Append)]
+        reads = [request for request in first if isinstance(request, ReadOperation)]
+        updates = [request for request in first if isinstance(request, AppendOperation)]
         assert len(reads) / 1000 == pytest.approx(share, abs=0.05)
         assert {len(set(read.keys)) for read in reads} == set(range(2, 17))
         assert all(len(update.appends) == 2 for update in updates)
@@ -103,7 +103,7 @@ def read_of_update(mix: Mix) -> int:
     """The place of a read-only transaction that saw something, late in the run."""
     places = [
         place for place, each in enumerate(mix.played)
-        if isinstance(mix.requests[each.request], Read) and b'"value":["' in each.body
+        if isinstance(mix.requests[each.request], ReadOperation) and b'"value":["' in each.body
     ]  # fmt: skip
     return places[-1]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from streamydb.verify.check import Output, Report
+from streamydb.verify.check import CheckReport, Output
 from streamydb.verify.check.workflows import Workflows
 from tests.workflows import VOTER, Log
 
 
 def judged(
     *, drop: int | None = None, change: int | None = None, twice: bool = False, forged: bytes = b""
-) -> Report:
+) -> CheckReport:
     """A vote that went through the graph, judged after something was done to the records."""
     log = Log(VOTER)
     call = {"phone": 1, "who": "ann"}
     log.call("voter.vote", ["phone/1", "$flows/voter"], **call)
     log.settle()
-    report = Report("db", transactions=len(log.records))
+    report = CheckReport("db", transactions=len(log.records))
     workflows = Workflows(report)
     workflows.expect(log.outputs)
     judges = {"streams": workflows.stream, "transactions": workflows.follow_up}

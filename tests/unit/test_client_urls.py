@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamydb import connect
 from streamydb.client import InvalidParameterError, connecting
-from streamydb.client.following import Following
+from streamydb.client.following import FollowedStream
 from streamydb.client.session import Session
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.kafka_url import kafka_parts
@@ -78,7 +78,7 @@ def test_a_client_is_what_its_arguments_say(
 def test_a_place_of_a_stream_is_one_or_is_refused(place: tuple[int, ...]) -> None:
     right = all(0 <= part < 2**63 for part in place)
     try:
-        Following(Session(), "a.b", place, end=True)  # type: ignore[arg-type]
+        FollowedStream(Session(), "a.b", place, end=True)  # type: ignore[arg-type]
     except InvalidParameterError:
         assert not right
     else:

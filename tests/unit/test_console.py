@@ -15,14 +15,14 @@ import pytest
 from pydantic import SecretStr
 
 from streamydb.facade import FacadeSettings, create_app, load_tokens
-from streamydb.facade.auth import ANYBODY, Client
+from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.console.static import POLICY
 from streamydb.facade.console.stats import stats_of
 from streamydb.facade.services import make_services
 from streamydb.local.folder import PipelineStatus
 from streamydb.read_model import ReadModel
-from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
+from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
 from tests.history import HistoryDatabase
 from tests.read_model import example, follow
 
@@ -316,14 +316,14 @@ async def test_hot_keys_are_those_that_the_client_may_read() -> None:
         put(database, "acct/1", "acct/1", "other")
         for batch in database.changes.all:
             sampler.contention.take(50, batch)
-        shown = stats_of(sampler, Client("reader", ["acct/"]), 51.0, 0)
+        shown = stats_of(sampler, Caller("reader", ["acct/"]), 51.0, 0)
         assert shown["hot_keys"] == [{"key": "acct/1", "writes": 2}]
         assert shown["hidden_keys"] == 1
         assert shown["groups"] == [{"low": 1, "high": 1, "groups": 3, "transactions": 3}]
         assert shown["client"] == {"name": "reader", "scopes": {"read": ["acct/"], "write": []}}
 
 
-async def stats(client: InProcess, headers: dict[str, str] | None = None) -> Answer:
+async def stats(client: InProcess, headers: dict[str, str] | None = None) -> HttpAnswer:
     return await client.request("GET", "/v1/stats", headers=headers)
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from streamydb.facade.console.contention import Contention, GroupSizes, group_sizes
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ports import Batch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 
 
-def batch(*writes: tuple[int, str]) -> Batch:
+def batch(*writes: tuple[int, str]) -> ChangeBatch:
     """Changes as (seq, key)."""
     events = [ChangeEvent(seq, n, key, b"{}") for n, (seq, key) in enumerate(writes)]
-    return Batch(max((seq for seq, _ in writes), default=0), tuple(events))
+    return ChangeBatch(max((seq for seq, _ in writes), default=0), tuple(events))
 
 
 def test_answers_are_counted_by_second() -> None:

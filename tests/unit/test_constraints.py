@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb import limits
-from streamydb.constraints import Constraint, Refused, amended, parse
+from streamydb.constraints import Constraint, DeclarationRefused, amended, parse
 from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
@@ -111,7 +111,7 @@ def test_rules(rules: dict[str, Any], good: Any, bad: Any, violated: str) -> Non
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_reason(rules: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Refused, match=reason.replace("$", r"\$")):
+    with pytest.raises(DeclarationRefused, match=reason.replace("$", r"\$")):
         amended(None, declare(**rules), 1)
 
 
@@ -124,14 +124,14 @@ def nested(depth: int) -> dict[str, Any]:
 
 def test_limits_at_n_and_n_plus_1() -> None:
     compile_schema(nested(limits.SCHEMA_DEPTH_MAX))
-    with pytest.raises(Refused, match="nested more than"):
+    with pytest.raises(DeclarationRefused, match="nested more than"):
         compile_schema(nested(limits.SCHEMA_DEPTH_MAX + 1))
     compile_schema({"anyOf": [{}] * (limits.SCHEMA_NODES_MAX - 1)})
     value: bytes | None = None
     for number in range(limits.CONSTRAINTS_MAX):
         value = amended(value, declare(name=f"c{number}", min=0), number)
     amended(value, declare(name="c0", min=1), 999)
-    with pytest.raises(Refused, match="256"):
+    with pytest.raises(DeclarationRefused, match="256"):
         amended(value, declare(name="more", min=0), 999)
 
 

@@ -15,7 +15,7 @@ from streamydb.client import ConstraintRefusedError, ConstraintViolatedError
 from streamydb.client.blocking.client import Client
 from streamydb.client.verification import verify
 from streamydb.facade.app import create_app
-from streamydb.facade.auth import Client as Scoped
+from streamydb.facade.auth import Caller as Scoped
 from streamydb.facade.auth import Tokens
 from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamydb.pipeline.standby.core import Member, Say, Times
-from streamydb.records.control import Beat, Claim, Following, Handover, decode_message
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim, decode_message
 from tests.room import Room
 
 
@@ -79,7 +79,7 @@ def test_one_that_does_not_know_what_is_told_is_not_ready() -> None:
     room.reach("b", 900)
     assert b.is_ready(room.now)
     a = room.members["a"]
-    room.do("a", a.hear(Claim(log="log", pipeline="id-b", name="b", epoch=2), room.now))
+    room.do("a", a.hear(LeaderClaim(log="log", pipeline="id-b", name="b", epoch=2), room.now))
     assert (a.role, a.is_ready(room.now)) == ("following", False)
 
 
@@ -99,7 +99,7 @@ def test_the_one_that_is_level_leads(cold: str) -> None:
     assert room.leaders() == ["a", other]
     room.pass_ms(60_000)
     assert room.leaders() == ["a", other]
-    assert sum(isinstance(message, Claim) for message in room.said) == 2
+    assert sum(isinstance(message, LeaderClaim) for message in room.said) == 2
 
 
 def test_of_two_that_are_ready_the_one_that_is_further_leads() -> None:
@@ -173,7 +173,7 @@ def test_a_standby_that_led_last_leads_again_after_a_restart_of_all() -> None:
     for message in room.said:
         again.replay(message)
     said = [action.message for action in again.begin(0) if isinstance(action, Say)]
-    assert [type(message) for message in said] == [Claim]
+    assert [type(message) for message in said] == [LeaderClaim]
 
 
 def test_messages_of_the_earlier_release_are_understood() -> None:
@@ -212,7 +212,7 @@ def test_what_was_told_once_counts_whoever_leads() -> None:
     member = Member("log", "id-a", "a", standby=False)
     place: dict[str, Any] = {"log": "log", "pipeline": "id-b", "name": "b"}
     member.replay(Beat(**place, epoch=1, resolved=700, read=1, executed=700, said_ms=1))
-    member.replay(Claim(log="log", pipeline="id-a", name="a", epoch=2))
+    member.replay(LeaderClaim(log="log", pipeline="id-a", name="a", epoch=2))
     (claim,) = member.begin(0)
     assert isinstance(claim, Say)
     for action in member.hear(claim.message, 10):
@@ -220,7 +220,7 @@ def test_what_was_told_once_counts_whoever_leads() -> None:
             member.hear(action.message, 20)
     assert (member.role, member.covered) == ("leading", 0)
     member.progress(300, 1, 30)
-    for action in member.hear(Claim(**place, epoch=4, said_ms=2), 40):
+    for action in member.hear(LeaderClaim(**place, epoch=4, said_ms=2), 40):
         if isinstance(action, Say):
             member.hear(action.message, 50)
     member.hear(Beat(**place, epoch=4, resolved=30, read=1, executed=30, said_ms=3), 60)

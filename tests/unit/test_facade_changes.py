@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.feed import Feed, Merger
-from streamydb.facade.ports import Batch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Resolved, encode_resolved
 from streamydb.verify.oracle.core import Oracle
@@ -51,7 +51,7 @@ def pair(txn_id: str, *keys: str) -> bytes:
 async def test_old_changes_begin_after_the_seq_that_was_asked_for() -> None:
     source = MemoryChanges()
     for resolved in (3, 5, 6):
-        source.put(Batch(resolved, tuple(ChangeEvent(seq, 1, "a", b"{}") for seq in
+        source.put(ChangeBatch(resolved, tuple(ChangeEvent(seq, 1, "a", b"{}") for seq in
                                          range(resolved - 1, resolved + 1))))  # fmt: skip
     feed = Feed(source, bytes_max=1, catch_ups_max=1)
     await feed.start()
@@ -250,11 +250,11 @@ async def collect(feed: Feed, since: int, upto: int) -> list[int]:
 async def test_history_and_feed_meet_without_a_gap_or_a_repetition() -> None:
     source = MemoryChanges()
     for first in range(1, 30, 3):  # the history's batches end elsewhere than the feed's
-        source.all.append(Batch(first + 2, tuple(event(first + n) for n in range(3))))
+        source.all.append(ChangeBatch(first + 2, tuple(event(first + n) for n in range(3))))
     feed = Feed(source, bytes_max=1_500, catch_ups_max=2)
     await feed.start()
     assert feed.latest == 30
-    feed.publish(Batch(35, tuple(event(seq) for seq in range(29, 36))))
+    feed.publish(ChangeBatch(35, tuple(event(seq) for seq in range(29, 36))))
     assert await collect(feed, 0, 35) == list(range(1, 36))
     assert await collect(feed, 31, 35) == [32, 33, 34, 35]
 
@@ -262,11 +262,11 @@ async def test_history_and_feed_meet_without_a_gap_or_a_repetition() -> None:
 @scenario
 async def test_streams_that_catch_up_are_bounded() -> None:
     source = MemoryChanges()
-    source.all.append(Batch(9, (event(9),)))
+    source.all.append(ChangeBatch(9, (event(9),)))
     feed = Feed(source, bytes_max=1_000, catch_ups_max=1)
     await feed.start()
     first = feed.batches(0, 0.01)
-    assert await anext(first) == Batch(9, (event(9),))
+    assert await anext(first) == ChangeBatch(9, (event(9),))
     with pytest.raises(ProblemError, match="overloaded"):
         feed.admit(0)
     feed.admit(9)
@@ -278,10 +278,10 @@ async def test_streams_that_catch_up_are_bounded() -> None:
 async def test_the_feed_is_bounded_in_bytes() -> None:
     feed = Feed(MemoryChanges(), bytes_max=10_000, catch_ups_max=1)
     for seq in range(1, 1_000):
-        feed.publish(Batch(seq, (event(seq),)))
+        feed.publish(ChangeBatch(seq, (event(seq),)))
     assert feed._bytes <= 10_000
     assert feed.latest == 999
-    feed.publish(Batch(1_000, tuple(event(1_000, n) for n in range(1_000))))
+    feed.publish(ChangeBatch(1_000, tuple(event(1_000, n) for n in range(1_000))))
     assert len(feed._batches) == 1
 
 
@@ -314,7 +314,7 @@ def test_the_merge_is_the_order_whatever_comes_first(count: int, seed: int, sinc
     partitions, _ = partitions_of(count, seed)
     merger = Merger(count, since)
     chance = random.Random(seed)
-    batches: list[Batch] = []
+    batches: list[ChangeBatch] = []
     while any(partitions):
         number = chance.choice([n for n, partition in enumerate(partitions) if partition])
         key, value = partitions[number].pop(0)
@@ -350,7 +350,7 @@ def test_what_is_no_change_is_an_error() -> None:
 def test_a_stream_from_the_future_begins_there_and_counts_on() -> None:
     async def follow() -> None:
         feed = Feed(MemoryDatabase().changes, 1_000_000, 1)
-        publish = [Batch(seq, (ChangeEvent(seq, 1, "k", b"{}"),)) for seq in range(1, 8)]
+        publish = [ChangeBatch(seq, (ChangeEvent(seq, 1, "k", b"{}"),)) for seq in range(1, 8)]
         await feed.start()
         for batch in publish[:2]:
             feed.publish(batch)

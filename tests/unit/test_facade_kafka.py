@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaException
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import AppendUnknownError, LogUnavailableError, Missing, Position
+from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.producer import Appended, AppendError
@@ -192,7 +192,7 @@ def test_old_results_are_found_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found = kafka_search.search_result(Settings(), own, None)
     assert isinstance(found, Result)
     assert found.id == own
-    at = [kafka_search.search_result(Settings(), "y", Position(0, n)) for n in (2, 3, 1, 9)]
+    at = [kafka_search.search_result(Settings(), "y", LogPosition(0, n)) for n in (2, 3, 1, 9)]
     assert [found.status if isinstance(found, Result) else found.complete for found in at] == [
         "committed", "rejected", True, True,
     ]  # fmt: skip
@@ -295,9 +295,9 @@ def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
 @scenario
 async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
     done = log_of(FakeProducer(Appended(0, 7, 1), at_once=True))
-    assert await done.append("a", b"{}") == Position(0, 7)
+    assert await done.append("a", b"{}") == LogPosition(0, 7)
     waiting = log_of(FakeProducer(Appended(0, 8, 1), at_once=True, full=True))
-    assert await waiting.append("a", b"{}") == Position(0, 8)
+    assert await waiting.append("a", b"{}") == LogPosition(0, 8)
     for log in (
         log_of(FakeProducer(AppendError("refused"), at_once=True)),
         log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
@@ -352,7 +352,7 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
     topic = results([b"%d" % n for n in range(20)])
     monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
     taken: list[Any] = []
-    tail = kafka_tail.Tail(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
     await until(lambda: len(taken) == 17)
     assert [result.id for result, _ in taken] == [str(n) for n in range(3, 20)]
     with ThreadPoolExecutor(1) as executor:
@@ -391,7 +391,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
                 now[0] += others_take
             await asyncio.sleep(0)
 
-    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, lambda _: range(0), take)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
     async with asyncio.timeout(30):
         await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13)))
     assert [each for turn in turns for each in turn] == [*range(13)]
@@ -406,7 +406,7 @@ async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch)
     def fail(_: Any) -> None:
         raise KeyError("hush")
 
-    tail = kafka_tail.Tail(Settings(), "t", {0: 0}, kafka._decoded, fail)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, kafka._decoded, fail)
     await until(lambda: tail.fault is not None)
     assert tail.fault == "t cannot be followed (KeyError)"
     await asyncio.to_thread(tail.close)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.ports import Position
+from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.results import ResultIndex, position_of
 from streamydb.limits import LIMITS, TRANSACTION_BYTES_MAX
@@ -224,7 +224,7 @@ def test_the_index_of_results_is_bounded() -> None:
     assert len(index._kept) == len(index._by_id) < 50
     assert index.of("t499") is not None
     assert index.of("t0") is None
-    assert index.at(Position(0, 0)) is None
+    assert index.at(LogPosition(0, 0)) is None
 
 
 def test_the_index_knows_repetitions_and_reuse() -> None:
@@ -233,19 +233,19 @@ def test_the_index_knows_repetitions_and_reuse() -> None:
         value = result_of(oracle, offset, "t", size)
         index.add(decode_result(value), value)
         index.add(decode_result(value), value)  # the topic may hold it twice
-    assert [getattr(index.at(Position(0, n)), "status", None) for n in range(5)] == [
+    assert [getattr(index.at(LogPosition(0, n)), "status", None) for n in range(5)] == [
         "committed", "committed", "rejected", "committed", None,
     ]  # fmt: skip
     first = index.of("t")
     assert first is not None
-    assert (first.status, position_of(first)) == ("committed", Position(0, 0))
+    assert (first.status, position_of(first)) == ("committed", LogPosition(0, 0))
 
 
 @pytest.mark.fault(24, "a client leaves while its request waits", "nothing is left of it")
 @scenario
 async def test_who_leaves_waits_no_more() -> None:
     index = ResultIndex(1 << 20)
-    tasks = [asyncio.create_task(index.wait(Position(0, 0))) for _ in range(3)]
+    tasks = [asyncio.create_task(index.wait(LogPosition(0, 0))) for _ in range(3)]
     await settle()
     tasks[0].cancel()
     await settle()

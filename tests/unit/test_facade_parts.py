@@ -18,7 +18,7 @@ from streamydb.facade import FacadeSettings
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, matches, preference
 from streamydb.facade.paths import key_of, take_name, text_of
-from streamydb.facade.ports import Position, ReadModel
+from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.serving import listen, make_server
 from streamydb.facade.writes import location
@@ -61,7 +61,7 @@ def test_any_text_is_a_cursor_or_a_problem(text: str) -> None:
 def test_a_location_is_one_safe_line_and_leads_back(
     txn_id: str, partition: int, offset: int
 ) -> None:
-    path, _, query = location(txn_id, Position(partition, offset)).partition("?")
+    path, _, query = location(txn_id, LogPosition(partition, offset)).partition("?")
     assert query == f"record={partition}:{offset}"
     assert path.isascii()
     assert path.isprintable()

@@ -16,7 +16,7 @@ from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Result
 from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
+from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
 
 TOKENS = [{"name": "nobody", "token": "0123456789abcdef", "read": ["r/"], "write": []}]
 
@@ -32,10 +32,10 @@ def requesting(
     body: bytes = b"",
     headers: dict[str, str] | None = None,
     **limits: Any,
-) -> Callable[[], Awaitable[Answer]]:
+) -> Callable[[], Awaitable[HttpAnswer]]:
     """A scenario of one request to a fresh database that has the key a."""
 
-    async def run() -> Answer:
+    async def run() -> HttpAnswer:
         database = MemoryDatabase()
         async with connect(database, **limits) as client:
             database.log.records.append(b'{"id":"0","updates":[{"op":"put","key":"a","value":11}]}')
@@ -48,7 +48,7 @@ def requesting(
 def broken(method: str, target: str, break_it: Callable[[MemoryDatabase], None]) -> Any:
     """A scenario of one request to a database of which something is broken."""
 
-    async def run() -> Answer:
+    async def run() -> HttpAnswer:
         database = MemoryDatabase()
         async with connect(database, verdict_timeout_s=0.01, read_timeout_s=0.01) as client:
             break_it(database)
@@ -57,20 +57,20 @@ def broken(method: str, target: str, break_it: Callable[[MemoryDatabase], None])
     return run
 
 
-async def _twice() -> Answer:
+async def _twice() -> HttpAnswer:
     async with connect(MemoryDatabase()) as client:
         await client.request("PUT", "/v1/kv/a", b"1", {"Idempotency-Key": "i"})
         return await client.request("PUT", "/v1/kv/a", b"2", {"Idempotency-Key": "i"})
 
 
-async def _violated() -> Answer:
+async def _violated() -> HttpAnswer:
     declared = b'{"constrain": {"declare": {"name": "c", "prefix": "a", "max": 1}}}'
     async with connect(MemoryDatabase()) as client:
         await client.request("POST", "/v1/transactions", declared)
         return await client.request("PUT", "/v1/kv/a", b"2")
 
 
-async def _gone() -> Answer:
+async def _gone() -> HttpAnswer:
     database = MemoryDatabase()
     async with connect(database) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
@@ -79,7 +79,7 @@ async def _gone() -> Answer:
         return await client.request("GET", "/v1/kv/a?at=1")
 
 
-async def _crowded(**limits: Any) -> Answer:
+async def _crowded(**limits: Any) -> HttpAnswer:
     database = MemoryDatabase()
     database.executing = False
     async with connect(database, **limits) as client:
@@ -91,7 +91,7 @@ async def _crowded(**limits: Any) -> Answer:
         return answer
 
 
-async def _slow_body() -> Answer:
+async def _slow_body() -> HttpAnswer:
     database = MemoryDatabase()
     settings = FacadeSettings(body_timeout_s=0.01)
     client = InProcess(create_app(database.model, database.log, database.changes, settings))
@@ -106,10 +106,10 @@ async def _slow_body() -> Answer:
     async with client:
         await client._app(client._scope("PUT", "/v1/kv/a", {}), never, send)
     headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-    return Answer(sent[0]["status"], headers, sent[1]["body"])
+    return HttpAnswer(sent[0]["status"], headers, sent[1]["body"])
 
 
-async def _aborted() -> Answer:
+async def _aborted() -> HttpAnswer:
     database = MemoryDatabase()
     async with connect(database) as client:
         result = await client.request("POST", "/v1/transactions", b'{"id": "x"}')
@@ -125,7 +125,7 @@ async def _aborted() -> Answer:
         return await client.request("PUT", "/v1/kv/a", b"1")
 
 
-async def _slow_reader() -> Answer:
+async def _slow_reader() -> HttpAnswer:
     database = MemoryDatabase()
     async with connect(database, stream_bytes_max=1_000) as client:
         stream = await client.stream("/v1/changes?since=0")
@@ -138,7 +138,7 @@ async def _slow_reader() -> Answer:
         data = await stream.end()
     body = data[data.rindex(b"event: error\ndata: ") + len(b"event: error\ndata: ") :].strip()
     shown = json.loads(body)
-    return Answer(shown["status"], {"content-type": "application/problem+json"}, body)
+    return HttpAnswer(shown["status"], {"content-type": "application/problem+json"}, body)
 
 
 def _break(**flags: Any) -> Callable[[MemoryDatabase], None]:
@@ -155,7 +155,7 @@ def _raising() -> Any:
 
 
 POST = ("POST", "/v1/transactions")
-SCENARIOS: dict[str, Callable[[], Awaitable[Answer]]] = {
+SCENARIOS: dict[str, Callable[[], Awaitable[HttpAnswer]]] = {
     "invalid-json": requesting("PUT", "/v1/kv/a", b"{"),
     "invalid-parameter": requesting("GET", "/v1/kv?limit=x"),
     "invalid-key": requesting("GET", "/v1/kv/%ff"),

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.sql.pool import QueryPool
-from streamydb.sql.worker import Job, Outcome, run
+from streamydb.sql.worker import Job, QueryOutcome, run
 from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import Answer, InProcess
+from streamydb.verify.simulator.http import HttpAnswer, InProcess
 from tests.generators import JSON, TEXTS
 
 KEYS = [f"{head}{n}" for head in ("a/", "a/b", "é") for n in range(4)]
@@ -116,13 +116,13 @@ def test_a_query_is_answered_from_the_state_that_is_asked_for_or_refused(
         asyncio.run(scenario())
 
 
-async def in_process(_: QueryPool, job: Job, timeout_s: float) -> Outcome:
+async def in_process(_: QueryPool, job: Job, timeout_s: float) -> QueryOutcome:
     """Run a query here: the processes have tests of their own."""
     assert timeout_s > 0
     return run(job)
 
 
-def check(known: list[dict[str, Any]], body: dict[str, Any], answer: Answer) -> None:
+def check(known: list[dict[str, Any]], body: dict[str, Any], answer: HttpAnswer) -> None:
     """Compare an answer with the state that is asked for."""
     at, prefix = body.get("at"), body.get("prefix", "")
     if body.get("params"):
@@ -180,7 +180,7 @@ def test_the_constraints_are_those_that_were_declared_last(seed: int) -> None:
     asyncio.run(scenario())
 
 
-def shown(answer: Answer) -> tuple[int, dict[str, Any]]:
+def shown(answer: HttpAnswer) -> tuple[int, dict[str, Any]]:
     """The seq and the constraints of an answer."""
     found = answer.json()
     return found["seq"], found["constraints"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.reads import Ends, Progress
+from streamydb.facade.reads import LogEnds, ReadWaiter
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario, until
 
@@ -141,7 +141,7 @@ async def test_many_strong_reads_share_a_look() -> None:
 async def test_no_read_shares_a_look_that_began_before_it() -> None:
     database = MemoryDatabase()
     log = database.log
-    ends = Ends(log)
+    ends = LogEnds(log)
     log.stalled = asyncio.Event()
     first = asyncio.create_task(ends.look())
     await settle()
@@ -162,7 +162,7 @@ async def test_no_read_shares_a_look_that_began_before_it() -> None:
 @scenario
 async def test_a_look_outlives_the_read_that_asked_for_it() -> None:
     log = MemoryDatabase().log
-    ends = Ends(log)
+    ends = LogEnds(log)
     log.stalled = asyncio.Event()
     first, second = (asyncio.create_task(ends.look()) for _ in range(2))
     await settle()
@@ -180,7 +180,7 @@ async def test_a_look_outlives_the_read_that_asked_for_it() -> None:
 @scenario
 async def test_all_who_wait_share_one_poller() -> None:
     database = MemoryDatabase()
-    progress = Progress(database.model, 0.001)
+    progress = ReadWaiter(database.model, 0.001)
     waits = [asyncio.create_task(progress.until(lambda now: now.seq >= 1)) for _ in range(100)]
     await until(lambda: database.model.looks > 200)  # all have looked; the first poll wakes all
     seen = database.model.looks
@@ -195,7 +195,7 @@ async def test_all_who_wait_share_one_poller() -> None:
 @scenario
 async def test_a_step_between_the_look_and_the_poll_is_not_missed() -> None:
     database = MemoryDatabase()
-    progress = Progress(database.model, 0.001)
+    progress = ReadWaiter(database.model, 0.001)
     waiting = asyncio.create_task(progress.until(lambda now: now.seq >= 1))
     await asyncio.sleep(0)  # it has looked; the poller has not begun
     database.log.records.append(b'{"id": "a"}')

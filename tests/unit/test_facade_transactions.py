@@ -12,7 +12,7 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.payloads import new_id, time_of_id
 from streamydb.facade.ports import Missing
 from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import Answer, InProcess, scenario, until
+from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
 
 TRANSFER = (
     b'{"id": "t1", "reads": ["a", "b"], "updates": ['
@@ -323,7 +323,7 @@ async def test_two_facades_serve_one_database() -> None:
 async def test_writers_race_and_one_creates() -> None:
     async with connect(MemoryDatabase()) as client:
 
-        async def create(number: int) -> Answer:
+        async def create(number: int) -> HttpAnswer:
             condition = {"If-None-Match": "*"}
             return await client.request("PUT", "/v1/kv/a", b"%d" % number, condition)
 

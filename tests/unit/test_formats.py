@@ -14,7 +14,7 @@ import pytest
 
 from streamydb.backup import BackupFolder, State, StateFolder
 from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
-from streamydb.backup.manifest import Manifest as BackupManifest
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
 from streamydb.backup.state import About, empty_ids
@@ -26,11 +26,11 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.local.folder import DatabaseRecord, Place
+from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model import ReadModel
-from streamydb.read_model.core import Progress, plan
+from streamydb.read_model.core import TopicProgress, plan
 from streamydb.read_model.memory import MemoryRecord
 from streamydb.records import (
     Rejection,
@@ -40,7 +40,7 @@ from streamydb.records import (
     decode_marker,
     decode_result,
 )
-from streamydb.records.control import Claim, decode_message, encode_message
+from streamydb.records.control import LeaderClaim, decode_message, encode_message
 from streamydb.settings import Settings
 from streamydb.txn_processor.blocks import open_output
 from tests.read_model import change
@@ -84,7 +84,7 @@ def digest(_: Path) -> None:
 
 
 def control(_: Path) -> None:
-    decode_message(raised(encode_message(Claim(log="l", pipeline="p", epoch=1))))
+    decode_message(raised(encode_message(LeaderClaim(log="l", pipeline="p", epoch=1))))
 
 
 def change_into_a_read_model(_: Path) -> None:
@@ -96,10 +96,10 @@ def resolved_into_a_read_model(_: Path) -> None:
     plan([MemoryRecord(0, 0, None, value)], {}, _progress(), "bank")
 
 
-def _progress() -> Progress:
-    from streamydb.read_model.core import Part
+def _progress() -> TopicProgress:
+    from streamydb.read_model.core import PartitionProgress
 
-    return Progress("t", {0: Part()})
+    return TopicProgress("t", {0: PartitionProgress()})
 
 
 def block(_: Path) -> None:
@@ -191,7 +191,7 @@ def backup_segment(_: Path) -> None:
 
 
 def home(folder: Path) -> None:
-    place = Place(folder, "bank")
+    place = DatabaseFolder(folder, "bank")
     place.write_record(DatabaseRecord(database="bank", shards=1, partitions=1))
     path = place.folder / "database.json"
     path.write_bytes(raised(path.read_bytes()))
@@ -226,7 +226,7 @@ def test_everything_that_is_kept_says_its_format(tmp_path: Path) -> None:
     recorded_config(tmp_path, SETTINGS, 1)
     assert json.loads((tmp_path / "streamydb.json").read_bytes())["format"] == FORMAT
     assert open_block(token_block(dict.fromkeys(TOKEN, 0)))[0]["format"] == FORMAT
-    assert json.loads(encode_message(Claim(log="l", pipeline="p", epoch=1)))["format"] == 1
+    assert json.loads(encode_message(LeaderClaim(log="l", pipeline="p", epoch=1)))["format"] == 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from streamydb.cli import front
 from streamydb.cli.common import Failure
 from streamydb.local import processes
-from streamydb.local.folder import READ_MODEL, Place
+from streamydb.local.folder import READ_MODEL, DatabaseFolder
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
     stranger: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert front._is_ready(f"http://127.0.0.1:{stranger}")
-    target: Any = SimpleNamespace(place=Place(tmp_path, "bank"))
+    target: Any = SimpleNamespace(place=DatabaseFolder(tmp_path, "bank"))
     failing = [sys.executable, "-c", "import sys; sys.exit('the address cannot be listened on')"]
     monkeypatch.setattr(front, "_command", lambda *_: failing)
     processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.replay import Replay, replay
+from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.backup.taking import config_of
 from streamydb.columns.shards import ShardConfig, taken_over
@@ -158,7 +158,7 @@ def test_a_backup_is_restored(golden: Path, tmp_path: Path) -> None:
     )
     last = found.next_seq - 1
     assert 0 < base.about.seq < last == manifest.seq
-    run = Replay(config_of(manifest), tmp_path, base, last, modules_of(golden))
+    run = LogReplay(config_of(manifest), tmp_path, base, last, modules_of(golden))
     replay(run, backup, manifest.ends, last)
     expected = state_digest({key.encode(): value for key, value in found.state.items()})
     assert run.state(DATABASE, "log").about.digest == expected

@@ -8,7 +8,7 @@ import pytest
 
 from streamydb.cli.handover import _pause
 from streamydb.pipeline.standby.handing import Handed, Standbys
-from streamydb.pipeline.standby.pause import Written, longest_pause, written
+from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.records.control import Beat, Following
 
 
@@ -66,20 +66,20 @@ def test_one_of_the_earlier_release_is_not_believed_before_it_has_shown_it() -> 
 
 def test_the_pause_is_the_longest_wait_for_a_new_verdict() -> None:
     assert longest_pause([], 1_000) is None
-    assert longest_pause([Written(900, 1, 800)], 1_000) is None
-    steady = [Written(1_000 + 100 * i, i, 900 + 100 * i) for i in range(1, 20)]
+    assert longest_pause([TimedVerdict(900, 1, 800)], 1_000) is None
+    steady = [TimedVerdict(1_000 + 100 * i, i, 900 + 100 * i) for i in range(1, 20)]
     assert longest_pause(steady, 1_000) == 100
-    paused = [*steady, Written(5_000, 20, 2_950), Written(5_010, 21, 4_000)]
+    paused = [*steady, TimedVerdict(5_000, 20, 2_950), TimedVerdict(5_010, 21, 4_000)]
     assert longest_pause(paused, 1_000) == 5_000 - 2_950
-    again = [*paused, Written(4_000, 19, 2_800), Written(4_500, 3, 1_200)]
+    again = [*paused, TimedVerdict(4_000, 19, 2_800), TimedVerdict(4_500, 3, 1_200)]
     assert longest_pause(again, 1_000) == 5_000 - 2_950, "written again by the new leader"
-    idle = [Written(1_100, 1, 1_000), Written(60_000, 2, 59_900)]
+    idle = [TimedVerdict(1_100, 1, 1_000), TimedVerdict(60_000, 2, 59_900)]
     assert longest_pause(idle, 1_000) == 100, "nobody waited in between"
 
 
 def test_a_verdict_is_read_from_a_result() -> None:
     value = rb'{"id":"\"seq\":7,","seq":12,"ts_ms":1700000000000,"status":"committed"}'
-    assert written(5, value) == Written(5, 12, 1_700_000_000_000)
+    assert written(5, value) == TimedVerdict(5, 12, 1_700_000_000_000)
     assert written(5, b"{}") is None
     assert written(5, None) is None
 

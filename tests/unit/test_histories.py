@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from streamydb.verify.histories import (
     Answer,
-    Append,
+    AppendOperation,
     Get,
     HistoryError,
     Seen,
-    Write,
+    WriteOperation,
     check_history,
     read_history,
     write_history,
 )
 from streamydb.verify.histories.linearizability import linearize, register_steps
 from streamydb.verify.histories.records import History, Line, Request
-from streamydb.verify.histories.steps import Step
+from streamydb.verify.histories.steps import RegisterStep
 from streamydb.verify.histories.zones import clashing
 from tests.histories import Script, Simulation, Store
 
@@ -49,7 +49,7 @@ class Stale(Store):
     """Strong reads come from the past."""
 
     def execute(self, request: Request) -> Answer:
-        if isinstance(request, Write | Append):
+        if isinstance(request, WriteOperation | AppendOperation):
             return super().execute(request)
         request.consistency = "snapshot"
         answer = super().execute(request)
@@ -62,7 +62,7 @@ class Torn(Store):
 
     def execute(self, request: Request) -> Answer:
         answer = super().execute(request)
-        if not isinstance(request, Write | Append | Get):
+        if not isinstance(request, WriteOperation | AppendOperation | Get):
             for key in answer.seen:
                 past = self.past[self.rng.randint(max(0, self.seq - 9), self.seq)]
                 answer.seen[key] = past.get(key, Seen(None, 0))
@@ -73,16 +73,16 @@ class Blind(Store):
     """Conditions of writes are not looked at."""
 
     def execute(self, request: Request) -> Answer:
-        if not isinstance(request, Write) or request.expected is None:
+        if not isinstance(request, WriteOperation) or request.expected is None:
             return super().execute(request)
-        return super().execute(Write(request.id, request.key, request.value))
+        return super().execute(WriteOperation(request.id, request.key, request.value))
 
 
 class Repeating(Store):
     """Appends are made twice now and then."""
 
     def execute(self, request: Request) -> Answer:
-        if isinstance(request, Append) and self.rng.random() < 0.05:
+        if isinstance(request, AppendOperation) and self.rng.random() < 0.05:
             super().execute(request)
         return super().execute(request)
 
@@ -125,8 +125,8 @@ def test_zones_never_find_what_the_search_does_not(
 
 
 def test_an_order_that_is_not_found_in_time_is_said_to_be_undecided() -> None:
-    steps = [Step("write", n, 1000, str(n)) for n in range(20)]
-    steps.append(Step("read", 1001, 1002, "none of these"))
+    steps = [RegisterStep("write", n, 1000, str(n)) for n in range(20)]
+    steps.append(RegisterStep("read", 1001, 1002, "none of these"))
     assert linearize(steps, 1000)[0] is None
 
 

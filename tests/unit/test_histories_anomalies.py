@@ -8,14 +8,14 @@ import pytest
 
 from streamydb.verify.histories import (
     Answer,
-    Append,
+    AppendOperation,
     Delivered,
     Delivery,
     Get,
-    Scan,
+    ScanOperation,
     Seen,
-    Watch,
-    Write,
+    WatchOperation,
+    WriteOperation,
 )
 from tests.histories import Script
 
@@ -196,7 +196,7 @@ def a_read_from_the_future(s: Script) -> None:
 
 @bad("G-single-session")
 def a_session_that_goes_back(s: Script) -> None:
-    s.add(0, 1, Append("t", {"x": [1]}), Answer(seq=7), client=1)
+    s.add(0, 1, AppendOperation("t", {"x": [1]}), Answer(seq=7), client=1)
     s.read(2, 3, {"x": None}, "session", 7, client=1)
     s.read(4, 5, {"x": [1]})
 
@@ -259,7 +259,7 @@ def a_session_that_saw_more(s: Script) -> None:
 
 @bad("read-your-writes")
 def a_session_that_wrote_more(s: Script) -> None:
-    s.add(0, 1, Write("w", "x", "a"), Answer(seq=9), client=1)
+    s.add(0, 1, WriteOperation("w", "x", "a"), Answer(seq=9), client=1)
     get(s, 2, 8, Seen(None, 0), "session", min_version=7)
 
 
@@ -307,7 +307,7 @@ def a_snapshot_with_a_deleted_key(s: Script) -> None:
 
 
 def scan(s: Script, *pages: tuple[int, list[str]]) -> None:
-    s.add(0, 1, Scan("k", 2, "snapshot"), Answer(seq=pages[0][0], pages=list(pages)))
+    s.add(0, 1, ScanOperation("k", 2, "snapshot"), Answer(seq=pages[0][0], pages=list(pages)))
 
 
 @bad("torn-scan")
@@ -332,14 +332,14 @@ def a_page_that_is_too_long(s: Script) -> None:
 
 @bad("snapshot-torn")
 def a_scan_that_skips_a_key(s: Script) -> None:
-    s.add(0, 1, Write("w", "k1", "a"), Answer(seq=3))
-    s.add(2, 3, Scan("k", 2), Answer(seq=4, pages=[(4, [])]))
+    s.add(0, 1, WriteOperation("w", "k1", "a"), Answer(seq=3))
+    s.add(2, 3, ScanOperation("k", 2), Answer(seq=4, pages=[(4, [])]))
 
 
 @bad("not-linearizable")
 def a_strong_scan_that_skips_a_key(s: Script) -> None:
-    s.add(0, 1, Write("w", "k1", "a"))
-    s.add(2, 3, Scan("k", 2), Answer(pages=[(4, [])]))
+    s.add(0, 1, WriteOperation("w", "k1", "a"))
+    s.add(2, 3, ScanOperation("k", 2), Answer(pages=[(4, [])]))
 
 
 @good
@@ -351,9 +351,9 @@ Batch = tuple[int, list[tuple[str, object, object]]]
 
 
 def watch(s: Script, *deliveries: Batch) -> None:
-    s.add(0, 1, Append("t1", {"x": [1], "y": [1]}), Answer(seq=1))
-    s.add(2, 3, Append("t2", {"x": [2]}), Answer(seq=2))
-    s.lines.append(Watch(watcher=1, prefix="", since=0, began_ns=0))
+    s.add(0, 1, AppendOperation("t1", {"x": [1], "y": [1]}), Answer(seq=1))
+    s.add(2, 3, AppendOperation("t2", {"x": [2]}), Answer(seq=2))
+    s.lines.append(WatchOperation(watcher=1, prefix="", since=0, began_ns=0))
     for seq, changes in deliveries:
         made = [Delivered(*change) for change in changes]
         s.lines.append(
@@ -397,7 +397,7 @@ def a_transaction_in_two_pieces(s: Script) -> None:
 
 @bad("watch-phantom")
 def a_change_of_what_was_not_executed(s: Script) -> None:
-    s.add(0, 1, Write("w", "z", "v"), outcome="failed")
+    s.add(0, 1, WriteOperation("w", "z", "v"), outcome="failed")
     watch(s, FIRST, SECOND, (3, [("z", None, "v")]))
 
 

@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.serving import listen, make_server
-from streamydb.verify.histories import Append, Get, History, Scan, Write, check_history
+from streamydb.verify.histories import (
+    AppendOperation,
+    Get,
+    History,
+    ScanOperation,
+    WriteOperation,
+    check_history,
+)
 from streamydb.verify.histories.answers import told
 from streamydb.verify.histories.campaign import Campaign, CampaignError, files, run
 from streamydb.verify.histories.main import app
@@ -62,7 +69,12 @@ def test_a_campaign_is_recorded_and_judged(url: str, tmp_path: Path) -> None:
     report = check_history(history)
     assert report.ok, report.text()
     kinds = {(type(op.request), op.outcome) for op in history.operations}
-    assert {(Append, "ok"), (Write, "ok"), (Get, "ok"), (Scan, "ok")} <= kinds
+    assert {
+        (AppendOperation, "ok"),
+        (WriteOperation, "ok"),
+        (Get, "ok"),
+        (ScanOperation, "ok"),
+    } <= kinds
     attempts = {note for op in history.operations for note in op.attempts[:-1]}
     assert attempts & {"202", "ReadTimeout"}, "no answer was cut off or put off"
     assert any(operation.outcome == "unknown" for operation in history.operations)
@@ -94,7 +106,7 @@ def test_a_folder_without_a_history(tmp_path: Path) -> None:
 def test_answers_that_the_workload_never_should_get_are_faults(status: int) -> None:
     body = b'{"type":"/problems/internal","detail":"?"}'
     with pytest.raises(ValueError, match=f"{status} for"):
-        told(Append("t"), status, {}, body)
+        told(AppendOperation("t"), status, {}, body)
 
 
 def test_a_comment_is_no_event() -> None:

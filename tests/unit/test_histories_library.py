@@ -12,10 +12,17 @@ import pytest
 from streamydb.client import InvalidTransactionError, Options, Session, attempts
 from streamydb.client.transactions import prepare
 from streamydb.testing.clients import Kind, MemoryHost
-from streamydb.verify.histories import Append, History, Read, Scan, Write, check_history
+from streamydb.verify.histories import (
+    AppendOperation,
+    History,
+    ReadOperation,
+    ScanOperation,
+    WriteOperation,
+    check_history,
+)
 from streamydb.verify.histories.library import FunctionRecorder, TransactionRecorder
 from streamydb.verify.histories.records import Line, Request
-from streamydb.verify.histories.workload import Client, Shape
+from streamydb.verify.histories.workload import HistoryClient, Shape
 
 SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
 CLIENTS = 6
@@ -34,7 +41,7 @@ def record(host: MemoryHost, kind: Kind) -> History:
         session = Session(Options(timeout_s=0, page_entries=2), host.faults.clock)
         clients = [host.connect_async(kind, session=session) for _ in range(2)]
         recording = recorder(clients, rng, lines.append, SHAPE)
-        choices = Client(number, SHAPE, rng, lambda: f"t{next(ids)}")
+        choices = HistoryClient(number, SHAPE, rng, lambda: f"t{next(ids)}")
         for _ in range(OPERATIONS):
             host.faults.lost += chance.random() < 0.2
             host.faults.refused += chance.random() < 0.1
@@ -55,8 +62,13 @@ def test_what_the_library_does_is_explained(kind: Kind) -> None:
     report = check_history(history)
     assert report.ok, report.text()
     kinds = {(type(op.request), op.outcome) for op in history.operations}
-    assert {(Append, "ok"), (Write, "ok"), (Read, "ok"), (Scan, "ok")} <= kinds
-    assert (Write, "unknown") in kinds | {(Append, "unknown")}
+    assert {
+        (AppendOperation, "ok"),
+        (WriteOperation, "ok"),
+        (ReadOperation, "ok"),
+        (ScanOperation, "ok"),
+    } <= kinds
+    assert (WriteOperation, "unknown") in kinds | {(AppendOperation, "unknown")}
     assert any(op.told and not op.told.committed for op in history.operations)
 
 
@@ -75,7 +87,7 @@ def test_what_nothing_explains_is_raised() -> None:
     async def scenario(host: MemoryHost, request: Request) -> None:
         clients = [host.connect_async("direct")]
         recorder = TransactionRecorder(clients, random.Random(1), print, Shape(impatient=0))
-        await recorder.perform(Client(0, SHAPE, random.Random(1), str), request)
+        await recorder.perform(HistoryClient(0, SHAPE, random.Random(1), str), request)
 
     with MemoryHost() as host, pytest.raises(InvalidTransactionError):
-        host.portal.call(scenario(host, Write("w", "", 1)))
+        host.portal.call(scenario(host, WriteOperation("w", "", 1)))

@@ -63,7 +63,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
 
 def test_jars_are_fetched_once_and_progress_is_told(fake_java: FakeJava, tmp_path: Path) -> None:
     calls = fake_java(WORKING)
-    steps: list[jars.Progress] = []
+    steps: list[jars.FetchProgress] = []
     found = jars.resolve("pipeline", tmp_path / "cache", steps.append)
     assert [jar.name for jar in found] == ["one-1.jar", "two-2.jar"]
     assert [(step.stage, step.artifacts) for step in steps] == [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamydb.client import AsyncView, InvalidJsonError, SnapshotGoneError, View
 from streamydb.layers.documents import AsyncCollection, Collection
 from streamydb.layers.documents.building import IndexedCore
-from streamydb.layers.documents.indexes import Schema
+from streamydb.layers.documents.indexes import CollectionIndexes
 from streamydb.layers.errors import (
     DocumentNotFoundError,
     DuplicateIdError,
@@ -51,7 +51,7 @@ def assert_indexed(host: MemoryHost, name: str = "users") -> None:
     with host.connect() as client:
         core = IndexedCore(name)
         stored = {entry.key: entry.value for entry in client.scan(core.prefix)}
-    schema = Schema.of(stored.pop(core.schema_key, None))
+    schema = CollectionIndexes.of(stored.pop(core.schema_key, None))
     documents = {k: v for k, v in stored.items() if k.startswith(core.prefix + "data/")}
     expected = {}
     for index in schema.indexes.values():

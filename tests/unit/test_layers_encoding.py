@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamydb.layers.documents.changes import Update, merge_patch
 from streamydb.layers.documents.encoding import encode
-from streamydb.layers.documents.indexes import Bounds, Index, Schema
+from streamydb.layers.documents.indexes import CollectionIndexes, Index, IndexBounds
 from streamydb.layers.errors import (
     IndexValueTooLongError,
     InvalidArgumentError,
@@ -72,7 +72,7 @@ def test_several_fields_are_compared_one_after_the_other(
     assert compared(*keys) == (fields[0] or fields[1])
 
 
-def matches(value: Any, bounds: Bounds) -> bool:
+def matches(value: Any, bounds: IndexBounds) -> bool:
     """Whether a value of a field is within bounds."""
     if bounds.prefix is not None:
         return isinstance(value, str) and value.startswith(bounds.prefix)
@@ -88,8 +88,8 @@ def matches(value: Any, bounds: Bounds) -> bool:
 LIMITS: st.SearchStrategy[tuple[Any, Any]] = st.one_of(
     st.tuples(NUMBERS, NUMBERS), st.tuples(TEXTS, TEXTS), st.tuples(st.booleans(), st.booleans())
 )
-BOUNDS = st.builds(Bounds, prefix=TEXTS) | st.builds(
-    lambda lower, upper, limits: Bounds(
+BOUNDS = st.builds(IndexBounds, prefix=TEXTS) | st.builds(
+    lambda lower, upper, limits: IndexBounds(
         **{name: limit for name, limit in zip((lower, upper), limits, strict=True) if name}
     ),
     st.sampled_from(["ge", "gt", None]),
@@ -100,7 +100,7 @@ BOUNDS = st.builds(Bounds, prefix=TEXTS) | st.builds(
 
 @given(values=st.lists(SCALARS, max_size=12), bounds=BOUNDS, down=st.booleans())
 def test_a_range_of_keys_is_what_a_query_wants(
-    values: list[Any], bounds: Bounds, *, down: bool
+    values: list[Any], bounds: IndexBounds, *, down: bool
 ) -> None:
     index = Index("i", 3, ("-f" if down else "f",), unique=False, ready=True)
     keys = index.range("doc/c/", bounds)
@@ -132,12 +132,13 @@ def test_values_fit_in_a_key_or_are_refused() -> None:
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(equals=[1, 2, 3]), Bounds(equals=[1, 2], ge=1),
-        Bounds(equals=[[]]),  # type: ignore[list-item]
-        Bounds(ge=1, gt=1), Bounds(ge=1, lt="a"), Bounds(prefix="a", ge="a"), Bounds(ge=2**64),
+        IndexBounds(equals=[1, 2, 3]), IndexBounds(equals=[1, 2], ge=1),
+        IndexBounds(equals=[[]]),  # type: ignore[list-item]
+        IndexBounds(ge=1, gt=1), IndexBounds(ge=1, lt="a"), IndexBounds(prefix="a", ge="a"),
+        IndexBounds(ge=2**64),
     ],
 )  # fmt: skip
-def test_queries_that_make_no_sense_are_refused(bounds: Bounds) -> None:
+def test_queries_that_make_no_sense_are_refused(bounds: IndexBounds) -> None:
     with pytest.raises(InvalidArgumentError):
         Index("i", 0, ("a", "b"), unique=False, ready=True).range("", bounds)
 
@@ -147,9 +148,9 @@ def test_queries_that_make_no_sense_are_refused(bounds: Bounds) -> None:
 )
 def test_indexes_that_make_no_sense_are_refused(fields: list[str]) -> None:
     with pytest.raises(InvalidArgumentError):
-        Schema.of(None).with_new("i", fields, unique=False)
+        CollectionIndexes.of(None).with_new("i", fields, unique=False)
     with pytest.raises(InvalidNameError):
-        Schema.of(None).with_new("i/j", ["a"], unique=False)
+        CollectionIndexes.of(None).with_new("i/j", ["a"], unique=False)
 
 
 RFC_7396 = [

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.progress import Metrics
+from streamydb.pipeline.progress import PipelineMetrics
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.read_model import ReadModel
 from streamydb.read_model.metrics import registry_of
@@ -43,7 +43,7 @@ def families(registry: CollectorRegistry) -> dict[str, str]:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Name and type of every metric of pipeline, read model and facade."""
     settings = Settings(bootstrap="127.0.0.1:1", metrics_port=1)
-    pipeline = Metrics()
+    pipeline = PipelineMetrics()
     LogSampler(settings, pipeline.registry, MarkerLoop(settings))
     with ReadModel.open(tmp_path_factory.mktemp("m") / "model", "bank", write=True) as model:
         found = families(pipeline.registry) | families(registry_of(model))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from streamydb import limits
 from streamydb.errors import ModuleMissing
-from streamydb.facade.auth import Client
+from streamydb.facade.auth import Caller
 from streamydb.facade.payloads import authorise, parse
 from streamydb.facade.problems import ProblemError
 from streamydb.procedures import Abort, key_function, procedure
@@ -361,14 +361,14 @@ def test_a_call_reads_the_key_of_its_module() -> None:
     ],
 )
 def test_tokens_cover_calls_and_deploys(fields: dict[str, Any], *, allowed: bool) -> None:
-    client = Client("c", ["own/", "open/"], ["own/"])
+    client = Caller("c", ["own/", "open/"], ["own/"])
     txn = parse(record(**fields))
     if allowed:
         authorise(txn, client)
     else:
         with pytest.raises(ProblemError, match=r"forbidden|scope"):
             authorise(txn, client)
-    authorise(txn, Client("operator", [""], ["", "$procedures/"]))
+    authorise(txn, Caller("operator", [""], ["", "$procedures/"]))
 
 
 LEAVING = {

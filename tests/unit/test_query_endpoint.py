@@ -19,7 +19,7 @@ from streamydb.client import (
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.testing.clients import Awaited, Kind, MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import Answer, InProcess, scenario
+from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario
 
 pytest.importorskip("duckdb")
 
@@ -49,7 +49,7 @@ def facade(database: MemoryDatabase, **settings: Any) -> InProcess:
     return InProcess(create_app(database.model, database.log, database.changes, made))
 
 
-async def ask(client: InProcess, headers: dict[str, str] | None = None, **body: Any) -> Answer:
+async def ask(client: InProcess, headers: dict[str, str] | None = None, **body: Any) -> HttpAnswer:
     return await client.request("POST", "/v1/query", json.dumps(body).encode(), headers or {})
 
 

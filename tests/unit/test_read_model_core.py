@@ -7,11 +7,11 @@ import math
 import pytest
 from msgspec import Raw
 
-from streamydb.read_model.core import Part, Progress, Resolved, Retention, plan
+from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
 from streamydb.read_model.memory import MemoryRecord
 from streamydb.records import (
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     encode_change,
     encode_resolved,
@@ -21,7 +21,7 @@ from streamydb.records import Resolved as ResolvedRecord
 
 def change(offset: int, seq: int, value: bytes) -> MemoryRecord:
     """A change of the key k in partition 0."""
-    source, transaction = ChangeSource("streamydb", "bank", 0, 0, seq), ChangeTransaction("t", 1, 1)
+    source, transaction = ChangeOrigin("streamydb", "bank", 0, 0, seq), ChangeTransaction("t", 1, 1)
     data = encode_change(Change("c", Raw(b"null"), Raw(value), seq, source, transaction))
     return MemoryRecord(0, offset, b"k", data)
 
@@ -32,7 +32,7 @@ def resolved(offset: int, seq: int) -> MemoryRecord:
 
 
 def test_records_before_the_position_are_left_out_and_do_not_move_it_back() -> None:
-    progress = Progress("id", {0: Part(6)})
+    progress = TopicProgress("id", {0: PartitionProgress(6)})
     batch = plan([change(4, 1, b"1"), change(6, 2, b"2"), change(5, 3, b"3")], {}, progress, "bank")
     assert len(batch.versions) == 1
     assert batch.newest == 2
@@ -43,15 +43,15 @@ def test_records_before_the_position_are_left_out_and_do_not_move_it_back() -> N
 
 def test_what_comes_after_its_resolved_record_is_only_compared() -> None:
     records = [change(0, 1, b"1"), resolved(1, 1), change(2, 1, b"1"), change(3, 2, b"2")]
-    batch = plan(records, {}, Progress("id", {0: Part()}), "bank")
+    batch = plan(records, {}, TopicProgress("id", {0: PartitionProgress()}), "bank")
     assert [repeat.seq for repeat in batch.repeats] == [1]
     assert len(batch.versions) == 2
     assert batch.versions[batch.repeats[0].version] == batch.repeats[0].data
 
 
 def test_nothing_is_resolved_without_partitions_and_copies_are_apart() -> None:
-    assert Progress().resolved() == Resolved()
-    progress = Progress("id", {0: Part(1, Resolved(1, 1, {0: 1}))}, 5)
+    assert TopicProgress().resolved() == Resolved()
+    progress = TopicProgress("id", {0: PartitionProgress(1, Resolved(1, 1, {0: 1}))}, 5)
     copy = progress.copy()
     assert copy == progress
     copy.parts[0].position = 2

@@ -34,7 +34,7 @@ from streamydb.read_model import (
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import (
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     encode_change,
     encode_resolved,
@@ -125,7 +125,7 @@ class History:
         self.points.add((self.seq, self.ts_ms))
         change = Change(
             "d" if deleted else "u" if exists else "c", Raw(b"1" if exists else b"null"),
-            Raw(value or b"null"), self.ts_ms, ChangeSource("streamydb", "bank", 0, 7, self.seq),
+            Raw(value or b"null"), self.ts_ms, ChangeOrigin("streamydb", "bank", 0, 7, self.seq),
             ChangeTransaction(f"t{self.seq}", 1, 1),
         )  # fmt: skip
         partition = zlib.crc32(key.encode()) % len(self.topic.records)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from streamydb.backup.snapshots import SnapshotError, Tail
+from streamydb.backup.snapshots import SnapshotError, SnapshotTail
 from streamydb.backup.snapshots.manifest import MANIFEST
-from streamydb.backup.snapshots.rows import Row
+from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.read_model import ReadModel, collection, load, verify
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.read_model.memory import MemorySource
@@ -32,7 +32,7 @@ from tests.unit.test_read_model_history import (
 from tests.unit.test_snapshots import make
 
 
-def positions(history: History, at: int) -> tuple[dict[int, Tail], int]:
+def positions(history: History, at: int) -> tuple[dict[int, SnapshotTail], int]:
     """Where each partition goes on after a seq, and the time of the seq."""
     tails, times = {}, [0]
     for number, records in history.topic.records.items():
@@ -54,15 +54,15 @@ def positions(history: History, at: int) -> tuple[dict[int, Tail], int]:
                 position = record.offset()
             else:
                 times.append(ts_ms)
-        tails[number] = Tail(position, point[0], offsets)
+        tails[number] = SnapshotTail(position, point[0], offsets)
     return tails, max(times)
 
 
-def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, Tail]:
+def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, SnapshotTail]:
     """Write a snapshot at a seq."""
     tails, ts_ms = positions(history, at)
     rows = [
-        Row(each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version)
+        SnapshotRow(each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version)
         for each in history.at(at)
     ]
     make(folder, rows, files, seq=at, ts_ms=ts_ms, changes=tails)

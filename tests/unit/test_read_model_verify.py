@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.read_model import ChangesExpiredError, ReadModel, StoreFailedError, Verdict, verify
+from streamydb.read_model import (
+    ChangesExpiredError,
+    Comparison,
+    ReadModel,
+    StoreFailedError,
+    verify,
+)
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from tests.read_model import SETTINGS, follow, resolve, write
 
 
-def verdict(folder: Path, topic: MemoryTopic) -> Verdict:
+def verdict(folder: Path, topic: MemoryTopic) -> Comparison:
     return verify(folder / "model", SETTINGS, folder / "scratch", source=MemorySource(topic))
 
 
@@ -28,7 +34,7 @@ def test_a_sound_read_model_is_what_the_topic_says(
     tmp_path: Path, model: ReadModel, topic: MemoryTopic
 ) -> None:
     follow(model, topic)
-    assert verdict(tmp_path, topic) == Verdict(5, 1, [])
+    assert verdict(tmp_path, topic) == Comparison(5, 1, [])
 
 
 def test_one_that_is_behind_is_compared_where_it_is(
@@ -37,12 +43,12 @@ def test_one_that_is_behind_is_compared_where_it_is(
     follow(model, topic)
     write(topic, 0, 6, "c", "6")
     resolve(topic, 6)
-    assert verdict(tmp_path, topic) == Verdict(5, 1, [])
+    assert verdict(tmp_path, topic) == Comparison(5, 1, [])
 
 
 def test_an_empty_one_is_sound(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:
     assert model.latest().seq == 0
-    assert verdict(tmp_path, topic) == Verdict(0, 0, [])
+    assert verdict(tmp_path, topic) == Comparison(0, 0, [])
 
 
 def test_every_key_that_differs_is_named(
@@ -56,7 +62,7 @@ def test_every_key_that_differs_is_named(
     damage(model, "é".encode(), 6, None)
     damage(model, b"extra", 3, pack_version(30, b"id3", b"1"))
     damage(model, b"m", 8, pack_version(81, b"id8", b"1"))
-    assert verdict(tmp_path, topic) == Verdict(9, 5, ["b", "extra", "m", "é"])
+    assert verdict(tmp_path, topic) == Comparison(9, 5, ["b", "extra", "m", "é"])
 
 
 def test_what_is_no_entry_is_an_error(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:

@@ -17,8 +17,8 @@ from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import queries
-from streamydb.pipeline.desk import Desk, Told
-from streamydb.pipeline.queries import Queries
+from streamydb.pipeline.desk import Desk, EarlierRulings
+from streamydb.pipeline.queries import RestartedQuery
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member, Play
 from streamydb.pipeline.standby.kafka import SharedTopics
@@ -187,10 +187,10 @@ class Topic:
 
 
 def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> Desk:
-    told = Told(0, {0: resolved}, {})
+    told = EarlierRulings(0, {0: resolved}, {})
     monkeypatch.setattr(ruling, "_told_now", lambda *_: told)
     monkeypatch.setattr(Desk, "_require_unwritten", lambda *_: None)
-    return Desk(cast("RulingTopic", topic), {}, "db", Told(0, {}, {}))
+    return Desk(cast("RulingTopic", topic), {}, "db", EarlierRulings(0, {}, {}))
 
 
 def said(*faults: Fault) -> list[str]:
@@ -262,7 +262,7 @@ def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatc
         started.append(Query())
         return started[-1]
 
-    run = Queries(start, part, desk(topic, monkeypatch))
+    run = RestartedQuery(start, part, desk(topic, monkeypatch))
     assert run.keep_up()
     assert len(started) == 1
     part.stale = True

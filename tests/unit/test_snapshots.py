@@ -12,26 +12,28 @@ import pytest
 from pyarrow import parquet
 
 from streamydb.backup.snapshots import (
-    Digest,
-    Manifest,
+    RowsDigest,
     SnapshotError,
-    Tail,
+    SnapshotManifest,
+    SnapshotTail,
     read_manifest,
     read_rows,
 )
 from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.backup.snapshots.restoring import CHUNK_ROWS_MAX, chunks
-from streamydb.backup.snapshots.rows import COLUMNS, Row
+from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.read_model import ReadModel, ReadModelError, StoreMismatchError, load
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import Put, Transaction, decode
 from tests.read_model import example, follow, resolve, write
 
 
-def make(folder: Path, rows: list[Row], files: int = 2, **changes: object) -> Manifest:
+def make(
+    folder: Path, rows: list[SnapshotRow], files: int = 2, **changes: object
+) -> SnapshotManifest:
     """Write a snapshot of `example` (topic "memory", resolved up to seq 5) with some rows."""
     (folder / "data").mkdir(parents=True)
-    digest, names = Digest(), []
+    digest, names = RowsDigest(), []
     for row in rows:
         digest.add(row.key, row.value, row.version, row.ts_ms)
     for number in range(files):
@@ -48,36 +50,36 @@ def make(folder: Path, rows: list[Row], files: int = 2, **changes: object) -> Ma
     fields: dict[str, object] = {
         "format": 1, "database": "bank", "cluster": None, "topic": "memory", "seq": 5, "ts_ms": 50,
         "rows": digest.rows, "digest": digest.hex(), "files": names,
-        "changes": {0: Tail(4, 5, {0: 6}), 1: Tail(4, 5, {0: 6})},
+        "changes": {0: SnapshotTail(4, 5, {0: 6}), 1: SnapshotTail(4, 5, {0: 6})},
     }  # fmt: skip
-    manifest = Manifest(**{**fields, **changes})  # type: ignore[arg-type]
+    manifest = SnapshotManifest(**{**fields, **changes})  # type: ignore[arg-type]
     (folder / MANIFEST).write_bytes(encode_manifest(manifest))
     return manifest
 
 
-B = [Row(b"b", b"[4]", 4, 40, b"id4")]
+B = [SnapshotRow(b"b", b"[4]", 4, 40, b"id4")]
 
 
-def numbered(count: int, size: int = 1) -> list[Row]:
+def numbered(count: int, size: int = 1) -> list[SnapshotRow]:
     value = msgspec.json.encode("v" * size)
-    return [Row(f"k{n:06}".encode(), value, n + 1, n, b"t") for n in range(count)]
+    return [SnapshotRow(f"k{n:06}".encode(), value, n + 1, n, b"t") for n in range(count)]
 
 
 def test_a_digest_does_not_depend_on_order_or_division() -> None:
     rows = numbered(50)
-    whole, shuffled = Digest(), [Digest(), Digest(), Digest()]
+    whole, shuffled = RowsDigest(), [RowsDigest(), RowsDigest(), RowsDigest()]
     for row in rows:
         whole.add(row.key, row.value, row.version, row.ts_ms)
     random.Random(1).shuffle(rows)
     for number, row in enumerate(rows):
         shuffled[number % 3].add(row.key, row.value, row.version, row.ts_ms)
     merged = shuffled[0].merge(shuffled[1:])
-    assert (merged.rows, merged.hex()) == (whole.rows, whole.hex()) != (50, Digest().hex())
+    assert (merged.rows, merged.hex()) == (whole.rows, whole.hex()) != (50, RowsDigest().hex())
     others = set()
     for key, value, version, ts_ms in (
         (b"ab", b"c", 1, 2), (b"a", b"bc", 1, 2), (b"ab", b"c", 2, 1), (b"ab", b"", 1, 2),
     ):
-        digest = Digest()
+        digest = RowsDigest()
         digest.add(key, value, version, ts_ms)
         others.add(digest.hex())
     assert len(others) == 4
@@ -123,11 +125,11 @@ def test_a_snapshot_between_resolved_seqs_misses_nothing(tmp_path: Path, at: int
         follow(full, topic, retention_seqs=100).close()
         with full.snapshot(at) as then:
             rows = [
-                Row(e.key.encode(), e.value, e.version, e.ts_ms, f"id{e.version}".encode())
+                SnapshotRow(e.key.encode(), e.value, e.version, e.ts_ms, f"id{e.version}".encode())
                 for e in then.scan()
             ]
         positions = {1: (1, 0), 2: (2, 2), 3: (4, 2), 4: (4, 3)}[at]
-        tails = {n: Tail(place, 0, {0: 0}) for n, place in enumerate(positions)}
+        tails = {n: SnapshotTail(place, 0, {0: 0}) for n, place in enumerate(positions)}
         make(tmp_path / "s", rows, seq=at, ts_ms=10 * at, changes=tails)
         load(tmp_path / "s", tmp_path / "loaded", "bank")
         with ReadModel.open(tmp_path / "loaded", "bank", write=True) as model:
@@ -188,7 +190,7 @@ def test_an_empty_snapshot(tmp_path: Path) -> None:
     [(numbered(2 * CHUNK_ROWS_MAX + 1), CHUNK_ROWS_MAX), (numbered(7, 200_000), 2), (B, 1)],
 )
 def test_a_new_database_gets_the_values_in_the_same_transactions_each_time(
-    tmp_path: Path, rows: list[Row], most: int
+    tmp_path: Path, rows: list[SnapshotRow], most: int
 ) -> None:
     manifest = make(tmp_path / "s", rows)
     made = list(chunks(tmp_path / "s", manifest))
@@ -211,7 +213,7 @@ def test_a_new_database_gets_the_values_in_the_same_transactions_each_time(
 
 def test_what_cannot_be_put_is_named(tmp_path: Path) -> None:
     deep = b"[" * 62 + b"]" * 62  # may come of an append to a list
-    manifest = make(tmp_path / "s", [Row(b"deep", deep, 1, 1, b"t")])
+    manifest = make(tmp_path / "s", [SnapshotRow(b"deep", deep, 1, 1, b"t")])
     with pytest.raises(SnapshotError, match=r"'deep'.*too-deep"):
         list(chunks(tmp_path / "s", manifest))
 

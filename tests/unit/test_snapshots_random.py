@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from streamydb.backup.snapshots import (
-    Digest,
-    Manifest,
+    RowsDigest,
     SnapshotError,
-    Tail,
+    SnapshotManifest,
+    SnapshotTail,
     read_manifest,
     read_rows,
     restore,
     restoring,
 )
 from streamydb.backup.snapshots.manifest import MANIFEST
-from streamydb.backup.snapshots.rows import COLUMNS, Row
+from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.kafka.reader import Span
 from streamydb.records import canonical
 from streamydb.spark.snapshot import moment, shown
@@ -46,7 +46,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
-def state(rng: random.Random, most: int = 60) -> list[Row]:
+def state(rng: random.Random, most: int = 60) -> list[SnapshotRow]:
     """Rows as a snapshot has them: by key, with canonical values."""
     keys = {*rng.sample(ODD_KEYS, rng.randrange(len(ODD_KEYS)))}
     keys |= {f"k/{rng.randrange(1000)}" for _ in range(rng.randrange(most))}
@@ -55,12 +55,14 @@ def state(rng: random.Random, most: int = 60) -> list[Row]:
         version = rng.randrange(1, 6)
         value = rng.choice([version, "v" * rng.randrange(40), [True, {"é\n": 0.5}], {}])
         ts_ms = rng.choice([10 * version, 2**62])
-        made.append(Row(key.encode(), canonical(value), version, ts_ms, f"t{version}".encode()))
+        made.append(
+            SnapshotRow(key.encode(), canonical(value), version, ts_ms, f"t{version}".encode())
+        )
     return made
 
 
-def digest_of(rows: Sequence[tuple[Any, ...]]) -> Digest:
-    digest = Digest()
+def digest_of(rows: Sequence[tuple[Any, ...]]) -> RowsDigest:
+    digest = RowsDigest()
     for row in rows:
         digest.add(*row[:4])
     return digest
@@ -90,7 +92,7 @@ def test_a_digest_is_that_of_the_rows_whatever_their_order_and_division(
             assert digest_of(changed).hex() != whole.hex()
 
 
-def read(folder: Path) -> tuple[Manifest, list[Row]]:
+def read(folder: Path) -> tuple[SnapshotManifest, list[SnapshotRow]]:
     manifest = read_manifest(folder)
     return manifest, [row for batch in read_rows(folder, manifest) for row in batch]
 
@@ -125,7 +127,7 @@ def test_what_is_damaged_is_refused_or_read_as_it_was(seed: int, tmp_path: Path)
     rows, folder = state(rng), tmp_path / "s"
     manifest = make(
         folder, rows, files=rng.choice([1, 2, 5]), cluster=rng.choice([None, "c"]),
-        changes={n: Tail(rng.randrange(99), rng.randrange(6), {0: 7}) for n in range(3)},
+        changes={n: SnapshotTail(rng.randrange(99), rng.randrange(6), {0: 7}) for n in range(3)},
     )  # fmt: skip
     refused = 0
     for _ in range(25):
@@ -157,7 +159,7 @@ def test_ids_of_transactions_are_not_in_the_digest_and_yet_no_other_ones_are_rea
     seed: int, tmp_path: Path
 ) -> None:
     rng = random.Random(f"ids {seed}")
-    rows = [*state(rng), Row("\U0010ffff".encode() * 20, b"1", 1, 1, b"t1")]
+    rows = [*state(rng), SnapshotRow("\U0010ffff".encode() * 20, b"1", 1, 1, b"t1")]
     make(tmp_path / "s", rows, files=1)
     path = tmp_path / "s" / "data" / "part-00000.parquet"
     column = parquet.read_metadata(path).row_group(0).column(COLUMNS.index("txn_id"))
@@ -174,7 +176,7 @@ def test_ids_of_transactions_are_not_in_the_digest_and_yet_no_other_ones_are_rea
 @given(st.integers(0, 2**32))
 def test_other_rows_than_those_of_the_manifest_are_refused(seed: int) -> None:
     rng = random.Random(seed)
-    rows = [*state(rng, 9), Row(b"z", b"1", 1, 1, b"t1")]
+    rows = [*state(rng, 9), SnapshotRow(b"z", b"1", 1, 1, b"t1")]
     at = rng.randrange(len(rows))
     row = rows[at]
     other = rng.choice([
@@ -266,7 +268,7 @@ def test_keys_that_grow_by_their_escapes_are_put_in_transactions_that_are_not_to
     tmp_path: Path,
 ) -> None:
     keys = sorted(f"{n:03}".encode() + b"\x01" * 477 for n in range(600))
-    manifest = make(tmp_path / "s", [Row(key, b"1", 1, 1, b"t") for key in keys])
+    manifest = make(tmp_path / "s", [SnapshotRow(key, b"1", 1, 1, b"t") for key in keys])
     sizes = [len(payload) for _, payload in restoring.chunks(tmp_path / "s", manifest)]
     assert max(sizes) <= restoring.CHUNK_BYTES_MAX + 100
 
@@ -298,13 +300,13 @@ def test_what_is_neither_is_refused(text: str) -> None:
 @settings(deadline=None)
 @given(name=st.text(max_size=9), seq=st.integers(0, 2**62), fresh=st.booleans(), about=VALUES)
 def test_what_was_written_is_told(*, name: str, seq: int, fresh: bool, about: Any) -> None:
-    manifest = Manifest(
+    manifest = SnapshotManifest(
         format=1, database=name, cluster=json.dumps(about), topic="t", seq=seq, ts_ms=1, rows=2,
-        digest="d", changes={0: Tail(1, seq, {0: 2})}, files=[],
+        digest="d", changes={0: SnapshotTail(1, seq, {0: 2})}, files=[],
     )  # fmt: skip
     written = cast("Any", SimpleNamespace(folder=f"s/{name}", manifest=manifest, fresh=fresh))
     fields = json.loads(shown(written, as_json=True))
-    assert msgspec.convert(fields, Manifest, strict=False) == manifest
+    assert msgspec.convert(fields, SnapshotManifest, strict=False) == manifest
     assert (fields["folder"], fields["fresh"]) == (f"s/{name}", fresh)
     told = shown(written, as_json=False)
     assert f"seq {seq}, 2 keys, d" in told

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.backup.snapshots import Digest, SnapshotError
+from streamydb.backup.snapshots import RowsDigest, SnapshotError
 from streamydb.errors import RecordError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import encode_resolved
 from streamydb.spark import payloads, rows
-from streamydb.spark.repetitions import Seen
+from streamydb.spark.repetitions import SeenRecords
 from streamydb.spark.snapshot import moment
 from streamydb.verify.oracle.core import Oracle
 from tests.read_model import change
@@ -94,7 +94,7 @@ def test_results_become_columns() -> None:
 
 
 def test_digests_of_parts_add_up() -> None:
-    whole = Digest()
+    whole = RowsDigest()
     for n in range(10):
         whole.add(b"k%d" % n, b"1", n, n)
     parts = [
@@ -102,8 +102,8 @@ def test_digests_of_parts_add_up() -> None:
         for part in (range(5), range(5, 10))
     ]
     found = [next(rows.digests([part])).to_pylist()[0] for part in parts]
-    merged = Digest().merge(
-        Digest(row["rows"], int.from_bytes(row["total"], "little")) for row in found
+    merged = RowsDigest().merge(
+        RowsDigest(row["rows"], int.from_bytes(row["total"], "little")) for row in found
     )
     assert (merged.rows, merged.hex()) == (10, whole.hex())
     assert [b.num_rows for b in rows.digests([])] == [1]
@@ -126,13 +126,13 @@ def test_every_change_is_fresh_once_whatever_is_repeated(seed: int) -> None:
         if rng.random() < 0.3:
             log += log[rng.randint(0, len(log) - 1) :]  # rebuilt from an older checkpoint
     expected = {(n, i) for n, i, resolved in log if not resolved}
-    seen, given_once, at = Seen(), [], 0
+    seen, given_once, at = SeenRecords(), [], 0
     while at < len(log):
         part = log[at : at + rng.randint(1, 10)]
         at += len(part)
         mask = seen.fresh(part)
         given_once += [(n, i) for (n, i, _), fresh in zip(part, mask, strict=True) if fresh]
-        seen = Seen(seen.resolved, seen.pack())
+        seen = SeenRecords(seen.resolved, seen.pack())
     assert sorted(given_once) == sorted(expected)
     assert not seen.above or max(seen.above)[0] > seen.resolved
 

@@ -18,7 +18,7 @@ from streamydb import sql
 from streamydb.read_model import ReadModel, SnapshotAhead
 from streamydb.sql.keyspace import KeyRange, range_of, within
 from streamydb.sql.pool import QueryPool
-from streamydb.sql.worker import Job, Outcome, StoredRow, run
+from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.read_model import example, follow, resolve, write
 
 pytest.importorskip("duckdb")
@@ -36,7 +36,7 @@ def job(text: str, **changes: object) -> Job:
     return Job(**{**given, **changes})  # type: ignore[arg-type]
 
 
-def rows_of(outcome: Outcome) -> bytes:
+def rows_of(outcome: QueryOutcome) -> bytes:
     assert outcome.kind == "done", outcome
     return bytes(outcome.body).partition(b'"rows":')[2][:-1]
 
@@ -205,7 +205,7 @@ ENDLESS = [
 
 
 def test_queries_that_take_too_much_are_ended_and_others_go_on() -> None:
-    async def scenario() -> list[Outcome]:
+    async def scenario() -> list[QueryOutcome]:
         pool = QueryPool()
         try:
             costly = [pool.run(job(text, rows=[]), 1.5) for text in ENDLESS]
@@ -227,7 +227,7 @@ def environment_of(pid: int) -> bytes:
 def test_a_query_runs_in_a_process_without_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMYDB_SERVE_TOKENS", HIDDEN)
 
-    async def scenario() -> Outcome:
+    async def scenario() -> QueryOutcome:
         begun: asyncio.Future[asyncio.subprocess.Process] = asyncio.Future()
         exchange = streamydb.sql.pool._exchange
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 import streamydb.sql.pool
 from streamydb import sql
-from streamydb.backup.snapshots.rows import Row
+from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import canonical
 from streamydb.sql import dataset
 from streamydb.sql.keyspace import within
 from streamydb.sql.pool import QueryPool
-from streamydb.sql.worker import Job, Outcome, StoredRow, run
+from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.generators import TEXTS
 from tests.read_model import follow, resolve, write
 from tests.unit.test_snapshots import make
@@ -156,7 +156,7 @@ def test_every_way_to_a_state_gives_the_same_answers(seed: int, tmp_path: Path) 
     for row in sorted(rows, key=lambda row: row.version):
         write(topic, row.version % 2, row.version, row.key, row.value.decode())
     resolve(topic, len(rows))
-    made = [Row(row.key.encode(), *row[1:], b"t") for row in rows]
+    made = [SnapshotRow(row.key.encode(), *row[1:], b"t") for row in rows]
     make(tmp_path / "s", made, rng.choice([1, 3]), seq=len(rows))
     with ReadModel.open(tmp_path / "m", "bank", write=True) as model:
         follow(model, topic, retention_seqs=1e9).close()
@@ -264,7 +264,7 @@ def test_a_query_that_dies_or_lasts_harms_no_other(
         "wrong": (job("select nothing", rows=rows), 60, "invalid"),
     }
 
-    async def scenario() -> list[Outcome]:
+    async def scenario() -> list[QueryOutcome]:
         pool = QueryPool()
         try:
             with dying(rng, monkeypatch, {"killed"}):

@@ -8,19 +8,19 @@ from typing import Any, cast
 import pytest
 
 from streamydb.columns.blocks import open_block
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
-from streamydb.pipeline.standby.agreement import Difference
-from streamydb.pipeline.standby.coordinator import Coordinator, Position, View
+from streamydb.pipeline.standby.agreement import Disagreement
+from streamydb.pipeline.standby.coordinator import Coordinator, PipelinePosition, StandbyReport
 from streamydb.pipeline.standby.core import Member, Play, Say, Times
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import (
     Audited,
     Beat,
-    Claim,
     Following,
     Handover,
+    LeaderClaim,
     Message,
     decode_message,
     encode_message,
@@ -77,14 +77,14 @@ def test_one_that_was_overtaken_stands_down() -> None:
 def test_one_that_slept_for_long_follows_and_does_not_claim() -> None:
     """The other one leads alone meanwhile, so it does not beat before it hears of a follower."""
     room = overtaken_for(60_000)
-    claims = sum(isinstance(message, Claim) for message in room.said)
+    claims = sum(isinstance(message, LeaderClaim) for message in room.said)
     room.reach("a", 6)  # which it tells before it listens
     room.do("a", room.members["a"].tick(room.now))
     room.now += 30  # so that what is due is due at once
     room.pass_ms(60_000)
     assert room.leaders() == ["b"]
     assert room.roles["a"][-1] == Play(leads=False, covered=9)
-    assert sum(isinstance(message, Claim) for message in room.said) == claims
+    assert sum(isinstance(message, LeaderClaim) for message in room.said) == claims
 
 
 def test_one_that_slept_for_long_and_beats_is_heard() -> None:
@@ -131,7 +131,7 @@ def test_of_two_that_claim_the_first_in_the_topic_leads() -> None:
     room.down.add("a")
     room.pass_ms(3_000)
     assert sorted(room.leaders()) in (["a", "b"], ["a", "c"])
-    late = Claim(log="log", pipeline="id-c", name="c", epoch=2)
+    late = LeaderClaim(log="log", pipeline="id-c", name="c", epoch=2)
     leader = next(name for name in room.leaders() if name != "a")
     assert room.members[leader].epoch == 2
     assert room.members["b"].hear(late, room.now) == []
@@ -171,7 +171,9 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     again = Member("log", "id-a", "a", standby=False)
     for message in room.said:
         again.replay(message)
-    assert any(isinstance(a, Say) and isinstance(a.message, Claim) for a in again.begin(room.now))
+    assert any(
+        isinstance(a, Say) and isinstance(a.message, LeaderClaim) for a in again.begin(room.now)
+    )
     overtaken = Member("log", "id-a", "a", standby=False)
     overtaken.replay(Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=50, read=1))
     said = overtaken.begin(0)
@@ -190,9 +192,9 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
             assert isinstance(action, Say)
             assert alone.hear(action.message, now) == []
         said = alone.tick(now)
-        assert not any(isinstance(a, Say) and isinstance(a.message, Claim) for a in said)
+        assert not any(isinstance(a, Say) and isinstance(a.message, LeaderClaim) for a in said)
     claims = [action.message for action in alone.tick(2_200) if isinstance(action, Say)]
-    assert [type(claim) for claim in claims] == [Claim]
+    assert [type(claim) for claim in claims] == [LeaderClaim]
     assert alone.hear(claims[0], 2_250)[0] == Play(leads=True, covered=0)
 
 
@@ -255,7 +257,7 @@ def test_one_with_other_terms_cannot_stand_beside_the_leader() -> None:
 
 def test_messages_are_read_as_they_were_written() -> None:
     for message in (
-        Claim(log="l", pipeline="p", name="n", epoch=3),
+        LeaderClaim(log="l", pipeline="p", name="n", epoch=3),
         Beat(log="l", pipeline="p", epoch=3, resolved=2**60, read=4),
         Following(log="l", pipeline="p", epoch=1, resolved=1, lag_ms=2, ready=True),
         Handover(log="l", pipeline="", to="x"),
@@ -311,17 +313,17 @@ class Ruled:
         return Rulings(Fault(0, offset, "E") for offset in range(self.count))
 
 
-def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
+def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[StandbyReport]]:
     """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
-    wire, shown = Wire(), list[View]()
+    wire, shown = Wire(), list[StandbyReport]()
     ruled = cast("RulingTopic", Ruled())
     member = Member("log", "me", "me", standby=not leads)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
     if leads:
-        wire.coming = [Claim(log="log", pipeline="me", epoch=1)]
+        wire.coming = [LeaderClaim(log="log", pipeline="me", epoch=1)]
     else:
-        wire.coming = [Claim(log="log", pipeline="you", epoch=1)]
+        wire.coming = [LeaderClaim(log="log", pipeline="you", epoch=1)]
     found.begin()
     found._turn()
     one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
@@ -330,7 +332,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[View]]:
     assert open_block(wire.told[-1])[0]["kind"] == "audit"
     found._turn()
     assert not any(isinstance(message, Audited) for message in wire.said)
-    found.note(Position(10, 10, len(wire.told) + 1))
+    found.note(PipelinePosition(10, 10, len(wire.told) + 1))
     found._turn()
     assert any(isinstance(message, Audited) for message in wire.said)
     assert "shard 0 at seq 10 differ" in (shown[-1].alarm or "")
@@ -353,21 +355,23 @@ def test_of_two_sound_pipelines_that_differ_the_one_that_leads_goes_on() -> None
 
 
 def test_a_difference_between_others_is_an_alarm_and_no_more() -> None:
-    found = Difference(Digest(10, 0, 10, "a", "b"), "x", Digest(10, 0, 10, "c", "b"), "y")
+    found = Disagreement(
+        StateDigest(10, 0, 10, "a", "b"), "x", StateDigest(10, 0, 10, "c", "b"), "y"
+    )
     assert found.other("me") is None
     assert (found.other("x"), found.other("y")) == ("y", "x")
 
 
 @pytest.mark.fault(42, "batches of a standby that have not read their role yet", "not ready")
 def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
-    wire, shown = Wire(), list[View]()
+    wire, shown = Wire(), list[StandbyReport]()
     member = Member("log", "me", "me", standby=True)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     ruled = cast("RulingTopic", Ruled())
     found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
     found.begin()
 
-    def after(position: Position) -> tuple[int | None, bool]:
+    def after(position: PipelinePosition) -> tuple[int | None, bool]:
         """What is shown after a batch, and a beat of a leader that has executed nothing."""
         place: dict[str, Any] = {"log": "log", "pipeline": "you", "epoch": 1, "said_ms": 1}
         wire.coming = [*wire.said, Beat(**place, resolved=0, read=9, executed=0)]
@@ -376,12 +380,14 @@ def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
         return member.behind, shown[-1].ready
 
     role_at = len(wire.told)
-    assert after(Position(0, 9, role_at)) == (None, False), "the role has not been read"
-    assert after(Position(0, 9, role_at + 1, seq=7)) == (None, False), "it is not empty"
-    assert after(Position(0, 9, role_at + 1)) == (0, True), "it is empty, and so is the leader"
+    assert after(PipelinePosition(0, 9, role_at)) == (None, False), "the role has not been read"
+    assert after(PipelinePosition(0, 9, role_at + 1, seq=7)) == (None, False), "it is not empty"
+    assert after(PipelinePosition(0, 9, role_at + 1)) == (0, True), (
+        "it is empty, and so is the leader"
+    )
     wire.coming = [Beat(log="log", pipeline="you", epoch=1, resolved=7, read=9, executed=7)]
     found._turn()
-    assert after(Position(4, 9, role_at + 1, seq=7)) == (3, True)
+    assert after(PipelinePosition(4, 9, role_at + 1, seq=7)) == (3, True)
     found._show_ms = 0
     found._tell()
     assert shown[-1].behind == 3

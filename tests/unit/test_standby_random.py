@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.errors import RecordError
-from streamydb.pipeline.standby.agreement import Agreement, Difference
+from streamydb.pipeline.standby.agreement import Agreement, Disagreement
 from streamydb.pipeline.standby.core import Member
 from streamydb.records.control import (
     Audited,
     Beat,
-    Claim,
     Following,
     Handover,
+    LeaderClaim,
     Message,
     decode_message,
     encode_message,
@@ -34,7 +34,7 @@ ABOUT = {
     "log": TEXTS, "pipeline": TEXTS, "name": TEXTS, "terms": TEXTS, "said_ms": COUNTS,
 }  # fmt: skip
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Claim, **ABOUT, epoch=COUNTS),
+    st.builds(LeaderClaim, **ABOUT, epoch=COUNTS),
     st.builds(
         Beat, **ABOUT, epoch=COUNTS, resolved=COUNTS, read=COUNTS, executed=st.integers(-1, 99)
     ),
@@ -62,10 +62,10 @@ class Told(NamedTuple):
 
     key: bytes
     value: bytes
-    digest: Digest | None
+    digest: StateDigest | None
 
 
-def record(pipeline: str, digest: Digest) -> Told:
+def record(pipeline: str, digest: StateDigest) -> Told:
     key = f"{digest.shard}/{digest.seq}/{pipeline}".encode()
     return Told(key, msgspec.json.encode(digest), digest)
 
@@ -90,14 +90,14 @@ class Pipelines:
             while rng.random() < 0.4:
                 self.told.append(self._noise())
 
-    def _of(self, name: str) -> list[Digest]:
+    def _of(self, name: str) -> list[StateDigest]:
         places = [(seq, shard) for seq in range(10, 80, 10) for shard in range(SHARDS)]
         return [self._digest(name, *place) for place in places]
 
-    def _digest(self, name: str, seq: int, shard: int) -> Digest:
+    def _digest(self, name: str, seq: int, shard: int) -> StateDigest:
         wrong = name == self.deviant and shard == self._from[1] and seq >= self._from[0]
         state = f"{'wrong' if wrong else 'right'} {seq}/{shard}"
-        return Digest(seq, shard, INTERVAL, state, "o", SHARDS)
+        return StateDigest(seq, shard, INTERVAL, state, "o", SHARDS)
 
     def _noise(self) -> Told:
         rng, earlier = self._rng, [each for each in self.told if each.digest is not None]
@@ -108,7 +108,7 @@ class Pipelines:
         if kind == 1:
             return again._replace(value=broken(rng, again.value), digest=None)
         other = msgspec.structs.replace(
-            again.digest or Digest(0, 0, 0, "", ""), state="of another life",
+            again.digest or StateDigest(0, 0, 0, "", ""), state="of another life",
             **rng.choice([{"interval": 20}, {"shards": 1}, {"shards": 0}]),
         )  # fmt: skip
         return again._replace(value=msgspec.json.encode(other))
@@ -129,9 +129,9 @@ class Pipelines:
         return found
 
 
-def decoded(value: bytes) -> Digest | None:
+def decoded(value: bytes) -> StateDigest | None:
     try:
-        return msgspec.json.decode(value, type=Digest)
+        return msgspec.json.decode(value, type=StateDigest)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -142,7 +142,7 @@ def test_every_difference_is_told_once_and_nothing_else_is(seed: int) -> None:
     pipelines = Pipelines(rng)
     live = rng.choice([0, 0, rng.randrange(len(pipelines.told))])
     agreement = Agreement(INTERVAL, SHARDS)
-    found: list[Difference] = []
+    found: list[Disagreement] = []
     for number, (key, value, _) in enumerate(pipelines.told):
         if decoded(value) is None:
             with pytest.raises(RecordError):
@@ -207,7 +207,8 @@ class Noisy(Room):
         }  # fmt: skip
         epoch = member.epoch + rng.randrange(3)
         made: list[Message] = [
-            Claim(**about, epoch=epoch), Beat(**about, epoch=epoch, resolved=10**6, read=10**6),
+            LeaderClaim(**about, epoch=epoch),
+            Beat(**about, epoch=epoch, resolved=10**6, read=10**6),
             Following(**about, epoch=epoch, resolved=10**6, lag_ms=0, ready=True, wants=True),
             Handover(**about, to=rng.choice(["", "b"])), Audited(**about),
         ]  # fmt: skip

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from streamydb.client import InvalidParameterError, NoSuchStreamError, Options
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.auth import Client, Tokens
-from streamydb.facade.emitted import EmittedPage, Place, StreamFeed
+from streamydb.facade.auth import Caller, Tokens
+from streamydb.facade.emitted import EmittedPage, StreamFeed, StreamPosition
 from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.procedures.modules import compile_module
@@ -185,8 +185,8 @@ async def test_streams_have_scopes_of_their_own() -> None:
     async with served(database) as client:
         await voted(client, database, 1)
 
-    def known(secret: str, *read: str) -> tuple[bytes, Client]:
-        return hashlib.sha256(secret.encode()).digest(), Client(secret, read)
+    def known(secret: str, *read: str) -> tuple[bytes, Caller]:
+        return hashlib.sha256(secret.encode()).digest(), Caller(secret, read)
 
     tokens = Tokens([known("keys", "phone/"), known("votes", "$streams/voter.v"), known("all", "")])
     app = create_app(database.model, database.log, database.changes, FacadeSettings(), tokens)
@@ -206,7 +206,7 @@ def emitted(stream: str, seq: int, index: int = 1) -> tuple[bytes, bytes]:
     return stream.encode(), json.dumps({**value, "record": seq}).encode()
 
 
-async def rest(feed: StreamFeed, place: Place) -> list[int]:
+async def rest(feed: StreamFeed, place: StreamPosition) -> list[int]:
     """The seqs of all that there is after a place."""
     found: list[int] = []
     page = EmittedPage([], place, True)
@@ -237,7 +237,7 @@ def test_readers_get_all_once_whatever_is_kept(
         seqs: dict[str, int] = {}
         written: dict[str, list[int]] = {name: [] for name in "abc"}
         got: dict[str, list[int]] = {name: [] for name in "abc"}
-        places = {name: Place(name) for name in "abc"}
+        places = {name: StreamPosition(name) for name in "abc"}
         for number, (name, repeated, reader) in enumerate(steps):
             if number == before:
                 await feed.start()
@@ -257,7 +257,7 @@ def test_readers_get_all_once_whatever_is_kept(
             assert got[name] + await rest(feed, places[name]) == written[name]
             half = written[name][len(written[name]) // 2 :]
             if half:
-                assert await rest(feed, Place(name, half[0], 1)) == half[1:]
+                assert await rest(feed, StreamPosition(name, half[0], 1)) == half[1:]
 
     asyncio.run(run())
 
@@ -266,7 +266,7 @@ def test_readers_get_all_once_whatever_is_kept(
 async def test_readers_wait_and_leave_nothing_behind() -> None:
     source = MemoryStreams()
     feed = StreamFeed(source, 10_000, 4)
-    place = (await feed.page(Place("a"), PAGE, 0)).place
+    place = (await feed.page(StreamPosition("a"), PAGE, 0)).place
     waiting = [asyncio.ensure_future(feed.page(place, PAGE, 60)) for _ in range(3)]
     await until(lambda: feed.waiting == 3)
     source.put(*emitted("b", 1))
@@ -287,7 +287,7 @@ async def test_only_some_may_read_what_is_not_kept() -> None:
     source.put(*emitted("a", 1))
     feed = StreamFeed(source, 10_000, 0)
     with pytest.raises(ProblemError, match="old records"):
-        await feed.page(Place("a"), PAGE, 0)
+        await feed.page(StreamPosition("a"), PAGE, 0)
 
 
 @scenario
@@ -297,7 +297,7 @@ async def test_something_else_in_the_topic() -> None:
     await feed.start()
     source.put(b"a", b"{}")
     with pytest.raises(RecordError, match="is this the topic"):
-        await feed.page(Place("a"), PAGE, 0)
+        await feed.page(StreamPosition("a"), PAGE, 0)
 
 
 @pytest.mark.parametrize(

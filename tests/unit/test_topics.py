@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamydb.kafka import Problem, TopicNames, create
+from streamydb.kafka import TopicNames, TopicProblem, create
 
 
 def test_names() -> None:
@@ -41,5 +41,5 @@ def test_numbers_out_of_bounds_are_refused_before_kafka_is_asked(numbers: dict[s
 
 
 def test_a_problem_reads_as_one_line() -> None:
-    problem = Problem("t", "it is wrong", "mend it", "warning")
+    problem = TopicProblem("t", "it is wrong", "mend it", "warning")
     assert str(problem) == "warning: t: it is wrong. Fix: mend it"

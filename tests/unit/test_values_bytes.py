@@ -32,7 +32,7 @@ from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.judge import SeedOutcome, judge
 from streamydb.verify.simulator.log import SimulatedLog
 
 KEYS, SIZE = 512, 262_144
@@ -202,7 +202,7 @@ def test_the_limit_of_a_transaction_at_n_and_one_more(
         log.append(json.dumps(transaction).encode())
     while cluster.behind():
         cluster.batch(all_of_it=True)
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))
     found = [json.loads(w.value or b"") for w in cluster.written if w.topic == o.RESULTS]
     codes = {result["id"]: result["code"] for result in found}
     over = dict.fromkeys(("over", "blind", "grown"), "values-too-large")

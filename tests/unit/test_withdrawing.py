@@ -12,10 +12,10 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.withdrawals import next_pace
+from streamydb.txn_processor.execution import ExecutionOutcome as Executed
 from streamydb.txn_processor.execution import Most, execute_grants
-from streamydb.txn_processor.execution import Outcome as Executed
 from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import Outcome, judge
+from streamydb.verify.simulator.judge import SeedOutcome, judge
 from streamydb.verify.simulator.log import SimulatedLog
 
 BOUND, SIZE = 100_000, 4_000
@@ -68,7 +68,7 @@ def ran(transactions: list[dict[str, Any]], shards: int) -> Cluster:
         log.append(json.dumps(transaction).encode())
     while cluster.behind():
         cluster.batch(all_of_it=True)
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))
     return cluster
 
 

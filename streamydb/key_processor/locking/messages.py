@@ -2,7 +2,7 @@
 
 Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
 `Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
-written under it) and `Part` (which transactions a block of feedback finishes at its shard).
+written under it) and `MessagePart` (which transactions a block of feedback finishes at its shard).
 
 Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another.
 """
@@ -19,7 +19,7 @@ from streamydb.errors import RecordError
 __all__ = [
     "Arrived",
     "Granted",
-    "Part",
+    "MessagePart",
     "Payload",
     "Released",
     "decode_list",
@@ -104,7 +104,7 @@ class Released(msgspec.Struct, array_like=True, gc=False):
     value: bytes | None
 
 
-class Part(msgspec.Struct, array_like=True, gc=False):
+class MessagePart(msgspec.Struct, array_like=True, gc=False):
     """Chunk ``chunk`` of ``chunks`` of all that transaction ``seq`` has to say to one shard."""
 
     seq: int

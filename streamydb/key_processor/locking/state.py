@@ -9,9 +9,9 @@ from streamydb.columns.plans import PlanShape
 from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.locking.history import History
+from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock
-from streamydb.key_processor.role import Role
+from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.core import SorterState
 
@@ -52,10 +52,10 @@ class SingleMeta(msgspec.Struct):
     unresolved: list[Unresolved] = []
     locks: dict[bytes, Lock] = {}
     repeats: dict[int, int] = {}
-    role: Role = msgspec.field(default_factory=Role)
+    role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
     shape: PlanShape | None = None
-    history: History = msgspec.field(default_factory=History)
+    history: StepHistory = msgspec.field(default_factory=StepHistory)
     ignored: int = 0
     waits: int = 0
     behind: list[bytes] = []

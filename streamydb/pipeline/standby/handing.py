@@ -13,9 +13,9 @@ from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.pipeline.standby.kafka import SharedTopics
-from streamydb.pipeline.standby.pause import Written, longest_pause, written
+from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
-from streamydb.records.control import Beat, Claim, Following, Handover, Message
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message
 
 __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 
@@ -142,7 +142,7 @@ def _epoch(topics: SharedTopics, log: str) -> int:
     epoch, end = 0, topics.ends()[0]
     while topics.position() < end:
         heard = (m for m in topics.poll(_TURN_S, _ignore) if m.log == log)
-        epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, Claim | Beat))])
+        epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])
     return epoch
 
 
@@ -208,7 +208,7 @@ def _with_pause(
     begun_ms: int,
 ) -> Handed:
     """Look through the verdicts that were written meanwhile, by whoever led."""
-    verdicts: list[Written] = []
+    verdicts: list[TimedVerdict] = []
     try:
         with TopicReader(connection, TopicNames(database).results) as reader:
             ends = {number: span.high for number, span in reader.spans().items()}

@@ -12,12 +12,12 @@ from streamydb.verify.histories.linearizability import check_registers
 from streamydb.verify.histories.records import History
 from streamydb.verify.histories.serializability import check_lists
 from streamydb.verify.histories.versions import check_numbers, check_pages, check_sessions
-from streamydb.verify.histories.violations import Violation
+from streamydb.verify.histories.violations import Anomaly
 from streamydb.verify.histories.watches import check_watches
 
-__all__ = ["CHECKERS", "Report", "check_history"]
+__all__ = ["CHECKERS", "HistoryReport", "check_history"]
 
-CHECKERS: Final[dict[str, Callable[[History], list[Violation]]]] = {
+CHECKERS: Final[dict[str, Callable[[History], list[Anomaly]]]] = {
     "linearizability": check_registers,
     "strict serializability": check_lists,
     "sessions": check_sessions,
@@ -28,7 +28,7 @@ CHECKERS: Final[dict[str, Callable[[History], list[Violation]]]] = {
 """Every checker by what it checks."""
 
 
-class Report(msgspec.Struct):
+class HistoryReport(msgspec.Struct):
     """What the checkers found.
 
     Attributes:
@@ -39,7 +39,7 @@ class Report(msgspec.Struct):
 
     operations: dict[str, int]
     deliveries: int
-    violations: dict[str, list[Violation]]
+    violations: dict[str, list[Anomaly]]
 
     @property
     def ok(self) -> bool:
@@ -56,7 +56,7 @@ class Report(msgspec.Struct):
         return "\n".join(lines)
 
 
-def check_history(history: History) -> Report:
+def check_history(history: History) -> HistoryReport:
     """Run all checkers."""
     kinds: Counter[str] = Counter()
     for operation in history.operations:
@@ -64,4 +64,4 @@ def check_history(history: History) -> Report:
         kinds[f"{name} {operation.outcome}"] += 1
     delivered = sum(len(d.changes) for all_of in history.deliveries.values() for d in all_of)
     found = {name: checker(history) for name, checker in CHECKERS.items()}
-    return Report(dict(kinds), delivered, found)
+    return HistoryReport(dict(kinds), delivered, found)

@@ -11,9 +11,24 @@ from typing import Final
 
 import httpx
 
-from streamydb.verify.histories.answers import Call, Told, ask_call, call_of, page_call, told
-from streamydb.verify.histories.records import Answer, Append, Line, Operation, Request, Scan, Write
-from streamydb.verify.histories.workload import Client, Shape
+from streamydb.verify.histories.answers import (
+    AttemptAnswer,
+    HttpCall,
+    ask_call,
+    call_of,
+    page_call,
+    told,
+)
+from streamydb.verify.histories.records import (
+    Answer,
+    AppendOperation,
+    Line,
+    Operation,
+    Request,
+    ScanOperation,
+    WriteOperation,
+)
+from streamydb.verify.histories.workload import HistoryClient, Shape
 
 __all__ = ["PATIENCE_S", "HttpRecorder", "Recorder"]
 
@@ -38,7 +53,7 @@ class Recorder(ABC):
         self._sink = sink
         self._shape = shape
 
-    async def perform(self, client: Client, request: Request) -> Operation:
+    async def perform(self, client: HistoryClient, request: Request) -> Operation:
         """Do a request and record it."""
         began = time.monotonic_ns()
         attempts: list[str] = []
@@ -54,7 +69,7 @@ class Recorder(ABC):
         return operation
 
     @abstractmethod
-    async def _do(self, request: Request, attempts: list[str]) -> Told:
+    async def _do(self, request: Request, attempts: list[str]) -> AttemptAnswer:
         """Do a request; note how each attempt ended."""
 
     def _impatience_s(self) -> float | None:
@@ -80,15 +95,17 @@ class HttpRecorder(Recorder):
         self._http = http
         self._urls = urls
 
-    async def _do(self, request: Request, attempts: list[str]) -> Told:
+    async def _do(self, request: Request, attempts: list[str]) -> AttemptAnswer:
         """Do a request."""
-        if isinstance(request, Write | Append):
+        if isinstance(request, WriteOperation | AppendOperation):
             return await self._write(request, attempts)
-        if isinstance(request, Scan):
+        if isinstance(request, ScanOperation):
             return await self._scan(request, attempts)
         return await self._attempt(request, call_of(request), attempts)
 
-    async def _write(self, request: Write | Append, attempts: list[str]) -> Told:
+    async def _write(
+        self, request: WriteOperation | AppendOperation, attempts: list[str]
+    ) -> AttemptAnswer:
         """Send a write; find out what became of it."""
         call = call_of(request)
         timeout_s = self._impatience_s()
@@ -105,10 +122,10 @@ class HttpRecorder(Recorder):
             following = await self._attempt(request, again, attempts)
             if following.outcome == "ok":
                 return following
-            last = Told("unknown", "", location=following.location or location)
+            last = AttemptAnswer("unknown", "", location=following.location or location)
         return last
 
-    async def _scan(self, request: Scan, attempts: list[str]) -> Told:
+    async def _scan(self, request: ScanOperation, attempts: list[str]) -> AttemptAnswer:
         """Read all pages; the cursor may be taken to another facade."""
         last = await self._attempt(request, call_of(request), attempts)
         whole = last.answer or Answer()
@@ -120,8 +137,12 @@ class HttpRecorder(Recorder):
         return last._replace(answer=whole if last.outcome == "ok" else None)
 
     async def _attempt(
-        self, request: Request, call: Call, attempts: list[str], timeout_s: float = _READ_TIMEOUT_S
-    ) -> Told:
+        self,
+        request: Request,
+        call: HttpCall,
+        attempts: list[str],
+        timeout_s: float = _READ_TIMEOUT_S,
+    ) -> AttemptAnswer:
         """Send one HTTP request."""
         url = self._rng.choice(self._urls)
         try:
@@ -131,9 +152,9 @@ class HttpRecorder(Recorder):
             )  # fmt: skip
             last = told(request, answer.status_code, answer.headers, answer.content)
         except httpx.ConnectError as error:
-            last = Told("failed", type(error).__name__)
+            last = AttemptAnswer("failed", type(error).__name__)
         except httpx.TransportError as error:
-            sent = isinstance(request, Write | Append)
-            last = Told("unknown" if sent else "failed", type(error).__name__)
+            sent = isinstance(request, WriteOperation | AppendOperation)
+            last = AttemptAnswer("unknown" if sent else "failed", type(error).__name__)
         attempts.append(last.note)
         return last

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import msgspec
 
-from streamydb.verify.histories.records import Delivered, Delivery, Line, Watch
+from streamydb.verify.histories.records import Delivered, Delivery, Line, WatchOperation
 
 __all__ = ["Event", "Watcher", "parse_event"]
 
@@ -49,7 +49,7 @@ class Watcher:
         urls: Sequence[str],
         rng: random.Random,
         sink: Callable[[Line], None],
-        watch: Watch,
+        watch: WatchOperation,
         leave: float,
     ) -> None:
         """Watch what `watch` says; after an event, connect anew with probability `leave`."""

@@ -40,12 +40,12 @@ from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
-from streamydb.verify.simulator.faults import Release, RulingTopic, running
+from streamydb.verify.simulator.faults import Release, SimulatedRulings, running
 from streamydb.verify.simulator.large import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.procedures import MODULES
 
-__all__ = ["Checkpoint", "Cluster", "Written"]
+__all__ = ["Checkpoint", "Cluster", "WrittenRecord"]
 
 _CACHES = (*[MemoryCaches] * 5, FolderCaches)
 _LATE = (0.0, 0.02, 0.1, 0.3)
@@ -61,7 +61,7 @@ class _Crash(Exception):  # noqa: N818 - what the simulation throws at itself
 
 
 @dataclass(slots=True, frozen=True)
-class Written:
+class WrittenRecord:
     """A record in an output topic; ``batch`` wrote it."""
 
     topic: int
@@ -111,7 +111,7 @@ class Cluster:
 
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
-        written: list[Written] | None = None, clock: Iterator[int] | None = None,
+        written: list[WrittenRecord] | None = None, clock: Iterator[int] | None = None,
         large: bool = False,
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
@@ -130,11 +130,11 @@ class Cluster:
         self._other_release = False
         self.nodes = _nodes(config)
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
-        self.written: list[Written] = [] if written is None else written
+        self.written: list[WrittenRecord] = [] if written is None else written
         self.resolved = 0
         self.read_log: dict[int, int] = {}
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
-        self.topic = RulingTopic(log.begins)
+        self.topic = SimulatedRulings(log.begins)
         self.rulings = self.topic.rulings()
         self.code: Release | None = None
         self.epoch, self.leads, self.begun = 1, True, 0
@@ -422,7 +422,7 @@ class Cluster:
             for value in records.values.tolist():
                 self.log.append(value or b"", records.partition)
         for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True):
-            self.written.append(Written(records.topic, key or None, value or None, batch))
+            self.written.append(WrittenRecord(records.topic, key or None, value or None, batch))
 
     def _maybe_crash(self, *, calm: bool) -> None:
         if not calm and self.random.random() < self.crashes:

@@ -20,13 +20,13 @@ from streamydb.facade.emitted import fresh
 from streamydb.facade.feed import change_event
 from streamydb.facade.ports import (
     AppendUnknownError,
-    Batch,
+    ChangeBatch,
     ChangeEvent,
+    LogPosition,
     LogUnavailableError,
     Missing,
     NextRecord,
     PageBounds,
-    Position,
     StreamRow,
     StreamSpan,
 )
@@ -206,28 +206,28 @@ class MemoryLog:
         txn_id: str,  # noqa: ARG002 - the port
         payload: bytes,
         headers: Mapping[str, bytes] | None = None,
-    ) -> Position:
+    ) -> LogPosition:
         """Append a record and, unless that is stopped, execute it."""
         await self._pass()
         self.records.append(payload)
         self.headers.append(dict(headers or {}))
-        position = Position(0, len(self.records) - 1)
+        position = LogPosition(0, len(self.records) - 1)
         self._database.run()
         if self.unknowing:
             raise AppendUnknownError("no answer")
         return position
 
-    async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
+    async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
         """Wait for a result."""
         return await self.index.wait(position)
 
-    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+    def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return a result that is at hand."""
         if self.forgetful:
             return None
         return self.index.of(txn_id) if position is None else self.index.at(position)
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Search all results."""
         self.searches += 1
         refused = None
@@ -286,15 +286,15 @@ class MemoryChanges:
 
     def __init__(self, other: MemoryChanges | None = None) -> None:
         """Begin without any, or with those of another one."""
-        self.all: list[Batch] = [] if other is None else other.all
+        self.all: list[ChangeBatch] = [] if other is None else other.all
         self.peers: list[MemoryChanges] = [] if other is None else other.peers
         self.peers.append(self)
-        self._publish: Callable[[Batch], None] | None = None
+        self._publish: Callable[[ChangeBatch], None] | None = None
         self._came = asyncio.Event()
         shared = None if other is None else other.streams
         self.streams: MemoryStreams = MemoryStreams(shared)
 
-    async def start(self, publish: Callable[[Batch], None]) -> int:
+    async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish from now on."""
         self._publish = publish
         return self.all[-1].resolved if self.all else 0
@@ -303,7 +303,7 @@ class MemoryChanges:
         """Publish no more."""
         self._publish = None
 
-    async def history(self, since: int) -> AsyncGenerator[Batch, None]:
+    async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield all batches after a seq, old and new."""
         position = since
         while True:
@@ -317,13 +317,13 @@ class MemoryChanges:
         """Nothing is ever wrong."""
         return None
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: ChangeBatch) -> None:
         """Add a batch."""
         self.all.append(batch)
         for each in self.peers:
             each.tell(batch)
 
-    def tell(self, batch: Batch) -> None:
+    def tell(self, batch: ChangeBatch) -> None:
         """Publish a batch that was added."""
         if self._publish is not None:
             self._publish(batch)
@@ -448,7 +448,7 @@ class MemoryDatabase:
         resolved = MemoryResolved(seq, self.now_ms, {0: self._covered})
         self.model.apply(changes, resolved)
         events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
-        self.changes.put(Batch(seq, tuple(events)))
+        self.changes.put(ChangeBatch(seq, tuple(events)))
 
     def _take(self, record: OutputRecord) -> None:
         """Take an output of the oracle."""

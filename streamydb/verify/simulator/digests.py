@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from streamydb.columns.digest import Digest, item_lanes
+from streamydb.columns.digest import StateDigest, item_lanes
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
@@ -27,12 +27,12 @@ def wrong_digests(
     """Hold digest records against the expected outputs; what is wrong, if anything."""
     found: dict[tuple[int, int], bytes] = {}
     for _, value in records:
-        digest = msgspec.json.decode(value or b"", type=Digest)
+        digest = msgspec.json.decode(value or b"", type=StateDigest)
         place = digest.seq, digest.shard
         if found.setdefault(place, value or b"") != value:
             return f"two digests at {place}: {found[place]!r} and {value!r}"
     expected = _expected(outputs, last, config)
-    shown = {place: msgspec.json.decode(v, type=Digest).state for place, v in found.items()}
+    shown = {place: msgspec.json.decode(v, type=StateDigest).state for place, v in found.items()}
     if shown != expected:
         wrong = [p for p in sorted({*shown, *expected}) if shown.get(p) != expected.get(p)]
         detail = [(p, shown.get(p), expected.get(p)) for p in wrong[:3]]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamydb.pipeline.standby.core import Times
-from streamydb.records.control import Beat, Claim, Following, Handover
-from streamydb.verify.simulator.judge import Outcome
-from streamydb.verify.simulator.room import STEP_MS, Entry, Node, Room
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim
+from streamydb.verify.simulator.judge import SeedOutcome
+from streamydb.verify.simulator.room import STEP_MS, ControlEntry, Node, Room
 
 __all__ = ["ELECTION", "run_election"]
 
@@ -38,10 +38,10 @@ _TROUBLES: Final = (
 )
 
 
-def run_election(seed: int) -> Outcome:
+def run_election(seed: int) -> SeedOutcome:
     """Run one seed; the same seed always does the same."""
     rng = random.Random(f"election {seed}")  # noqa: S311 - a simulation wants to be repeatable
-    outcome = Outcome(seed, ELECTION)
+    outcome = SeedOutcome(seed, ELECTION)
     world = _World(rng)
     try:
         world.run()
@@ -91,10 +91,10 @@ class _Judge:
         self._vacant_t: int | None = None
         self._ready_t: int | None = None
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: ControlEntry) -> None:
         """Look at a record that the topic has taken."""
         message = entry.message
-        if isinstance(message, Claim):
+        if isinstance(message, LeaderClaim):
             if message.epoch > self.epoch:
                 self._claimed(entry, message)
         elif isinstance(message, Beat):
@@ -105,7 +105,7 @@ class _Judge:
             if message.ready:
                 self._ready(entry, message)
 
-    def _claimed(self, entry: Entry, claim: Claim) -> None:
+    def _claimed(self, entry: ControlEntry, claim: LeaderClaim) -> None:
         node = self._world.room.nodes[entry.node]
         if not node.early and entry.why in {"tick", "asked"}:
             self._fairly(entry, node)
@@ -114,7 +114,7 @@ class _Judge:
         if self.epochs_in_calm > _EPOCHS_IN_CALM:
             raise _FaultError(f"epoch {self.epoch} is the fourth in one calm")
 
-    def _fairly(self, entry: Entry, node: Node) -> None:
+    def _fairly(self, entry: ControlEntry, node: Node) -> None:
         """Whether one that claims of its own accord, or is asked to, may do so."""
         room, now = self._world.room, entry.said_t
         if entry.why == "asked":
@@ -139,7 +139,7 @@ class _Judge:
                 what = f"{node.pipeline} with {node.executed} claims"
                 raise _FaultError(f"{what}, {other.pipeline} told it of {said.resolved}")
 
-    def _last_said(self, other: Node, entry: Entry) -> Following | None:
+    def _last_said(self, other: Node, entry: ControlEntry) -> Following | None:
         """What one told of itself that the sender of a claim has read a short while ago."""
         near_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.near + 2 * STEP_MS
         for index, taken_t, message in reversed(self._said[other.index]):
@@ -147,7 +147,7 @@ class _Judge:
                 return message if taken_t >= near_t else None
         return None
 
-    def _nobody_beats(self, entry: Entry, node: Node) -> None:
+    def _nobody_beats(self, entry: ControlEntry, node: Node) -> None:
         """Whether the leader has been silent, as far as the one that claims has read."""
         room = self._world.room
         began_t = entry.said_t - (1 - _DRIFT) * room.times.silence
@@ -161,7 +161,7 @@ class _Judge:
                 raise _FaultError(f"{what} leads and beats")
             return
 
-    def _beaten(self, entry: Entry, beat: Beat) -> None:
+    def _beaten(self, entry: ControlEntry, beat: Beat) -> None:
         if beat.epoch > self.epoch or (
             beat.epoch == self.epoch and beat.pipeline != self.leader
         ):
@@ -171,7 +171,7 @@ class _Judge:
         if beat.epoch == self.epoch:
             self._beats.append((len(self._world.room.log) - 1, entry.taken_t, beat))
 
-    def _ready(self, entry: Entry, message: Following) -> None:
+    def _ready(self, entry: ControlEntry, message: Following) -> None:
         node = self._world.room.nodes[entry.node]
         if message.said_ms > 0 and not self._is_level(message.resolved, entry.said_t):
             told = self._told.seqs[-1]

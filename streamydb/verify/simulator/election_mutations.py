@@ -9,7 +9,7 @@ from unittest import mock
 
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import Own
-from streamydb.records.control import Claim
+from streamydb.records.control import LeaderClaim
 
 __all__ = ["ELECTION_MUTATIONS", "mutated_election"]
 
@@ -51,7 +51,7 @@ def _believe_the_last_claim() -> Any:
     original = Member._hear_epoch  # noqa: SLF001 - breaking what is private is the point
 
     def hear(self: Any, message: Any, now_ms: int) -> Any:
-        if isinstance(message, Claim) and message.epoch == self.leader.epoch:
+        if isinstance(message, LeaderClaim) and message.epoch == self.leader.epoch:
             self.leader.epoch -= message.pipeline != self.leader.pipeline
         return original(self, message, now_ms)
 

@@ -35,7 +35,7 @@ def believe_the_exception() -> Iterator[None]:
 
 def rule_without_a_fence() -> Any:
     """Rulings: whoever led before may still rule."""
-    return mock.patch.object(faults.RulingTopic, "fence", return_value=None)
+    return mock.patch.object(faults.SimulatedRulings, "fence", return_value=None)
 
 
 def rule_on_what_is_known() -> Any:

@@ -27,13 +27,13 @@ from streamydb.records.rulings import (
 )
 from streamydb.txn_processor import interpreter
 
-__all__ = ["LOG", "Release", "RulingTopic", "failing", "running"]
+__all__ = ["LOG", "Release", "SimulatedRulings", "failing", "running"]
 
 LOG = "sim"
 """The id of the simulated log."""
 
 
-class RulingTopic:
+class SimulatedRulings:
     """`<db>.rulings`, shared by all clusters over a log; and where rules begin in it."""
 
     def __init__(self, begins: Begins = EVERYWHERE) -> None:

@@ -16,12 +16,12 @@ import msgspec
 
 from streamydb.facade.gate import Gate
 
-__all__ = ["Answer", "EventStream", "InProcess", "scenario", "until"]
+__all__ = ["EventStream", "HttpAnswer", "InProcess", "scenario", "until"]
 
 _WAIT_S = 20.0
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -164,7 +164,7 @@ class InProcess:
         target: str,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request and return its answer."""
         stream = EventStream()
         sent = False
@@ -179,7 +179,7 @@ class InProcess:
         scope = self._scope(method, target, {"content-length": str(len(body)), **(headers or {})})
         async with asyncio.timeout(_WAIT_S):
             await self._app(scope, cast("Any", receive), cast("Any", stream.send))
-        return Answer(stream.status, stream.headers, stream.data)
+        return HttpAnswer(stream.status, stream.headers, stream.data)
 
     async def stream(
         self, target: str, headers: Mapping[str, str] | None = None, method: str = "GET"

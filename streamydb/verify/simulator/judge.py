@@ -15,13 +15,13 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import OutputRecord, Topic, replay
-from streamydb.verify.simulator.cluster import Cluster, Written
+from streamydb.verify.simulator.cluster import Cluster, WrittenRecord
 from streamydb.verify.simulator.digests import wrong_digests
 from streamydb.verify.simulator.flows import Divergence, check_flows
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.procedures import MODULES
 
-__all__ = ["TOPICS", "Divergence", "Outcome", "judge"]
+__all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 
 TOPICS: Final[dict[int, Topic]] = {
     o.RESULTS: "results",
@@ -34,7 +34,7 @@ TOPICS: Final[dict[int, Topic]] = {
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedOutcome:
     """What a seed did: how much, and what was wrong (empty when nothing was)."""
 
     seed: int
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def judge(
-    cluster: Cluster, log: SimulatedLog, outcome: Outcome, others: Sequence[Cluster] = ()
+    cluster: Cluster, log: SimulatedLog, outcome: SeedOutcome, others: Sequence[Cluster] = ()
 ) -> None:
     """Compare all that a cluster at rest has written and holds with the oracle; fill ``outcome``.
 
@@ -95,7 +95,7 @@ def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:
 
 
 def _first_writes(
-    written: list[Written], outcome: Outcome
+    written: list[WrittenRecord], outcome: SeedOutcome
 ) -> dict[tuple[str, int, int], OutputRecord]:
     """Every output once; what was written again must be the same to the byte."""
     first: dict[tuple[str, int, int], OutputRecord] = {}
@@ -138,7 +138,7 @@ def _same_outputs(
             raise Divergence(f"extra: {output}")
 
 
-def _ordered_changes(written: list[Written]) -> None:
+def _ordered_changes(written: list[WrittenRecord]) -> None:
     """The changes of a key appear for the first time in order of seq."""
     newest: dict[bytes | None, int] = {}
     seen: set[tuple[bytes | None, int]] = set()
@@ -154,7 +154,7 @@ def _ordered_changes(written: list[Written]) -> None:
         newest[record.key] = seq
 
 
-def _never_early(written: list[Written], last: int) -> None:
+def _never_early(written: list[WrittenRecord], last: int) -> None:
     """A resolved record comes after every output up to its seq; at last everything is resolved."""
     firsts: dict[int, int] = {}
     resolved: list[tuple[int, int]] = []

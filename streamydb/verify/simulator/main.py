@@ -22,7 +22,7 @@ from streamydb.pipeline.warmup import warm_up
 from streamydb.verify.simulator.election import ELECTION, run_election
 from streamydb.verify.simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
 from streamydb.verify.simulator.mutations import MUTATIONS, mutated
-from streamydb.verify.simulator.run import Outcome, run_seed
+from streamydb.verify.simulator.run import SeedOutcome, run_seed
 
 __all__ = ["Grouping", "app", "run_seeds", "sim"]
 
@@ -39,14 +39,14 @@ class Grouping(StrEnum):
     SINGLE = "single"
 
 
-def _run_elections(seeds: list[int], mutation: str | None) -> list[Outcome]:
+def _run_elections(seeds: list[int], mutation: str | None) -> list[SeedOutcome]:
     with nullcontext() if mutation is None else mutated_election(mutation):
         return [run_election(seed) for seed in seeds]
 
 
 def _run_chunk(
     seeds: list[int], records: int, mutation: str | None, grouping: str | None, *, pair: bool
-) -> list[Outcome]:
+) -> list[SeedOutcome]:
     with nullcontext() if mutation is None else mutated(mutation):
         return [run_seed(seed, records, grouping, pair=pair) for seed in seeds]
 
@@ -55,7 +55,7 @@ def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
     mutation: str | None = None, grouping: str | None = None, pair: bool = False,
     election: bool = False,
-) -> Iterator[Outcome]:
+) -> Iterator[SeedOutcome]:
     """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
 
     ``grouping`` and ``pair`` as in `run_seed`. ``election``: `run_election` instead.
@@ -64,7 +64,7 @@ def run_seeds(
     seeds = list(range(first, first + count))
     chunks = [seeds[i : i + size] for i in range(0, count, size)]
     jobs = min(jobs or os.cpu_count() or 1, len(chunks))
-    run: Callable[[list[int]], list[Outcome]]
+    run: Callable[[list[int]], list[SeedOutcome]]
     if election:
         run = partial(_run_elections, mutation=mutation)
     else:
@@ -111,7 +111,7 @@ def sim(
     _require(mutation, list(ELECTION_MUTATIONS if election else MUTATIONS))
     console = Console(stderr=True, highlight=False)
     begun = time.monotonic()
-    failed: list[Outcome] = []
+    failed: list[SeedOutcome] = []
     transactions = repeated = 0
     columns = TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
@@ -148,7 +148,7 @@ def _require(mutation: str | None, known: list[str]) -> None:
         raise typer.BadParameter(f"{mutation} is none of {', '.join(known)}")
 
 
-def _tell(say: Callable[[str], None], outcome: Outcome) -> None:
+def _tell(say: Callable[[str], None], outcome: SeedOutcome) -> None:
     say(f"seed {outcome.seed} ({outcome.config}):")
     for problem in outcome.problems:
         say(f"  {problem}")

@@ -15,7 +15,7 @@ from streamydb.columns import plans
 from streamydb.key_processor import core as shard
 from streamydb.key_processor import grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
-from streamydb.key_processor.locking.history import History
+from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
@@ -59,7 +59,7 @@ def _feedback_of_any_attempt() -> Any:
 
 def _feedback_of_any_step() -> Any:
     """Recovery: all feedback counts, and limits change at once."""
-    held = mock.patch.object(History, "holds", return_value=True)
+    held = mock.patch.object(StepHistory, "holds", return_value=True)
     return together(held, _limits_at_once())
 
 
@@ -321,8 +321,8 @@ def _keep_the_index() -> Any:
 
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
-    release = mock.patch.object(role.Role, "may_release", lambda _self, _seq, limit: limit)
-    silent = mock.patch.object(role.Role, "is_silent", lambda self, _: not self.leads)
+    release = mock.patch.object(role.ShardRole, "may_release", lambda _self, _seq, limit: limit)
+    silent = mock.patch.object(role.ShardRole, "is_silent", lambda self, _: not self.leads)
     return together(release, silent)
 
 
@@ -331,7 +331,7 @@ def _mix_silent_and_loud() -> Any:
     def release(self: Any, seq: int, limit: int) -> int:
         return limit if self.leads or seq < self.covered else 0
 
-    return mock.patch.object(role.Role, "may_release", release)
+    return mock.patch.object(role.ShardRole, "may_release", release)
 
 
 def _believe_the_log() -> Any:

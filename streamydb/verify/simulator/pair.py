@@ -15,7 +15,7 @@ import msgspec
 
 from streamydb.columns.blocks import role_block
 from streamydb.columns.shards import ShardConfig
-from streamydb.verify.simulator.cluster import Cluster, Written
+from streamydb.verify.simulator.cluster import Cluster, WrittenRecord
 from streamydb.verify.simulator.log import SimulatedLog
 
 __all__ = ["Pair"]
@@ -29,7 +29,7 @@ class Pair:
         large: bool = False,
     ) -> None:
         """The first leads, the second follows."""
-        written: list[Written] = []
+        written: list[WrittenRecord] = []
         clock = count()
         self.members = [
             Cluster(

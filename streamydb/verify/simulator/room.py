@@ -18,15 +18,15 @@ import msgspec
 from streamydb.pipeline.standby.core import Action, Member, Play, Say, Times
 from streamydb.records.control import (
     Beat,
-    Claim,
     Following,
     Handover,
+    LeaderClaim,
     Message,
     decode_message,
     encode_message,
 )
 
-__all__ = ["STEP_MS", "Earlier", "Entry", "Node", "Room"]
+__all__ = ["STEP_MS", "ControlEntry", "Earlier", "Node", "Room"]
 
 STEP_MS: Final = 100
 """How long a step of the world takes; every member that runs has its turn in each."""
@@ -82,7 +82,7 @@ def _plainly(action: Action) -> Action:
     return Say(_plain(action.message)) if isinstance(action, Say) else action
 
 
-class Entry(NamedTuple):
+class ControlEntry(NamedTuple):
     """A record of the control topic: who appended what, and when that was said and taken.
 
     ``why``: of a claim, what it was said for; ``heard``: how much its sender had read.
@@ -172,16 +172,16 @@ class Room:
 
     def __init__(
         self, rng: random.Random, nodes: list[Node], rate: float, times: Times,
-        took: Callable[[Entry], None],
+        took: Callable[[ControlEntry], None],
     ) -> None:
         """At the time 0, with some backlog in the log, and nobody running."""
         self.rng, self.nodes, self.times = rng, nodes, times
         self.t = 0
-        self.log: list[Entry] = []
+        self.log: list[ControlEntry] = []
         self.handovers = 0
         self._rate, self._took = rate, took
         self._backlog = int(rate * rng.choice([10_000, 60_000, 600_000]))
-        self._underway: list[tuple[int, int, Entry]] = []
+        self._underway: list[tuple[int, int, ControlEntry]] = []
         self._sent = 0
 
     def total(self) -> int:
@@ -208,7 +208,7 @@ class Room:
     def request(self, message: Handover) -> None:
         """Append a person's wish."""
         self.handovers += 1
-        self._take(Entry(message, -1, self.t, self.t, "", len(self.log)))
+        self._take(ControlEntry(message, -1, self.t, self.t, "", len(self.log)))
 
     @property
     def at_rest(self) -> bool:
@@ -222,7 +222,9 @@ class Room:
                 node.leads = action.leads
                 node.covered = max(node.covered, action.covered)
             elif isinstance(action, Say):
-                self._send(node, action.message, why if isinstance(action.message, Claim) else "")
+                self._send(
+                    node, action.message, why if isinstance(action.message, LeaderClaim) else ""
+                )
 
     def _send(self, node: Node, message: Message, why: str) -> None:
         if node.is_in("mute", self.t):
@@ -231,7 +233,7 @@ class Room:
             late = self.rng.randint(0, 5_000)
         else:
             late = self.rng.randint(0, 800) if node.is_in("slow", self.t) else 0
-        entry = Entry(message, node.index, self.t, self.t + late, why, node.heard)
+        entry = ControlEntry(message, node.index, self.t, self.t + late, why, node.heard)
         if late == 0:
             self._take(entry)
         else:
@@ -240,11 +242,11 @@ class Room:
             again = self.t + late + self.rng.randint(0, 500)
             self._later(entry._replace(taken_t=again, why="again"))
 
-    def _later(self, entry: Entry) -> None:
+    def _later(self, entry: ControlEntry) -> None:
         self._sent += 1
         heappush(self._underway, (entry.taken_t, self._sent, entry))
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: ControlEntry) -> None:
         """Append a record: what is read of it went through the topic's bytes."""
         entry = entry._replace(message=decode_message(encode_message(entry.message)))
         self.log.append(entry)

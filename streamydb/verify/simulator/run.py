@@ -16,7 +16,7 @@ from streamydb.verify.simulator.cluster import Cluster
 from streamydb.verify.simulator.constraints import Declarations
 from streamydb.verify.simulator.faults import Release, failing
 from streamydb.verify.simulator.flows import FlowCalls
-from streamydb.verify.simulator.judge import Divergence, Outcome, judge
+from streamydb.verify.simulator.judge import Divergence, SeedOutcome, judge
 from streamydb.verify.simulator.large import LargeValues, draw_begins, small_limits
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.pair import Pair
@@ -24,7 +24,7 @@ from streamydb.verify.simulator.procedures import Calls
 from streamydb.verify.simulator.rollback import Rollbacks
 from streamydb.verify.simulator.workload import Deadlines, Workload
 
-__all__ = ["Divergence", "Outcome", "run_seed", "settle"]
+__all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
 
 _SETTLING_BATCHES_MAX = 2_000
 _SHARDS = (*[1] * 12, *[2] * 10, *[3] * 4, 4, 4, 5, 8)
@@ -53,7 +53,7 @@ def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None, large: float | None = None,
     rollbacks: float | None = None, deadlines: float | None = None, faults: float = 0.0,
-) -> Outcome:
+) -> SeedOutcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
@@ -67,7 +67,7 @@ def run_seed(
     rebuilds everything from the log.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
-    outcome = Outcome(seed)
+    outcome = SeedOutcome(seed)
     grouping = grouping or ("single" if seed % 2 else "planner")
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
     likely = _CONSTRAINTS[grouping] if constraints is None else constraints
