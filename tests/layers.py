@@ -8,11 +8,11 @@ from itertools import count
 from typing import Any
 
 from streamydb.client import Options
-from streamydb.layers.deploying import module_files
+from streamydb.layers.deployment import module_files
 from streamydb.layers.documents import AsyncCollection, Collection
-from streamydb.layers.flows import Flow, Step
 from streamydb.layers.leaderboard import AsyncLeaderboard, Leaderboard
 from streamydb.layers.queue import AsyncQueue, Queue
+from streamydb.layers.steps import Flow, Step
 from streamydb.testing.clients import Awaited, MemoryHost
 
 DRIVERS = ["blocking", "awaiting"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from streamydb.backup import restoring
+from streamydb.backup import restore
 from streamydb.kafka import clients
 from streamydb.kafka.names import TopicNames
 
@@ -122,8 +122,8 @@ class MemoryKafka:
         monkeypatch.setattr(clients, "ContactedConsumer", lambda *_, **__: _Consumer(self))
         monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
         monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
-        monkeypatch.setattr(restoring, "mend", self._mend)
-        monkeypatch.setattr(restoring, "add_shared", self._add_shared)
+        monkeypatch.setattr(restore, "mend", self._mend)
+        monkeypatch.setattr(restore, "add_shared", self._add_shared)
 
     def _mend(self, _: Mapping[str, str], problems: list[Any]) -> None:
         for problem in problems:

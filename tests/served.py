@@ -11,7 +11,7 @@ from typing import Any, Final
 import uvicorn
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.serving import listen, make_server
+from streamydb.facade.server import listen, make_server
 from streamydb.verify.simulator.database import MemoryDatabase
 
 __all__ = ["Served", "running", "serving"]

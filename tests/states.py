@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamydb.backup.beginning import Beginning, Starter
+from streamydb.backup.start import Beginning, Starter
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.records.rulings import NO_RULINGS, Rulings

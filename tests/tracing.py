@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.layers.deploying import FOLDER
+from streamydb.layers.deployment import FOLDER
 from tools import proof
 
 OPTION = "--record-modules"

@@ -18,8 +18,7 @@ from bench.throughput import Rate, drain
 from bench.workload import Workload
 from streamydb.cli.phases import Phases
 from streamydb.procedures.folder import FolderModules, load_file, publish
-from streamydb.verify.check import CheckOptions
-from streamydb.verify.check import CheckProgress, check
+from streamydb.verify.check import CheckOptions, CheckProgress, check
 
 __all__ = [
     "Cases", "Session", "StudyOptions", "answer", "complete", "deploy_record", "hold",

@@ -18,7 +18,7 @@ from litestar.params import FromPath, FromQuery
 from bench.rest.cases import KEYS_READ, SCANNED
 from streamydb.facade import FacadeSettings
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.serving import listen, server_of
+from streamydb.facade.server import listen, server_of
 
 __all__ = ["Constant", "PeerStore", "Row", "main", "peer_app"]
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamydb.backup.envelope import unwrap, wrap
 from streamydb.backup.errors import BackupError
 from streamydb.backup.manifest import (
     MANIFEST,
@@ -29,7 +30,6 @@ from streamydb.backup.state import (
     empty_ids,
     files_of,
 )
-from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.table import Columns
 from streamydb.local.file_lock import write_whole

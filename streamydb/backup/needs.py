@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from streamydb.backup.beginning import START
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import StateFolder
+from streamydb.backup.start import START
 from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader

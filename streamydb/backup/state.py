@@ -23,7 +23,7 @@ from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, pack, unpack
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
-from streamydb.key_processor.merging import parts_of, sorted_by_hash
+from streamydb.key_processor.merge import parts_of, sorted_by_hash
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.core import PartitionState, SorterState

@@ -166,8 +166,8 @@ def _of_this_log(folder: Path, target: Target) -> BackupFolder:
         BackupError: it is not.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.trimming import must_be_of
-    from streamydb.cli.backing import subject_of
+    from streamydb.backup.trim import must_be_of
+    from streamydb.cli.backup_options import subject_of
 
     found = BackupFolder(folder)
     must_be_of(found, found.manifest(), subject_of(target).log)

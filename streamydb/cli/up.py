@@ -31,7 +31,7 @@ FIRST_RESULT_S_MAX = 90.0
 
 ENDING_S_MAX = 35.0
 """How long a pipeline takes to end when the time for its batch is over: the sum of the bounds of
-`streamydb.pipeline.ending`, and some.
+`streamydb.pipeline.shutdown`, and some.
 """
 
 Master = Annotated[

@@ -9,7 +9,7 @@ import msgspec
 from streamydb.client.errors import UnexpectedAnswerError
 from streamydb.client.problems import problem
 from streamydb.client.requests import Alive, Event, Progress
-from streamydb.client.watching import decode_event
+from streamydb.client.watch_core import decode_event
 
 __all__ = ["EventParser", "problem_of"]
 

@@ -15,7 +15,7 @@ import msgspec
 from litestar import get
 from litestar.response import Stream
 
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import last_event_id

@@ -36,7 +36,7 @@ from streamydb.client.requests import (
     Send,
     Stored,
 )
-from streamydb.client.watching import decode_event
+from streamydb.client.watch_core import decode_event
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.headers import Preference
@@ -51,9 +51,9 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.querying import SqlQuery as Asked
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.streams import stream_page
 from streamydb.facade.writes import PendingWrite
 from streamydb.records.table import Table

@@ -9,15 +9,15 @@ from litestar import Request, Response
 
 from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.emitted import StreamFeed
 from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
-from streamydb.facade.querying import QueryRunner
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.tracing import OFF, Traces
+from streamydb.facade.sql_queries import QueryRunner
+from streamydb.facade.stream_pages import StreamFeed
+from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 
 __all__ = [

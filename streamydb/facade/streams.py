@@ -8,8 +8,7 @@ import msgspec
 from litestar import Response, get
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.facade import queries as q
-from streamydb.facade.emitted import EmittedPage, StreamPosition, decode_place, encode_place
+from streamydb.facade import parameters as q
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
@@ -22,6 +21,7 @@ from streamydb.facade.services import (
     json_response,
     services_of,
 )
+from streamydb.facade.stream_pages import EmittedPage, StreamPosition, decode_place, encode_place
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import STREAMS_SCOPE, is_stream

@@ -9,7 +9,7 @@ from litestar import Response, get, post
 
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference

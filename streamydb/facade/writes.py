@@ -30,7 +30,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.tracing import OFF, Traces
+from streamydb.facade.traces import OFF, Traces
 from streamydb.records import UNIQUE_PREFIX, Result, encode_result
 from streamydb.records.result import NULL
 

@@ -22,7 +22,7 @@ from streamydb.kafka.creation import (
     log_id,
     reshard,
 )
-from streamydb.kafka.founding import Founding, recall, record
+from streamydb.kafka.foundation import Founding, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.upkeep import is_synced, set_sync
 

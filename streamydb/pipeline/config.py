@@ -15,7 +15,7 @@ from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.local.file_lock import write_whole
-from streamydb.pipeline.mending import REBUILD
+from streamydb.pipeline.repair import REBUILD
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "read_record", "recorded_config", "require_same_log"]

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamydb.backup.beginning import Beginning, begin
+from streamydb.backup.start import Beginning, begin
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import add_shared, check, describe, log_id
@@ -31,19 +31,19 @@ from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.desk import Desk, note_told
-from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.feedback import FeedbackKeeper
-from streamydb.pipeline.founding import founded
+from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.markers import MarkerLoop
+from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
-from streamydb.pipeline.queries import RestartedQuery
 from streamydb.pipeline.query import build_query
-from streamydb.pipeline.resuming import resume
-from streamydb.pipeline.running import RunningQuery
+from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
+from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics

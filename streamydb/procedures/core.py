@@ -16,9 +16,9 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.procedures.call_flow import Flow, keys_of, text_of
 from streamydb.procedures.declare import Abort
-from streamydb.procedures.flow import Flow, keys_of, text_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module

@@ -14,8 +14,8 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
-from streamydb.procedures.flow import Flow
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.windows import SlidingWindow

@@ -36,7 +36,7 @@ from streamydb.read_model.errors import (
     StoreMissingError,
     WriterRunningError,
 )
-from streamydb.read_model.loading import load
+from streamydb.read_model.load import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
 from streamydb.read_model.verify import Comparison, verify

@@ -18,8 +18,8 @@ import msgspec
 
 from streamydb import errors, limits
 from streamydb.errors import ValueRejected
+from streamydb.records.depth import deeper_than, outermost_field
 from streamydb.records.marker import decode_marker
-from streamydb.records.nesting import deeper_than, outermost_field
 from streamydb.records.values import canonical, is_number
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from streamydb.limits import (
     TRANSACTION_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
+from streamydb.records.depth import deeper_than
 from streamydb.records.marker import Marker
-from streamydb.records.nesting import deeper_than
 from streamydb.records.rejection import (
     CONSTRAINTS_KEY,
     FLOWS_PREFIX,

@@ -11,7 +11,7 @@ from streamydb.errors import SnapshotError
 from streamydb.settings import Settings
 
 if TYPE_CHECKING:
-    from streamydb.spark.snapshotting import WrittenSnapshot
+    from streamydb.spark.snapshots import WrittenSnapshot
 
 __all__ = ["moment", "run", "shown"]
 
@@ -40,7 +40,7 @@ def run(
         SnapshotError: it cannot be taken or written.
     """
     from streamydb.pipeline.session import session
-    from streamydb.spark.snapshotting import write_snapshot
+    from streamydb.spark.snapshots import write_snapshot
 
     wanted = moment(at)
     spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)

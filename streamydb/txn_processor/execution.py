@@ -26,7 +26,7 @@ from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED, Begins

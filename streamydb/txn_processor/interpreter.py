@@ -22,7 +22,7 @@ from streamydb.limits import (
     RESULT_BYTES_MAX,
 )
 from streamydb.procedures.core import Called, run, version_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Stamp

@@ -9,9 +9,9 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.emitted import StreamFeed, StreamPosition
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import LogUnavailableError, PageBounds
+from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
 from streamydb.verify.simulator.http import scenario

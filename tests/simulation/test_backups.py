@@ -19,12 +19,24 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from streamydb.backup import folder, resizing, restoring, taking, trimming
-from streamydb.backup.beginning import START, Beginning, begin
+from streamydb.backup import (
+    copy,
+    folder,
+)
+from streamydb.backup import (
+    resize as resizing,
+)
+from streamydb.backup import (
+    restore as restoring,
+)
+from streamydb.backup import (
+    trim as trimming,
+)
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.needs import Need, needs
+from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import About
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka.names import TopicNames
@@ -103,7 +115,7 @@ class Kept:
         for digest, text in MODULES.texts.items():
             for name in ("sim", "other"):
                 (home / "procedures" / file_name(name, digest)).write_bytes(text)
-        self.subject = taking.Subject(
+        self.subject = copy.Subject(
             connection=CONNECTION, database="sim", log="log", shards=1, grouping="planner",
             partitions=self.made.config.partitions, id_window=self.made.config.id_window,
             digest_interval=self.made.config.digest_interval, procedures=home / "procedures",
@@ -124,7 +136,7 @@ class Kept:
 
         monkeypatch.setattr("os.fsync", torn)
         monkeypatch.setattr(folder, "write_whole", written_last)
-        monkeypatch.setattr(taking, "write_whole", written_last)
+        monkeypatch.setattr(copy, "write_whole", written_last)
 
     def again(self, step: Callable[[], Answer]) -> Answer:
         """Do something until nobody dies over it; what is kept is sound all the time."""
@@ -187,7 +199,7 @@ class Kept:
         """Take a backup, or go on with one."""
         keep = self.dice.randint(1, 3)
         done = self.again(
-            lambda: taking.take(self.folder, self.subject, self.resolved, keep, _quiet)
+            lambda: copy.take(self.folder, self.subject, self.resolved, keep, _quiet)
         )
         last = len(self.here())
         assert (done.seq, done.digest, done.state) == (last, self.digests[last], self.resolved)

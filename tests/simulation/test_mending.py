@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.errors import ConfigurationError
-from streamydb.pipeline.mending import Resumption, mend
+from streamydb.pipeline.repair import Resumption, mend
 from tests.checkpoints import SparkQuery, SparkRefuses, read_from, with_sums, written_to
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 20

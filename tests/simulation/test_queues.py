@@ -24,8 +24,8 @@ from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb.layers.queue import AsyncQueue, Claim
 from streamydb.procedures.folder import FolderModules
 from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.verify.simulator.network import Network
-from streamydb.verify.simulator.virtual import VirtualLoop, run_virtual
 from tests.queue_model import judged
 
 ATTEMPTS_MAX = 3

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.backup.beginning import Beginning
 from streamydb.backup.folder import StateFolder
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import EVERYTHING, LogReplay, replay
+from streamydb.backup.start import Beginning
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State
-from streamydb.backup.beginning import begin
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece
-from streamydb.backup.resizing import put_aside, standing_still
-from streamydb.backup.restoring import SEQUENCER, lines, seq_at
+from streamydb.backup.resize import put_aside, standing_still
+from streamydb.backup.restore import SEQUENCER, lines, seq_at
+from streamydb.backup.start import begin
 from streamydb.backup.state import About, empty_ids
-from streamydb.backup.trimming import Cut, cut, refusals, verify
+from streamydb.backup.trim import Cut, cut, refusals, verify
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
@@ -42,7 +42,8 @@ def backup_of(
         "partitions": 1, "id_window": 100, "digest_interval": 100, "constraints": False,
         "seq": 9, "ts_ms": 90,
     }  # fmt: skip
-    manifest = BackupManifest(ends=ends, states=states, **{**fields, **more})  # type: ignore[arg-type]
+    facts = {**fields, **more}
+    manifest = BackupManifest(ends=ends, states=states, **facts)  # type: ignore[arg-type]
     BackupFolder(folder).write_manifest(manifest)
     return manifest
 

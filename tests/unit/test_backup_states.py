@@ -18,7 +18,7 @@ from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
-from streamydb.key_processor.merging import merged, sorted_by_hash
+from streamydb.key_processor.merge import merged, sorted_by_hash
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 

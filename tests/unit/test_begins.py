@@ -14,8 +14,8 @@ from streamydb import limits
 from streamydb.backup.folder import BackupFolder
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.founding import Founding, merged
-from streamydb.pipeline.founding import begun
+from streamydb.kafka.foundation import Founding, merged
+from streamydb.pipeline.foundation import begun
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import outputs as o

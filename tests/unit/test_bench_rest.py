@@ -26,7 +26,7 @@ from bench.rest.wire import Answer, AnswerParser
 from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.serving import listen, make_server, server_of
+from streamydb.facade.server import listen, make_server, server_of
 from streamydb.verify.simulator.database import MemoryDatabase
 from tests.served import running
 

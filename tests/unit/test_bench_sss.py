@@ -20,7 +20,7 @@ from bench.literature.judging import Changed
 from bench.literature.players import Play, Played, latency_facts, play, playing
 from bench.rest.wire import AnswerParser
 from streamydb.facade import FacadeSettings
-from streamydb.facade.serving import listen, make_server
+from streamydb.facade.server import listen, make_server
 from streamydb.verify.histories import AppendOperation, ReadOperation
 from streamydb.verify.histories.answers import call_of
 from streamydb.verify.simulator.database import MemoryDatabase

@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.client import AsyncView, NotConnectedError, connect, connect_async
 from streamydb.facade import FacadeSettings
-from streamydb.facade.serving import listen
+from streamydb.facade.server import listen
 from tests.served import Served, serving
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb import connect
-from streamydb.client import InvalidParameterError, connecting
-from streamydb.client.following import FollowedStream
+from streamydb.client import InvalidParameterError, connector
 from streamydb.client.session import Session
+from streamydb.client.stream_core import FollowedStream
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.kafka_url import kafka_parts
 
@@ -29,7 +29,7 @@ def test_the_parts_of_a_kafka_url_are_those_that_it_was_made_of(
 ) -> None:
     where = ",".join(brokers)
     url = f"kafka://{where}/{quote(database, safe='')}?read_model={quote('/' + folder, safe='')}"
-    assert connecting._is_kafka(url)
+    assert connector._is_kafka(url)
     found, name, place = kafka_parts(url)
     assert (found, name, str(place)) == (where, database, str(type(place)(f"/{folder}")))
 

@@ -16,7 +16,7 @@ from streamydb.client.errors import ClientError, ConnectionLostError
 from streamydb.client.problems import ForbiddenError, SlowReaderError
 from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request
 from streamydb.client.session import Session
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 from streamydb.facade import FacadeSettings
 from streamydb.testing.clients import Kind, MemoryHost
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streamydb.facade import accepting
-from streamydb.facade.accepting import Acceptor
+from streamydb.facade import acceptor as accepting
+from streamydb.facade.acceptor import Acceptor
 
 COUNT = 60
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings, create_app, load_tokens
-from streamydb.facade.serving import checked, listen, make_server
+from streamydb.facade.server import checked, listen, make_server
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 

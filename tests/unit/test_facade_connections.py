@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.serving import listen, make_server
+from streamydb.facade.server import listen, make_server
 from streamydb.testing.database import wait_for
 from streamydb.verify.simulator.database import MemoryDatabase
 

@@ -20,7 +20,7 @@ from streamydb.facade.headers import idempotency_key, matches, preference
 from streamydb.facade.paths import key_of, take_name, text_of
 from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.serving import listen, make_server
+from streamydb.facade.server import listen, make_server
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel

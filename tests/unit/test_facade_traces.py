@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.tracing import OFF, OpenTelemetry
+from streamydb.facade.traces import OFF, OpenTelemetry
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 

@@ -8,8 +8,8 @@ import pytest
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.founding import Founding, merged
-from streamydb.pipeline.founding import of_terms, settled
+from streamydb.kafka.foundation import Founding, merged
+from streamydb.pipeline.foundation import of_terms, settled
 from streamydb.settings import Settings
 
 

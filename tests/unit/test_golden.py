@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from streamydb.backup.copy import config_of
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import read_manifest, read_rows
-from streamydb.backup.taking import config_of
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.pipeline.config import read_record

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamydb.cli.handover import _pause
-from streamydb.pipeline.standby.handing import Handed, Standbys
+from streamydb.pipeline.standby.handover import Handed, Standbys
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.records.control import Beat, Following
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.serving import listen, make_server
+from streamydb.facade.server import listen, make_server
 from streamydb.verify.histories import (
     AppendOperation,
     Get,
@@ -23,7 +23,7 @@ from streamydb.verify.histories import (
 from streamydb.verify.histories.answers import told
 from streamydb.verify.histories.campaign import Campaign, CampaignError, files, run
 from streamydb.verify.histories.main import app
-from streamydb.verify.histories.watching import parse_event
+from streamydb.verify.histories.watcher import parse_event
 from streamydb.verify.histories.workload import Shape
 from streamydb.verify.simulator.database import MemoryDatabase
 

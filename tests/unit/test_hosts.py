@@ -13,7 +13,7 @@ import pytest
 from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline import hosts
-from streamydb.pipeline.routing import tokens
+from streamydb.pipeline.routes import tokens
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 

@@ -26,7 +26,7 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.layers.flows import drive
+from streamydb.layers.steps import drive
 from streamydb.testing.clients import MemoryHost
 from tests.layers import DRIVERS, QUICK, cut_off, interrupted, layer, together
 

@@ -16,9 +16,9 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     InvalidNameError,
 )
-from streamydb.layers.flows import drive
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
+from streamydb.layers.steps import drive
 from streamydb.testing.clients import MemoryHost
 from tests.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 

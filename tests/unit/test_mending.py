@@ -13,7 +13,7 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import read_by_all
-from streamydb.pipeline.mending import Resumption, mend, offsets_of
+from streamydb.pipeline.repair import Resumption, mend, offsets_of
 
 
 def written(path: Path, data: bytes) -> Path:

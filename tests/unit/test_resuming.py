@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.backup.beginning import Beginning
+from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline.resuming import resume
+from streamydb.pipeline.preparation import resume
 from tests.checkpoints import with_sums, written_to
 from tests.memory_kafka import CONNECTION, MemoryKafka
 

@@ -16,9 +16,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline import desk as ruling
-from streamydb.pipeline import queries
+from streamydb.pipeline import restarts
 from streamydb.pipeline.desk import Desk, EarlierRulings
-from streamydb.pipeline.queries import RestartedQuery
+from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member, Play
 from streamydb.pipeline.standby.kafka import SharedTopics
@@ -253,7 +253,7 @@ class Part:
 
 
 def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "failure_of", lambda _: said(FAULTS[0]))
+    monkeypatch.setattr(restarts, "failure_of", lambda _: said(FAULTS[0]))
     topic, part, started = Topic(), Part(), list[Query]()
 
     def start(number: int) -> Any:
@@ -274,7 +274,7 @@ def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatc
         assert run.keep_up()
     assert topic.known == [FAULTS[0]]
     started[-1].active = False
-    monkeypatch.setattr(queries, "failure_of", lambda _: ["something else"])
+    monkeypatch.setattr(restarts, "failure_of", lambda _: ["something else"])
     assert not run.keep_up()
 
 

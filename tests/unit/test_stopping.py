@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from streamydb.pipeline.running import mark_between_batches, may_end
+from streamydb.pipeline.run import mark_between_batches, may_end
 
 _POLLING = """
 import signal, sys, threading
@@ -191,6 +191,6 @@ def test_a_mark_that_came_too_late_is_taken_back() -> None:
 def test_a_query_that_waits_for_kafka_has_no_batch_to_finish(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamydb.pipeline.running._FETCHING_S_MAX", 0.0)
+    monkeypatch.setattr("streamydb.pipeline.run._FETCHING_S_MAX", 0.0)
     never = threading.Event()
     assert not mark_between_batches(never, Lock(free=False), lambda: _JOB, lambda _: None)

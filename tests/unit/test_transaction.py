@@ -26,7 +26,7 @@ from streamydb.records import (
     keys,
     rejection,
 )
-from streamydb.records.nesting import deeper_than, outermost_field
+from streamydb.records.depth import deeper_than, outermost_field
 from tests.generators import JSON, PAYLOADS, TRANSACTIONS, as_bytes, damaged, mutated
 
 

@@ -15,12 +15,12 @@ from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
-from streamydb.client.following import After, FollowedStream
 from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, prepare
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
 

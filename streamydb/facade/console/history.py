@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from streamydb.errors import StreamyError
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of

@@ -18,7 +18,7 @@ from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED

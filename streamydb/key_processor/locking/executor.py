@@ -20,7 +20,7 @@ from streamydb.key_processor.locking.messages import (
     Released,
     decode_list,
 )
-from streamydb.procedures.flows import joined
+from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o

@@ -21,7 +21,7 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     UniqueViolationError,
 )
-from streamydb.layers.flows import AttemptView, Body, Flow, read, run, scan
+from streamydb.layers.steps import AttemptView, Body, Flow, read, run, scan
 
 __all__ = ["IndexedCore"]
 

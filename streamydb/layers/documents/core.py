@@ -27,8 +27,8 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.layers.flows import AttemptView, Body, Flow, read, scan
 from streamydb.layers.names import check_id, check_name
+from streamydb.layers.steps import AttemptView, Body, Flow, read, scan
 
 __all__ = ["PAGE_DOCUMENTS_MAX", "CollectionCore", "Found", "Page"]
 

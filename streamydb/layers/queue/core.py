@@ -24,9 +24,9 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     MovedError,
 )
-from streamydb.layers.flows import AttemptView, Body, Build, Flow, call, commit, read, run, scan
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
+from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, run, scan
 
 __all__ = ["CLAIM_ITEMS_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting"]
 

@@ -16,7 +16,7 @@ clients.
 
 from __future__ import annotations
 
-from streamydb.verify.histories.checking import CHECKERS, HistoryReport, check_history
+from streamydb.verify.histories.judge import CHECKERS, HistoryReport, check_history
 from streamydb.verify.histories.records import (
     Answer,
     AppendOperation,

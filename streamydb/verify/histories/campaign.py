@@ -24,7 +24,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.payloads import new_id
 from streamydb.local.processes import end_with_parent
 from streamydb.verify.histories.library import make_recorders
-from streamydb.verify.histories.recording import HttpRecorder, Recorder
+from streamydb.verify.histories.recorder import HttpRecorder, Recorder
 from streamydb.verify.histories.records import (
     AppendOperation,
     History,
@@ -37,7 +37,7 @@ from streamydb.verify.histories.records import (
     encode_line,
     read_history,
 )
-from streamydb.verify.histories.watching import Watcher
+from streamydb.verify.histories.watcher import Watcher
 from streamydb.verify.histories.workload import HistoryClient, Shape
 
 __all__ = ["STOP", "Campaign", "CampaignError", "files", "run"]

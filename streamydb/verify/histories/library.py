@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
-from streamydb.client.connecting import connect_async
 from streamydb.client.connections import HttpOptions
+from streamydb.client.connector import connect_async
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
     CheckFailedError,
@@ -31,7 +31,7 @@ from streamydb.client.problems import (
 from streamydb.client.session import Options, Session
 from streamydb.client.transactions import Committed
 from streamydb.verify.histories.answers import AttemptAnswer
-from streamydb.verify.histories.recording import PATIENCE_S, Recorder
+from streamydb.verify.histories.recorder import PATIENCE_S, Recorder
 from streamydb.verify.histories.records import (
     Answer,
     AppendOperation,

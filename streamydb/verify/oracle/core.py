@@ -21,7 +21,7 @@ from streamydb.constraints import DeclarationRefused, amended
 from streamydb.constraints.judge import Judge
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Declared

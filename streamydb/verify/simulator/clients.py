@@ -44,8 +44,8 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
 from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
+from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.verify.simulator.network import Network
-from streamydb.verify.simulator.virtual import VirtualLoop, run_virtual
 
 __all__ = ["ClientsOutcome", "run_clients"]
 

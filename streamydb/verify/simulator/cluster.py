@@ -41,7 +41,7 @@ from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transac
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
 from streamydb.verify.simulator.faults import Release, SimulatedRulings, running
-from streamydb.verify.simulator.large import VALUES_BYTES, GrantedBytes, forget_sizes
+from streamydb.verify.simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.procedures import MODULES
 

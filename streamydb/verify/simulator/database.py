@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from streamydb.errors import StreamyError
-from streamydb.facade.emitted import fresh
 from streamydb.facade.feed import change_event
 from streamydb.facade.ports import (
     AppendUnknownError,
@@ -31,6 +30,7 @@ from streamydb.facade.ports import (
     StreamSpan,
 )
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
+from streamydb.facade.stream_pages import fresh
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result

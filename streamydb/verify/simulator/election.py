@@ -17,7 +17,7 @@ from typing import Final
 from streamydb.pipeline.standby.core import Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim
 from streamydb.verify.simulator.judge import SeedOutcome
-from streamydb.verify.simulator.room import STEP_MS, ControlEntry, Node, Room
+from streamydb.verify.simulator.members import STEP_MS, ControlEntry, Node, Room
 
 __all__ = ["ELECTION", "run_election"]
 

@@ -10,7 +10,7 @@ from unittest import mock
 from streamydb.key_processor.locking import executor
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core
-from streamydb.verify.simulator import cluster, faults, pair
+from streamydb.verify.simulator import cluster, faults, pipelines
 
 __all__ = [
     "believe_the_exception",
@@ -45,4 +45,4 @@ def rule_on_what_is_known() -> Any:
 
 def follow_without_rulings() -> Any:
     """Rulings: a pipeline keeps those that it began with."""
-    return mock.patch.object(pair.Pair, "_reload", return_value=None)
+    return mock.patch.object(pipelines.Pair, "_reload", return_value=None)

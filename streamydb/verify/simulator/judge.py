@@ -17,9 +17,9 @@ from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import OutputRecord, Topic, replay
 from streamydb.verify.simulator.cluster import Cluster, WrittenRecord
 from streamydb.verify.simulator.digests import wrong_digests
-from streamydb.verify.simulator.flows import Divergence, check_flows
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.procedures import MODULES
+from streamydb.verify.simulator.workflows import Divergence, check_flows
 
 __all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
-from streamydb.verify.simulator.flows import FLOW_TEXTS
+from streamydb.verify.simulator.workflows import FLOW_TEXTS
 
 __all__ = ["MODULES", "Calls"]
 

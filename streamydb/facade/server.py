@@ -88,7 +88,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) ->
     """
     import uvicorn
 
-    from streamydb.facade.accepting import Server
+    from streamydb.facade.acceptor import Server
     from streamydb.facade.connections import protocol_of
 
     config = uvicorn.Config(

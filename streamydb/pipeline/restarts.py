@@ -8,7 +8,7 @@ from typing import Protocol
 
 from streamydb.pipeline.desk import Desk
 from streamydb.pipeline.failures import failure_of
-from streamydb.pipeline.running import RunningQuery
+from streamydb.pipeline.run import RunningQuery
 
 __all__ = ["RestartedQuery"]
 

@@ -11,9 +11,9 @@ from litestar import Response, post
 from streamydb.facade.body import reading
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.querying import SqlQuery
 from streamydb.facade.reads import Consistency
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
+from streamydb.facade.sql_queries import SqlQuery
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records.formats import UNREADABLE
 

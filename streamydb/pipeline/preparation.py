@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from streamydb.backup.beginning import Beginning
+from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
-from streamydb.pipeline.mending import REBUILD, mend, offsets_of
+from streamydb.pipeline.repair import REBUILD, mend, offsets_of
 from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from streamydb.layers.flows import Flow, commit_deploy, read
+from streamydb.layers.steps import Flow, commit_deploy, read
 from streamydb.procedures.folder import load_file, publish
 from streamydb.records import module_key
 

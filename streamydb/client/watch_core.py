@@ -13,7 +13,7 @@ import msgspec
 
 from streamydb.client.core import current_seq
 from streamydb.client.errors import ClientError
-from streamydb.client.reconnecting import Reconnecting
+from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import (
     Change,
     Event,

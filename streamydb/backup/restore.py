@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, Message
 
+from streamydb.backup.copy import Progress, config_of, state_at
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, advance
 from streamydb.backup.state import About
-from streamydb.backup.taking import Progress, config_of, state_at
 from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader

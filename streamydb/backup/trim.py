@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import TopicPartition
 
+from streamydb.backup.copy import Progress
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import About
-from streamydb.backup.taking import Progress
 from streamydb.kafka import TopicNames
 from streamydb.kafka.admin import answers
 from streamydb.kafka.clients import administrator

@@ -25,7 +25,7 @@ from streamydb.kafka.positions import ChangesEnds, look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
 from streamydb.spark.folders import Folders, uri_of
-from streamydb.spark.reading import events, value_as
+from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
 __all__ = ["At", "WrittenSnapshot", "read_snapshot", "write_snapshot"]

@@ -6,7 +6,7 @@ from collections import deque
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reconnecting import Reconnecting
+from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
 from streamydb.client.session import Session
 from streamydb.limits import INTEGER_MAX

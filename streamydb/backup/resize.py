@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamydb.backup.beginning import START
+from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.start import START
 from streamydb.backup.state import About, State
-from streamydb.backup.taking import Progress, Subject, config_of, owned, state_at
 from streamydb.kafka.reader import Span
 from streamydb.procedures.folder import FolderModules
 

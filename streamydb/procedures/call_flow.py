@@ -9,7 +9,7 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import EMITTED_BYTES_MAX, EMITTED_RECORDS_MAX, VALUE_BYTES_MAX
 from streamydb.procedures.declare import Abort
-from streamydb.procedures.flows import (
+from streamydb.procedures.follow_ups import (
     NO_OUTPUTS,
     Emission,
     FollowUpRefused,

@@ -11,7 +11,7 @@ from streamydb.cli.phases import bar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamydb.backup.taking import Subject
+    from streamydb.backup.copy import Subject
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
 
@@ -26,8 +26,8 @@ def subject_of(target: Target) -> Subject:
         ConfigurationError: the checkpoint's record cannot be read.
     """
     from streamydb import kafka
-    from streamydb.backup.taking import Subject
-    from streamydb.kafka.founding import FACTS, facts_of
+    from streamydb.backup.copy import Subject
+    from streamydb.kafka.foundation import FACTS, facts_of
     from streamydb.pipeline.config import read_record
 
     settings, record = target.settings, target.place.record()

@@ -1,6 +1,6 @@
 """What a pipeline's start takes from the database itself: the facts it was founded with.
 
-They lie beside the log (`streamydb.kafka.founding`). A database of an earlier release has no such
+They lie beside the log (`streamydb.kafka.foundation`). A database of an earlier release has no such
 record: the first start takes the facts from its checkpoint, else from what pipelines told each
 other, else from the log where that leaves no doubt, and records them. It also records
 where the rules of this release begin: what earlier ones may have executed keeps its meaning.
@@ -16,7 +16,7 @@ from typing import Any, Final
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, RecordError
 from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.founding import FACTS, Founding, facts_of, recall, record
+from streamydb.kafka.foundation import FACTS, Founding, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.pipeline.config import read_record

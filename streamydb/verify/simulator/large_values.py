@@ -22,14 +22,14 @@ from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Columns
-from streamydb.key_processor import weighing
+from streamydb.key_processor import weights
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.simulator.flows import Divergence
 from streamydb.verify.simulator.log import SimulatedLog
+from streamydb.verify.simulator.workflows import Divergence
 
 __all__ = [
     "VALUES_BYTES", "GrantedBytes", "LargeValues", "draw_begins", "forget_sizes", "small_limits",
@@ -48,7 +48,7 @@ def small_limits() -> Iterator[None]:
     patches = (
         mock.patch.object(limits, "TRANSACTION_VALUES_BYTES_MAX", _TRANSACTION_BYTES),
         mock.patch.object(limits, "BLOCK_BYTES_MAX", _BLOCK_BYTES),
-        mock.patch.object(weighing, "COPIED_BYTES", 40),
+        mock.patch.object(weights, "COPIED_BYTES", 40),
         mock.patch.object(sizes, "SMALL_BYTES", 16),
         mock.patch.object(sizes, "SMALL_COUNTS", 4),
         mock.patch.multiple(sizes, _BUCKETS=1 << 10, _PAGE=1 << 7),
