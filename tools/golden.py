@@ -1,8 +1,8 @@
 """`python tools/golden.py`: files of this release for the tests of all later ones to read.
 
 Made once, deliberately, for a release, into tests/golden/<version>; committed, and never made again
-for that version after it is out. tests/unit/test_golden.py reads every version that is there with
-today's code: the log gives the same outputs, states go on, and each file is still understood.
+for that version after it is out. tests/unit/verify/test_golden.py reads every version that is there
+with today's code: the log gives the same outputs, states go on, and each file is still understood.
 
     python tools/golden.py [--output tests/golden]
 """

@@ -27,7 +27,9 @@ _SHOWN: Final = 3
 _REAL: Final = "real parts: `make campaign`, `make test-faults`, histories under kills"
 _SHOWS: Final = "names, shows or starts; decides nothing"
 _TYPES: Final = "types that others are held to; it has no function"
-_BEGINS: Final = "begins the process in which `unit/test_sql_random.py` runs queries; not traced"
+_BEGINS: Final = (
+    "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
+)
 _JUDGES: Final = "judges others; mutations and histories by hand show that it notices"
 
 REASONS: Final[dict[str, str]] = {

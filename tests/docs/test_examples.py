@@ -11,8 +11,8 @@ import pytest
 
 from streamydb.procedures.folder import FolderModules
 from streamydb.verify.simulator.database import MemoryDatabase
-from tests.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
-from tests.served import serving
+from tests.support.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
+from tests.support.served import serving
 
 NEED_SPARK = {"dataframes"}
 

@@ -13,7 +13,7 @@ from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.procedures.view import ProcedureView
 from streamydb.verify.oracle.core import Oracle
-from tests.documented import assert_one_log, run_with_module
+from tests.support.documented import assert_one_log, run_with_module
 
 PAGE = (Path(__file__).parents[2] / "docs" / "procedures.md").read_text(encoding="utf-8")
 MODULE = re.search(r"^```python bank\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

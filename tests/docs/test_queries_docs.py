@@ -17,8 +17,8 @@ from streamydb.testing.clients import MemoryHost
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 from tests.docs.test_rest import EXAMPLE, same, split
-from tests.read_model import follow, resolve, write
-from tests.unit.test_snapshots import make
+from tests.support.read_model import follow, resolve, write
+from tests.unit.backup.test_snapshots import make
 
 pytest.importorskip("duckdb")
 

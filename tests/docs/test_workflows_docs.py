@@ -12,7 +12,7 @@ from streamydb.procedures.methods import METHODS
 from streamydb.procedures.view import ProcedureView
 from streamydb.records import Transaction, decode
 from streamydb.records.emission import decode_emitted
-from tests.documented import run_with_module
+from tests.support.documented import run_with_module
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "workflows.md").read_text(encoding="utf-8")

@@ -21,8 +21,8 @@ from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import CheckOptions, check
-from tests.bank import transfers
-from tests.secured import ADMIN, Secured
+from tests.support.bank import transfers
+from tests.support.secured import ADMIN, Secured
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

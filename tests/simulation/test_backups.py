@@ -52,8 +52,8 @@ from streamydb.sorter.core import PartitionState
 from streamydb.verify.oracle.core import Ordered, released
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.simulator.procedures import MODULES
-from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
-from tests.states import goes_on, truth, written
+from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
+from tests.support.states import goes_on, truth, written
 
 SEEDS = max(8, int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40)
 NAMES, NEW = TopicNames("sim"), TopicNames("new")

@@ -21,7 +21,7 @@ from streamydb.pipeline.foundation import founded
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
-from tests.memory_kafka import Died, MemoryKafka
+from tests.support.memory_kafka import Died, MemoryKafka
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4
 NAMES = TopicNames("sim")

@@ -26,7 +26,7 @@ from streamydb.procedures.folder import FolderModules
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.verify.simulator.network import Network
-from tests.queue_model import judged
+from tests.support.queue_model import judged
 
 ATTEMPTS_MAX = 3
 

@@ -20,7 +20,7 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.core import released
 from streamydb.verify.simulator.log import SimulatedLog
 from streamydb.verify.simulator.procedures import MODULES
-from tests.states import ends_of, goes_on, truth, written
+from tests.support.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)
 

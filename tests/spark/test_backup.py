@@ -21,8 +21,8 @@ from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check.report import CheckReport
 from streamydb.verify.oracle.core import LogRecord, Oracle, released
 from streamydb.verify.simulator.digests import state_digest
-from tests.bank import appending, transfers
-from tests.faulty import POISONED, poisoned, resolved
+from tests.support.bank import appending, transfers
+from tests.support.faulty import POISONED, poisoned, resolved
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

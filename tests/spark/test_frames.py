@@ -48,9 +48,9 @@ from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import CheckOptions, check
-from tests.bank import transfers
-from tests.frames import model_of, settled
-from tests.read_model import drained
+from tests.support.bank import transfers
+from tests.support.frames import model_of, settled
+from tests.support.read_model import drained
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
