@@ -41,11 +41,11 @@ print(len(lines), flush=True)
 
 _HANGING = """
 import sys, threading
-from streamydb.pipeline import ending
+from streamydb.pipeline import shutdown
 
-ending.START_S = ending.GIVE_UP_S = ending.LEAVE_S = 0.3
+shutdown.START_S = shutdown.GIVE_UP_S = shutdown.LEAVE_S = 0.3
 told = lambda **fields: print(fields, flush=True)
-with ending.Ending(0.3, told, lambda: print("killed", flush=True)) as watch:
+with shutdown.Ending(0.3, told, lambda: print("killed", flush=True)) as watch:
     stage = sys.argv[1]
     if stage != "starting":
         watch.runs()
@@ -61,12 +61,12 @@ with ending.Ending(0.3, told, lambda: print("killed", flush=True)) as watch:
 
 _FINISHING = """
 import os
-from streamydb.pipeline import ending
+from streamydb.pipeline import shutdown
 
 def say(what):
     os.write(1, f"{what}\\n".encode())  # a whole line, whichever thread says it
 
-with ending.Ending(60, lambda **fields: say(fields), lambda: None) as watch:
+with shutdown.Ending(60, lambda **fields: say(fields), lambda: None) as watch:
     watch.runs()
     say("ready")
     watch.requested.wait()
