@@ -23,7 +23,7 @@ from streamydb.client.session import Options, Session
 from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb.layers.queue import AsyncQueue, Claim
 from streamydb.procedures.folder import FolderModules
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.verify.simulator.network import Network
 from tests.support.queue_model import judged

@@ -43,7 +43,7 @@ from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.verify.simulator.network import Network
 
