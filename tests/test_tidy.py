@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE_FOLDERS = ("streamydb", "jobs", "tests", "bench", "docs", "docker", "examples")
+CODE_FOLDERS = ("streamydb", "simulator", "jobs", "tests", "bench", "docs", "docker", "examples")
 LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
