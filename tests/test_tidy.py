@@ -265,6 +265,7 @@ FOLDERS: dict[str, list[Rule]] = {
         one_list_of_what_decoders_raise,
     ],
     "jobs": PACKAGE,
+    "simulator": [*PACKAGE, all_is_true, packages_declare_their_public_names],
     "tests": [it_does_not_sleep],
 }  # fmt: skip
 """What holds for all code, for the code of packages, and in one folder."""
