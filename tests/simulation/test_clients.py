@@ -36,6 +36,10 @@ def test_every_call_has_the_effect_that_it_says(
     assert killed
 
 
+def test_what_failed_once_holds() -> None:
+    assert run_clients(10419).problems == []
+
+
 def test_a_seed_repeats_exactly() -> None:
     outcome = run_clients(4)
     assert outcome == run_clients(4)
