@@ -36,8 +36,9 @@ def test_every_call_has_the_effect_that_it_says(
     assert killed
 
 
-def test_what_failed_once_holds() -> None:
-    assert run_clients(10419).problems == []
+@pytest.mark.parametrize("seed", [10419, 100448, 300009])
+def test_what_failed_once_holds(seed: int) -> None:
+    assert run_clients(seed).problems == []
 
 
 def test_a_seed_repeats_exactly() -> None:

@@ -131,9 +131,10 @@ class _Judge:
                 continue
             if max(node.trouble_t, other.trouble_t) > quiet_t:
                 continue
-            if other.is_ready(now) and not ready:
-                raise _FaultError(f"{node.pipeline} claims, not ready; {other.pipeline} is")
             said = self._last_said(other, entry)
+            told = said is None or said.ready  # else it has become ready just now
+            if other.is_ready(now) and told and not ready:
+                raise _FaultError(f"{node.pipeline} claims, not ready; {other.pipeline} is")
             further = said is not None and said.resolved > node.executed and not other.leading
             if said is not None and further and said.ready >= ready:
                 what = f"{node.pipeline} with {node.executed} claims"
