@@ -34,7 +34,7 @@ from streamydb.cli.common import EXIT_FAILED, Bootstrap, Database, Home, Json
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.kafka import TopicNames
-from streamydb.local.folder import PipelineStatus, Place
+from streamydb.local.folder import DatabaseFolder, PipelineStatus
 
 __all__ = ["Served", "app", "bank", "bank_group", "served"]
 
@@ -102,7 +102,7 @@ def served(
         )
 
 
-def _refuse_stopped(place: Place) -> None:
+def _refuse_stopped(place: DatabaseFolder) -> None:
     status = place.status()
     if status.state != "running":
         raise BenchError(

@@ -24,7 +24,7 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel
 from streamydb.records import (
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     Resolved,
     encode_change,
@@ -50,7 +50,7 @@ def records() -> Iterator[tuple[int, bytes | None, bytes]]:
             balances[account] = after
             change = Change(
                 "u", Raw(b"%d" % before), Raw(b"%d" % after), seq // 40,
-                ChangeSource("streamydb", "bank", 0, seq, seq),
+                ChangeOrigin("streamydb", "bank", 0, seq, seq),
                 ChangeTransaction(f"t{seq}", order, 1),
             )  # fmt: skip
             yield account % PARTITIONS, b"acct/%d" % account, encode_change(change)

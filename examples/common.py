@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamydb
 from streamydb.client import Client
-from streamydb.local.folder import Place
+from streamydb.local.folder import DatabaseFolder
 from streamydb.procedures.folder import publish
 
 MODULES = Path(__file__).with_name("modules")
@@ -30,7 +30,7 @@ def folder() -> Path:
     program where there is no pipeline.
     """
     settings = streamydb.Settings()
-    place = Place(settings.home, settings.database)
+    place = DatabaseFolder(settings.home, settings.database)
     if settings.procedures is None and place.record() is None:
         sys.exit(
             f"There is no database {settings.database} in {settings.home}. Run this on the "

@@ -14,8 +14,8 @@ import pytest
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.collector import keep_all
-from tests import tracing
-from tests.recording import OPTION, Recorder
+from tests.support import tracing
+from tests.support.recording import OPTION, Recorder
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""

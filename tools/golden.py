@@ -1,8 +1,8 @@
 """`python tools/golden.py`: files of this release for the tests of all later ones to read.
 
 Made once, deliberately, for a release, into tests/golden/<version>; committed, and never made again
-for that version after it is out. tests/unit/test_golden.py reads every version that is there with
-today's code: the log gives the same outputs, states go on, and each file is still understood.
+for that version after it is out. tests/unit/verify/test_golden.py reads every version that is there
+with today's code: the log gives the same outputs, states go on, and each file is still understood.
 
     python tools/golden.py [--output tests/golden]
 """
@@ -23,31 +23,38 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from simulator.cluster import Cluster
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES, Calls
+from simulator.workload import Workload
 from streamydb import __version__
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
-from streamydb.backup.manifest import Manifest as BackupManifest
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece
-from streamydb.backup.replay import Replay, replay
-from streamydb.backup.snapshots import Digest, Manifest, Tail
+from streamydb.backup.replay import LogReplay, replay
+from streamydb.backup.snapshots import RowsDigest, SnapshotManifest, SnapshotTail
 from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
-from streamydb.backup.snapshots.rows import COLUMNS, Row
+from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline.config import recorded_config
 from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import Resolved, encode_resolved
-from streamydb.records.control import Audited, Beat, Claim, Following, Handover, encode_message
+from streamydb.records.control import (
+    Audited,
+    Beat,
+    Following,
+    Handover,
+    LeaderClaim,
+    encode_message,
+)
 from streamydb.records.rulings import Rulings
 from streamydb.settings import Settings
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import OutputRecord
 from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES, Calls
-from streamydb.verify.simulator.workload import Workload
 
 __all__ = ["make"]
 
@@ -149,10 +156,11 @@ def _checkpoint(path: Path, config: ShardConfig, log: SimulatedLog) -> list[byte
     return [each.value or b"" for each in cluster.written if each.topic == o.DIGESTS]
 
 
-def _messages() -> list[Claim | Beat | Following | Handover | Audited]:
+def _messages() -> list[LeaderClaim | Beat | Following | Handover | Audited]:
     who: dict[str, Any] = {"log": "log", "pipeline": "p", "name": "two", "terms": "shards=2"}
     return [
-        Claim(**who, epoch=3), Beat(**who, epoch=3, resolved=5, read=9), Handover(**who, to="two"),
+        LeaderClaim(**who, epoch=3), Beat(**who, epoch=3, resolved=5, read=9),
+        Handover(**who, to="two"),
         Following(**who, epoch=3, resolved=4, lag_ms=7, ready=True), Audited(**who),
     ]  # fmt: skip
 
@@ -177,9 +185,11 @@ def _read_model(folder: Path, outputs: Iterable[OutputRecord], last: int) -> Non
 
 
 def _snapshot(folder: Path, state: dict[str, tuple[bytes, int]], last: int) -> None:
-    rows = [Row(k.encode(), value, version, 1, b"t") for k, (value, version) in state.items()]
+    rows = [
+        SnapshotRow(k.encode(), value, version, 1, b"t") for k, (value, version) in state.items()
+    ]
     rows.sort()
-    digest = Digest()
+    digest = RowsDigest()
     for row in rows:
         digest.add(row.key, row.value, row.version, row.ts_ms)
     (folder / "data").mkdir(parents=True)
@@ -190,9 +200,9 @@ def _snapshot(folder: Path, state: dict[str, tuple[bytes, int]], last: int) -> N
         for column, kind in zip(columns, kinds, strict=True)
     ]
     parquet.write_table(pa.table(arrays, names=COLUMNS), folder / "data/part-00000.parquet")
-    manifest = Manifest(
+    manifest = SnapshotManifest(
         format=1, database=DATABASE, cluster=None, topic="memory", seq=last, ts_ms=1,
-        rows=digest.rows, digest=digest.hex(), changes={0: Tail(1, last, {0: 1})},
+        rows=digest.rows, digest=digest.hex(), changes={0: SnapshotTail(1, last, {0: 1})},
         files=["data/part-00000.parquet"],
     )  # fmt: skip
     (folder / MANIFEST).write_bytes(encode_manifest(manifest))
@@ -201,7 +211,7 @@ def _snapshot(folder: Path, state: dict[str, tuple[bytes, int]], last: int) -> N
 def _backup(folder: Path, source: GoldenLog, config: ShardConfig, last: int) -> None:
     backup, ends, work = BackupFolder(folder), source.ends(), folder / "work"
     work.mkdir(parents=True)
-    run = Replay(config, work, None, last // 2, MODULES)
+    run = LogReplay(config, work, None, last // 2, MODULES)
     replay(run, source, ends, last // 2)
     state = run.state(DATABASE, "log")
     backup.state(last // 2).write(state)

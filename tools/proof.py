@@ -27,7 +27,9 @@ _SHOWN: Final = 3
 _REAL: Final = "real parts: `make campaign`, `make test-faults`, histories under kills"
 _SHOWS: Final = "names, shows or starts; decides nothing"
 _TYPES: Final = "types that others are held to; it has no function"
-_BEGINS: Final = "begins the process in which `unit/test_sql_random.py` runs queries; not traced"
+_BEGINS: Final = (
+    "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
+)
 _JUDGES: Final = "judges others; mutations and histories by hand show that it notices"
 
 REASONS: Final[dict[str, str]] = {
@@ -50,7 +52,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.openapi_details": _SHOWS,
     "streamydb.facade.operations": _SHOWS,
     "streamydb.facade.ports": _SHOWS,
-    "streamydb.facade.queries": _TYPES,
+    "streamydb.facade.parameters": _TYPES,
     "streamydb.local.file_lock": _SHOWS,
     "streamydb.local.jars": _SHOWS,
     "streamydb.local.java": _SHOWS,
@@ -60,17 +62,17 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": _SHOWS,
     "streamydb.kafka.patience": _REAL,
     "streamydb.pipeline.__main__": _REAL,
-    "streamydb.pipeline.ending": _REAL,
+    "streamydb.pipeline.shutdown": _REAL,
     "streamydb.pipeline.failures": _REAL,
     "streamydb.pipeline.feedback": _REAL,
     "streamydb.pipeline.hosts": _REAL,
     "streamydb.pipeline.jvm": _REAL,
     "streamydb.pipeline.main": _REAL,
     "streamydb.pipeline.progress": _REAL,
-    "streamydb.pipeline.queries": _REAL,
+    "streamydb.pipeline.restarts": _REAL,
     "streamydb.pipeline.query": _REAL,
-    "streamydb.pipeline.resuming": _REAL,
-    "streamydb.pipeline.running": _REAL,
+    "streamydb.pipeline.preparation": _REAL,
+    "streamydb.pipeline.run": _REAL,
     "streamydb.pipeline.sampler": _REAL,
     "streamydb.pipeline.session": _REAL,
     "streamydb.pipeline.warmup": _SHOWS,
@@ -86,13 +88,12 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.results": _REAL,
     "streamydb.kafka.tail": _REAL,
     "streamydb.local.resources": _SHOWS,
-    "streamydb.verify.simulator": _JUDGES,
     "streamydb.backup.snapshots.errors": _SHOWS,
     "streamydb.client.testing": _SHOWS,
     "streamydb.spark": _REAL,
     "streamydb.sql.process": _BEGINS,
     "streamydb.pipeline.standby.coordinator": _REAL,
-    "streamydb.pipeline.standby.handing": _REAL,
+    "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.standby.kafka": _REAL,
     "streamydb.pipeline.standby.pause": _REAL,
     "streamydb.local.signals": _REAL,

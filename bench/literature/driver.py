@@ -18,8 +18,7 @@ from bench.throughput import Rate, drain
 from bench.workload import Workload
 from streamydb.cli.phases import Phases
 from streamydb.procedures.folder import FolderModules, load_file, publish
-from streamydb.verify.check import Options as CheckOptions
-from streamydb.verify.check import Step, check
+from streamydb.verify.check import CheckOptions, CheckProgress, check
 
 __all__ = [
     "Cases", "Session", "StudyOptions", "answer", "complete", "deploy_record", "hold",
@@ -203,5 +202,5 @@ def answer(
     }
 
 
-def _progress(step: Step) -> str:
+def _progress(step: CheckProgress) -> str:
     return f"{step.name}, {step.done:,} of {step.total:,}"

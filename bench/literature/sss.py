@@ -22,13 +22,13 @@ from bench.literature.players import Play, Played, latency_facts, playing
 from bench.rest.servers import Server, facade
 from bench.workload import Zipf, funding
 from streamydb.cli.phases import Phases
-from streamydb.verify.histories import Append, History, Operation, Read
+from streamydb.verify.histories import AppendOperation, History, Operation, ReadOperation
 from streamydb.verify.histories.answers import call_of, told
 from streamydb.verify.histories.serializability import check_lists
 
 __all__ = ["SssJudge", "SssOptions", "mix", "operation_of", "sss"]
 
-Request = Append | Read
+Request = AppendOperation | ReadOperation
 
 UPDATED: Final = 2
 """Keys of an update."""
@@ -63,7 +63,7 @@ def mix(options: SssOptions, share: float, count: int, name: str) -> list[Reques
     sizes = rng.integers(READ_SIZES[0], READ_SIZES[1] + 1, count).tolist()
     drawn = iter(_endless(zipf))
     return [
-        Read(_different(drawn, size)) if only else _update(f"{name}{n}", drawn)
+        ReadOperation(_different(drawn, size)) if only else _update(f"{name}{n}", drawn)
         for n, (only, size) in enumerate(zip(read_only, sizes, strict=True))
     ]
 
@@ -80,10 +80,10 @@ def _different(drawn: Iterator[str], size: int) -> list[str]:
     return list(keys)
 
 
-def _update(name: str, drawn: Iterator[str]) -> Append:
+def _update(name: str, drawn: Iterator[str]) -> AppendOperation:
     """Both keys are read and written."""
     keys = _different(drawn, UPDATED)
-    return Append(name, {key: [name] for key in keys}, keys)
+    return AppendOperation(name, {key: [name] for key in keys}, keys)
 
 
 def operation_of(request: Request, played: Played) -> Operation:
@@ -132,7 +132,7 @@ class SssJudge(Base):
     def _lost(self) -> Iterator[str]:
         """Updates that are not at the end of the day in both of their lists, once."""
         for each in self.operations:
-            if isinstance(each.request, Append) and each.told is not None:
+            if isinstance(each.request, AppendOperation) and each.told is not None:
                 wanted = 1 if each.told.committed else 0
                 for key in each.request.appends:
                     found = list(self._values.get(key) or ()).count(each.request.id)
@@ -200,8 +200,8 @@ def _play(
         phase.outcome = f"{facts['per_s']:,.0f} transactions/s"
         return {
             **facts,
-            "reads": latency_facts(_only(played, requests, Read)),
-            "updates": latency_facts(_only(played, requests, Append)),
+            "reads": latency_facts(_only(played, requests, ReadOperation)),
+            "updates": latency_facts(_only(played, requests, AppendOperation)),
         }
 
 

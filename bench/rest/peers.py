@@ -17,8 +17,8 @@ from litestar.params import FromPath, FromQuery
 
 from bench.rest.cases import KEYS_READ, SCANNED
 from streamydb.facade import FacadeSettings
-from streamydb.facade.metrics import Metrics
-from streamydb.facade.serving import listen, server_of
+from streamydb.facade.metrics import FacadeMetrics
+from streamydb.facade.server import listen, server_of
 
 __all__ = ["Constant", "PeerStore", "Row", "main", "peer_app"]
 
@@ -145,7 +145,7 @@ def main(name: str, port: str, dsn: str = "") -> int:
 
         store = PostgresqlStore(dsn)
     settings = FacadeSettings(host="127.0.0.1", port=int(port))
-    server = server_of(peer_app(store), settings, Metrics())
+    server = server_of(peer_app(store), settings, FacadeMetrics())
     with listen(settings) as listener:
         server.run(sockets=[listener])
     return 0

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.manifest import Manifest
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.state import State, start_blobs
 
-__all__ = ["BackupError", "BackupFolder", "Manifest", "State", "StateFolder", "start_blobs"]
+__all__ = ["BackupError", "BackupFolder", "BackupManifest", "State", "StateFolder", "start_blobs"]

@@ -11,8 +11,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamydb.backup.envelope import unwrap, wrap
 from streamydb.backup.errors import BackupError
-from streamydb.backup.manifest import MANIFEST, Manifest, decode_about, decode_manifest, encode_json
+from streamydb.backup.manifest import (
+    MANIFEST,
+    BackupManifest,
+    decode_about,
+    decode_manifest,
+    encode_json,
+)
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.state import (
     FORMAT,
@@ -23,7 +30,6 @@ from streamydb.backup.state import (
     empty_ids,
     files_of,
 )
-from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.table import Columns
 from streamydb.local.file_lock import write_whole
@@ -142,7 +148,7 @@ class BackupFolder:
         """Keep them."""
         write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> BackupManifest:
         """What it is.
 
         Raises:
@@ -168,7 +174,7 @@ class BackupFolder:
         found = self.folder.iterdir() if self.folder.exists() else ()
         return any(not path.match(f"{MANIFEST}.*.draft") for path in found)
 
-    def write_manifest(self, manifest: Manifest) -> None:
+    def write_manifest(self, manifest: BackupManifest) -> None:
         """Say what the backup is: from now on it counts."""
         write_whole(self.folder / MANIFEST, encode_json(manifest))
 
@@ -222,7 +228,7 @@ class BackupFolder:
         """The state at a seq."""
         return StateFolder(self.folder / "states" / f"{seq:020d}")
 
-    def newest_state(self, manifest: Manifest, at: int) -> State | None:
+    def newest_state(self, manifest: BackupManifest, at: int) -> State | None:
         """The newest state that is at or before a seq; None if there is none."""
         fitting = [seq for seq in manifest.states if seq <= at]
         return self.state(max(fitting)).read() if fitting else None

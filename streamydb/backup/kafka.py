@@ -10,21 +10,21 @@ import numpy as np
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import Piece
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import Span, TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Rulings
 
-__all__ = ["KafkaLog", "told_digests"]
+__all__ = ["BackupLog", "told_digests"]
 
 _PREFETCH_KB: Final = "65536"
 _LANE: Final = 16
 _MASK: Final = (1 << 64) - 1
 
 
-class KafkaLog:
+class BackupLog:
     """The log in Kafka, as a source."""
 
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
@@ -91,7 +91,7 @@ def told_digests(
     connection: Mapping[str, str], database: str, interval: int
 ) -> dict[int, dict[str, str]]:
     """What pipelines told of the whole state: seq -> incarnation -> the sum over all shards."""
-    found: dict[tuple[int, str], dict[int, Digest]] = {}
+    found: dict[tuple[int, str], dict[int, StateDigest]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
         spans = reader.spans()
         reader.assign({number: span.low for number, span in spans.items()})
@@ -106,10 +106,10 @@ def told_digests(
 
 
 def _note(
-    found: dict[tuple[int, str], dict[int, Digest]], key: bytes, value: bytes, interval: int
+    found: dict[tuple[int, str], dict[int, StateDigest]], key: bytes, value: bytes, interval: int
 ) -> None:
     try:
-        digest = msgspec.json.decode(value, type=Digest)
+        digest = msgspec.json.decode(value, type=StateDigest)
     except UNREADABLE:
         return
     pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")

@@ -7,8 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.backup.errors import BackupError
+from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "decode_about", "decode_manifest", "encode_json"]
+__all__ = ["FORMAT", "MANIFEST", "BackupManifest", "decode_about", "decode_manifest", "encode_json"]
 
 FORMAT: Final = 1
 """Version of the folder; raised when an older program would misread it."""
@@ -16,7 +17,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "backup.json"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup is.
 
     Attributes:
@@ -55,13 +56,13 @@ def encode_json(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value)) + b"\n"
 
 
-def decode_manifest(data: bytes, name: str) -> Manifest:
+def decode_manifest(data: bytes, name: str) -> BackupManifest:
     """The manifest in the file called ``name``.
 
     Raises:
         BackupError: it is none, or of a newer format.
     """
-    found: Manifest = decode_about(data, name, Manifest, FORMAT)
+    found: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
     return found
 
 
@@ -79,7 +80,7 @@ def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
                 "release that wrote it, or a newer one"
             )
         return msgspec.convert(found, kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise BackupError(
             f"{name} is damaged ({fault}); take it from another copy of the backup"
         ) from fault

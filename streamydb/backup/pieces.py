@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.backup.envelope import unwrap, wrap
 from streamydb.backup.errors import BackupError
-from streamydb.backup.wrapping import unwrap, wrap
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings

@@ -19,7 +19,7 @@ from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
 from streamydb.columns.blocks import role_block
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -35,7 +35,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
-__all__ = ["EVERYTHING", "FileBlobs", "Replay", "replay"]
+__all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "replay"]
 
 EVERYTHING: Final = 1 << 60
 """As `until`: as far as the log goes."""
@@ -72,7 +72,7 @@ class FileBlobs:
         return self._folder / name.replace("/", os.extsep)
 
 
-class Replay:
+class LogReplay:
     """One execution of a log.
 
     Args:
@@ -143,7 +143,7 @@ class Replay:
             self._inbox += [each.block for each in fed]
         elif item.topic == o.DIGESTS:
             for value in item.values.tolist():
-                digest = msgspec.json.decode(value, type=Digest)
+                digest = msgspec.json.decode(value, type=StateDigest)
                 self.digests[digest.seq] = digest.state
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Replay:
 
 
 def replay(
-    run: Replay, source: LogSource, ends: Mapping[int, int], until: int,
+    run: LogReplay, source: LogSource, ends: Mapping[int, int], until: int,
     progress: Callable[[int], None] = lambda _seq: None,
 ) -> None:
     """Feed a log to a replay, always the partition that is behind, until it is there.
@@ -210,10 +210,10 @@ def replay(
         raise BackupError(f"the log ends at seq {run.seq}, before seq {until}")
 
 
-def _start(run: Replay, partition: int) -> int:
+def _start(run: LogReplay, partition: int) -> int:
     return run.positions.states.get(partition, PartitionState()).position
 
 
-def _behind(run: Replay, partitions: Iterable[int]) -> int:
+def _behind(run: LogReplay, partitions: Iterable[int]) -> int:
     known = run.positions.states
     return min(partitions, key=lambda q: (known.get(q, PartitionState()).effective, q))

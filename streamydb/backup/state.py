@@ -22,8 +22,8 @@ from streamydb.columns.digest import item_lanes
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, pack, unpack
-from streamydb.key_processor.idwindow import IdWindowState, Run, Span
-from streamydb.key_processor.merging import parts_of, sorted_by_hash
+from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
+from streamydb.key_processor.merge import parts_of, sorted_by_hash
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.core import PartitionState, SorterState
@@ -157,7 +157,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     for kind, table, runs in _remembered(state, homes, ids):
         for name, part in _runs(kind, table, ids):
             seqs = part.cols["seq"]
-            runs.append(Run(name, len(part), int(seqs[0]), int(seqs[-1])))
+            runs.append(IdRun(name, len(part), int(seqs[0]), int(seqs[-1])))
             yield name, pack(part.flatten())
     sorter = SorterState(config.partitions, dict(about.positions))
     meta = ShardState(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
@@ -193,17 +193,17 @@ def _own(pieces: Iterable[Columns], shards: int, shard: int) -> Iterator[Columns
 
 def _remembered(
     state: State, homes: npt.NDArray[np.bool_], ids: IdWindowState
-) -> Iterator[tuple[str, Columns, list[Run]]]:
+) -> Iterator[tuple[str, Columns, list[IdRun]]]:
     """The ids of a shard and their verdicts, as they are kept: by the spans of their deadlines."""
     deadlines = state.ids.cols["deadline"]
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
     for number in np.unique(spans[homes]).tolist():
         mine = state.ids.take(np.flatnonzero(homes & (spans == number)))
-        span = Span(ids.ids, ids.verdicts)
+        span = DeadlineSpan(ids.ids, ids.verdicts)
         if number < 0:
             del mine.cols["deadline"]
         else:
-            span = ids.spans[number] = Span()
+            span = ids.spans[number] = DeadlineSpan()
         at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
         yield "ids", mine, span.ids
         yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), span.verdicts
@@ -237,7 +237,7 @@ def state_of(
         blobs: its store.
         values: of all keys, in the order of the keys' hashes.
     """
-    kept = [Span(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
+    kept = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
     ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
     verdicts = [_load(blobs, run.name) for k in kept for run in k.verdicts]
     oldest = meta.seq - meta.config.id_window

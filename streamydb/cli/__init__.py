@@ -22,8 +22,8 @@ from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
 from streamydb.cli.rebuild import rebuild
 from streamydb.cli.restore import resize, restore
+from streamydb.cli.serve import read_model, serve
 from streamydb.cli.services import pipeline, sequencer
-from streamydb.cli.serving import read_model, serve
 from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn

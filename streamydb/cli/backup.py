@@ -21,7 +21,7 @@ from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.backup.trimming import Cut
+    from streamydb.backup.trim import Cut
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 
@@ -46,8 +46,8 @@ def backup(
     Run it again to go on where the last backup, or an interrupted one, ended.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.taking import take
-    from streamydb.cli.backing import noting, resolved_seq, size_of, subject_of
+    from streamydb.backup.copy import take
+    from streamydb.cli.backup_options import noting, resolved_seq, size_of, subject_of
 
     target = find_target(database, home, bootstrap, procedures=procedures)
     with Phases().phase(f"Backup of {target.database}") as phase:
@@ -82,17 +82,17 @@ def trim(
     Refuses (exit code 3) while a pipeline, a standby or the read model is not past that state.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup import trimming as trims
-    from streamydb.backup.kafka import KafkaLog
+    from streamydb.backup import trim as trims
+    from streamydb.backup.kafka import BackupLog
     from streamydb.backup.needs import Need, needs
-    from streamydb.cli.backing import noting, resolved_seq, subject_of
+    from streamydb.cli.backup_options import noting, resolved_seq, subject_of
     from streamydb.read_model.needs import read_model_needs
 
     target = find_target(database, home, bootstrap)
     kept = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)
-        spans = KafkaLog(subject.connection, subject.database).spans()
+        spans = BackupLog(subject.connection, subject.database).spans()
         cut = trims.cut(kept, kept.manifest(), subject.log, spans)
         known = list(needs(subject.connection, subject.database, subject.log, target.place))
         known += read_model_needs(target.place, subject.database)

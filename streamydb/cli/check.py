@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from streamydb.backup import BackupFolder
     from streamydb.cli.phases import Phase
-    from streamydb.verify.check import Counts, Report, Step
+    from streamydb.verify.check import CheckProgress, CheckReport, OutputCounts
 
 
 def check(
@@ -73,11 +73,11 @@ def check(
 def run_check(
     target: Target, timeout_s: float = 60.0, created_partitions: int | None = None,
     backup: Path | None = None,
-) -> Report:
+) -> CheckReport:
     """Check a database, with progress on standard error."""
     from streamydb.cli.phases import Phases
     from streamydb.procedures.folder import FolderModules
-    from streamydb.verify.check import Options
+    from streamydb.verify.check import CheckOptions
     from streamydb.verify.check import check as compare
 
     target.must_listen()
@@ -87,7 +87,7 @@ def run_check(
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
         report = compare(
-            Options(
+            CheckOptions(
                 connection=target.connection,
                 database=target.database,
                 initial_partitions=created_partitions or (record.partitions if record else None),
@@ -103,7 +103,7 @@ def run_check(
     return report
 
 
-def show(report: Report) -> None:
+def show(report: CheckReport) -> None:
     """Print the report for people."""
     from rich.markup import escape
 
@@ -136,7 +136,7 @@ def show(report: Report) -> None:
     out.print(verdict)
 
 
-def _table(report: Report) -> Table:
+def _table(report: CheckReport) -> Table:
     """The counts, one row a topic."""
     from rich.table import Table
 
@@ -145,7 +145,7 @@ def _table(report: Report) -> Table:
     table.add_column("")
     for name in (*names, "expired"):
         table.add_column(name, justify="right")
-    rows: tuple[tuple[str, Counts], ...] = (
+    rows: tuple[tuple[str, OutputCounts], ...] = (
         ("results", report.results),
         ("changes", report.changes),
         ("dead letters", report.deadletters),
@@ -166,15 +166,15 @@ def _of_this_log(folder: Path, target: Target) -> BackupFolder:
         BackupError: it is not.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.trimming import must_be_of
-    from streamydb.cli.backing import subject_of
+    from streamydb.backup.trim import must_be_of
+    from streamydb.cli.backup_options import subject_of
 
     found = BackupFolder(folder)
     must_be_of(found, found.manifest(), subject_of(target).log)
     return found
 
 
-def _note(phase: Phase, step: Step) -> None:
+def _note(phase: Phase, step: CheckProgress) -> None:
     """Show how far the check is."""
     from streamydb.cli.phases import bar
 

@@ -21,12 +21,13 @@ from streamydb.cli.common import (
     say,
 )
 from streamydb.cli.target import Target, find_target
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
-    from streamydb.client.verification import Report
+    from streamydb.client.verification import VerificationReport
 
 
-class Action(StrEnum):
+class ConstraintAction(StrEnum):
     """What to do."""
 
     LIST = "list"
@@ -37,7 +38,7 @@ class Action(StrEnum):
 
 def constraints(
     action: Annotated[
-        Action,
+        ConstraintAction,
         typer.Argument(
             help="list; declare JSON or @FILE; drop NAME; verify [NAME]: judge older data."
         ),
@@ -61,13 +62,13 @@ def constraints(
     have been created with `--constraints`.
     """
     target = find_target(database, home, bootstrap)
-    if what is None and action in (Action.DECLARE, Action.DROP):
+    if what is None and action in (ConstraintAction.DECLARE, ConstraintAction.DROP):
         fail(f"{action} what? Give a declaration as JSON, @FILE, or a name.", EXIT_USAGE)
-    if action is Action.LIST:
+    if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
-    elif action is Action.VERIFY:
+    elif action is ConstraintAction.VERIFY:
         _verify(target, what, url, timeout, json=json)
-    elif action is Action.DROP:
+    elif action is ConstraintAction.DROP:
         _constrain(target, {"drop": what}, timeout, json=json)
     else:
         _constrain(target, {"declare": _declaration(what or "")}, timeout, json=json)
@@ -79,7 +80,7 @@ def _declaration(text: str) -> Any:
     try:
         data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
         return msgspec.json.decode(data)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         fail(f"{text} is no declaration: {error}", EXIT_USAGE)
 
 
@@ -143,7 +144,7 @@ def _verify(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show(report: Report, *, json: bool) -> None:
+def _show(report: VerificationReport, *, json: bool) -> None:
     if json:
         shown = report._asdict() | {"violations": [v._asdict() for v in report.violations]}
         print_json(shown)

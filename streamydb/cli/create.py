@@ -181,7 +181,7 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
 def _found(target: Target) -> None:
     """Record beside the log what was asked for, where nobody has yet."""
     from streamydb import kafka
-    from streamydb.kafka.founding import FACTS
+    from streamydb.kafka.foundation import FACTS
 
     given = set(FACTS) & target.settings.model_fields_set - {"partitions"}
     if given:

@@ -49,9 +49,9 @@ def start_front(target: Target, port: int | None, phases: Phases) -> str:
 def stop_front(home: Path, name: str, phases: Phases) -> bool:
     """Stop one database's facade and read model; False if neither ran."""
     from streamydb.local import processes
-    from streamydb.local.folder import FACADE, READ_MODEL, Place
+    from streamydb.local.folder import FACADE, READ_MODEL, DatabaseFolder
 
-    folder = Place(home, name).folder
+    folder = DatabaseFolder(home, name).folder
     roles = [role for role in (FACADE, READ_MODEL) if processes.find(folder, role) is not None]
     if not roles:
         return False

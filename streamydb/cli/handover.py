@@ -10,7 +10,7 @@ from streamydb.cli.common import Bootstrap, Database, Home, Json, fail, print_js
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.pipeline.standby.handing import Handed
+    from streamydb.pipeline.standby.handover import Handed
 
 
 def handover(
@@ -29,7 +29,7 @@ def handover(
 
     One that is not ready is refused. Prints for how long clients got no verdict.
     """
-    from streamydb.pipeline.standby.handing import HandoverError, hand_over
+    from streamydb.pipeline.standby.handover import HandoverError, hand_over
 
     target = find_target(database, home, bootstrap)
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamydb.procedures.modules import Module
 
 
-class Action(StrEnum):
+class ProcedureAction(StrEnum):
     """What to do."""
 
     CHECK = "check"
@@ -37,7 +37,7 @@ class Action(StrEnum):
 
 def procedures(
     action: Annotated[
-        Action,
+        ProcedureAction,
         typer.Argument(
             help="check FILES; deploy FILES: put them into the folder, then into the log; list."
         ),
@@ -59,7 +59,7 @@ def procedures(
     A deploy goes through the log: transactions after it run the new version, earlier ones and their
     replays the old one, so the folder keeps every version.
     """
-    if action is Action.LIST:
+    if action is ProcedureAction.LIST:
         if files:
             raise Failure("list takes no files", EXIT_USAGE)
         _list(find_target(database, home, bootstrap, procedures=folder), timeout, json=json)
@@ -67,7 +67,7 @@ def procedures(
     if not files:
         raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
     modules = _checked(files)
-    if action is Action.CHECK:
+    if action is ProcedureAction.CHECK:
         _show_checked(modules, json=json)
         return
     target = find_target(database, home, bootstrap, procedures=folder)

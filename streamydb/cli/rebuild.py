@@ -73,7 +73,7 @@ def rebuild(
 
 def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> str | None:
     """Rename the checkpoint, after what it was founded with is recorded beside the log."""
-    from streamydb.backup import resizing as sizes
+    from streamydb.backup import resize as sizes
 
     _require_beginning(target, from_backup)
     if not checkpoint.exists():
@@ -87,7 +87,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     """Refuse before anything is moved: a trimmed log needs a backup, which must be of this log."""
     from streamydb import kafka
     from streamydb.backup import StateFolder
-    from streamydb.backup.beginning import find_state
+    from streamydb.backup.start import find_state
 
     found = kafka.describe(target.connection, target.database)
     log = found.get(kafka.TopicNames(target.database).transactions)
@@ -109,7 +109,7 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     """Record what a checkpoint of an earlier release alone knows; a damaged one knows nothing."""
     from streamydb import kafka
     from streamydb.errors import ConfigurationError
-    from streamydb.kafka.founding import facts_of
+    from streamydb.kafka.foundation import facts_of
     from streamydb.pipeline.config import read_record
 
     try:

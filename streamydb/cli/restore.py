@@ -23,7 +23,7 @@ from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.backup import BackupFolder, Manifest
+    from streamydb.backup import BackupFolder, BackupManifest
     from streamydb.backup.state import About
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
@@ -57,8 +57,8 @@ def restore(
     Run it again if it was interrupted. The new database's pipeline executes the restored log.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.restoring import append_log, keep_rulings, lines, prefix
-    from streamydb.cli.backing import noting
+    from streamydb.backup.restore import append_log, keep_rulings, lines, prefix
+    from streamydb.cli.backup_options import noting
     from streamydb.cli.up import start_broker
 
     backup = BackupFolder(folder)
@@ -132,9 +132,9 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     """Divide the state anew; what to tell of it."""
     from streamydb import kafka
     from streamydb.backup import BackupFolder, StateFolder
-    from streamydb.backup import resizing as sizes
-    from streamydb.backup.beginning import START
-    from streamydb.cli.backing import noting, resolved_seq, subject_of
+    from streamydb.backup import resize as sizes
+    from streamydb.backup.start import START
+    from streamydb.cli.backup_options import noting, resolved_seq, subject_of
 
     checkpoint = target.place.checkpoint
     if target.place.record() is None:
@@ -170,9 +170,9 @@ def _rewrite(target: Target, shards: int) -> None:
         target.place.write_record(msgspec.structs.replace(record, shards=shards))
 
 
-def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
+def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
     """The seq that is asked for."""
-    from streamydb.backup.restoring import seq_at
+    from streamydb.backup.restore import seq_at
     from streamydb.spark.snapshot import moment
 
     wanted = moment(at)
@@ -181,7 +181,7 @@ def _seq(backup: BackupFolder, manifest: Manifest, at: str | None) -> int:
     return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
 
 
-def _empty_target(manifest: Manifest, **options: Any) -> Target:
+def _empty_target(manifest: BackupManifest, **options: Any) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
     Raises:
@@ -202,10 +202,10 @@ def _empty_target(manifest: Manifest, **options: Any) -> Target:
     return target
 
 
-def _make_topics(target: Target, manifest: Manifest) -> None:
+def _make_topics(target: Target, manifest: BackupManifest) -> None:
     """The topics of the new database; those of an interrupted call are taken as they are."""
     from streamydb import kafka
-    from streamydb.backup.restoring import set_times
+    from streamydb.backup.restore import set_times
 
     settings, names = target.settings, kafka.TopicNames(target.database)
     found = kafka.describe(target.connection, target.database).get(names.transactions)
@@ -221,12 +221,12 @@ def _make_topics(target: Target, manifest: Manifest) -> None:
     kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
 
 
-def _keep(target: Target, manifest: Manifest, backup: BackupFolder) -> None:
+def _keep(target: Target, manifest: BackupManifest, backup: BackupFolder) -> None:
     """Write down how the database was made, and put its modules where its pipeline finds them."""
     import shutil
 
     from streamydb import kafka
-    from streamydb.kafka.founding import facts_of
+    from streamydb.kafka.foundation import facts_of
     from streamydb.local.folder import DatabaseRecord
 
     log = kafka.log_id(target.connection, target.database)

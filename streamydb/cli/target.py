@@ -9,7 +9,7 @@ from streamydb.cli.common import fail, read_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamydb.local.folder import Place
+    from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
 
 
@@ -17,7 +17,7 @@ class Target(NamedTuple):
     """One database as the options, the environment and its own record name it."""
 
     settings: Settings
-    place: Place
+    place: DatabaseFolder
 
     @property
     def database(self) -> str:
@@ -66,10 +66,10 @@ def find_target(
     Kafka's address are taken from the record of its creation where neither option nor
     environment names them.
     """
-    from streamydb.local.folder import Place
+    from streamydb.local.folder import DatabaseFolder
 
     settings = read_settings(database=database, home=home, bootstrap=bootstrap, **more)
-    place = Place(settings.home, settings.database)
+    place = DatabaseFolder(settings.home, settings.database)
     record = place.record()
     if record is None:
         return Target(settings, place)

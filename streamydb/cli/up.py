@@ -22,7 +22,7 @@ from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from streamydb.cli.phases import Phase, Phases
-    from streamydb.local.jars import Progress
+    from streamydb.local.jars import FetchProgress
     from streamydb.records import Result
 
 HELLO_KEY = "hello"
@@ -31,7 +31,7 @@ FIRST_RESULT_S_MAX = 90.0
 
 ENDING_S_MAX = 35.0
 """How long a pipeline takes to end when the time for its batch is over: the sum of the bounds of
-`streamydb.pipeline.ending`, and some.
+`streamydb.pipeline.shutdown`, and some.
 """
 
 Master = Annotated[
@@ -187,7 +187,7 @@ def _fetch_jars(target: Target, phases: Phases) -> None:
 def _noting(phase: Phase) -> Any:
     """A progress callback that shows up in the phase's line."""
 
-    def note(progress: Progress) -> None:
+    def note(progress: FetchProgress) -> None:
         phase.note(f"{progress.conf}, {progress.stage} {progress.artifacts} {progress.name}")
 
     return note
@@ -280,9 +280,9 @@ def _options(target: Target) -> str:
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
     """Stop one database's pipeline; False if it did not run."""
     from streamydb.local import processes
-    from streamydb.local.folder import PIPELINE, Place
+    from streamydb.local.folder import PIPELINE, DatabaseFolder
 
-    place = Place(home, name)
+    place = DatabaseFolder(home, name)
     if place.pipeline() is None:
         return False
     with phases.phase(f"Stopping the pipeline of {name}") as phase:
@@ -306,11 +306,11 @@ def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
 
 def _others_running(target: Target) -> list[str]:
     """Other databases of this home whose pipelines run on the embedded broker."""
-    from streamydb.local.folder import Place, databases
+    from streamydb.local.folder import DatabaseFolder, databases
 
     home = target.settings.home
     return [
         name
         for name in databases(home)
-        if name != target.database and Place(home, name).pipeline() is not None
+        if name != target.database and DatabaseFolder(home, name).pipeline() is not None
     ]

@@ -11,6 +11,7 @@ import typer
 
 from streamydb.cli.common import Bootstrap, Database, Home, Json, print_json, say, stdout
 from streamydb.cli.target import find_target
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 
 
-class Feed(enum.StrEnum):
+class WatchTarget(enum.StrEnum):
     """What can be watched."""
 
     changes = "changes"
@@ -32,7 +33,7 @@ class Feed(enum.StrEnum):
 
 
 def watch(
-    feed: Annotated[Feed, typer.Argument(help="What to watch.")] = Feed.changes,
+    feed: Annotated[WatchTarget, typer.Argument(help="What to watch.")] = WatchTarget.changes,
     database: Database = None,
     home: Home = None,
     bootstrap: Bootstrap = None,
@@ -73,7 +74,9 @@ def watch(
         say()
 
 
-def records(target: Target, feed: Feed, *, from_start: bool, follow: bool) -> Iterator[Message]:
+def records(
+    target: Target, feed: WatchTarget, *, from_start: bool, follow: bool
+) -> Iterator[Message]:
     """The records of a feed, from the oldest or the next one on, for ever or to the present end."""
     from streamydb.kafka.reader import TopicReader
 
@@ -95,7 +98,7 @@ def wanted(message: Message, prefix: str, *, resolved: bool) -> bool:
     return key.startswith(prefix.encode())
 
 
-def _show(feed: Feed, message: Message, json: bool) -> None:
+def _show(feed: WatchTarget, message: Message, json: bool) -> None:
     """Print one record."""
     key, value = message.key(), message.value()
     if json:
@@ -117,25 +120,25 @@ def _raw(value: bytes | None) -> Any:
         return None
     try:
         msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return value.decode("utf-8", "backslashreplace")
     return msgspec.Raw(value)
 
 
-def _text(feed: Feed, key: bytes | None, value: bytes | None) -> str:
+def _text(feed: WatchTarget, key: bytes | None, value: bytes | None) -> str:
     """One line for people."""
     name = "" if key is None else key.decode("utf-8", "backslashreplace")
     if value is None:
         return f"{'':>10}  tombstone  {name}"
     try:
         record = msgspec.json.decode(value)
-        if feed is Feed.changes:
+        if feed is WatchTarget.changes:
             return _change_line(name, record)
-        if feed is Feed.streams:
+        if feed is WatchTarget.streams:
             return f"{record['seq']:>10}.{record['index']:<4} {name}  {_json(record['record'])}"
-        if feed is Feed.results:
+        if feed is WatchTarget.results:
             return _result_line(name, record)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (*UNREADABLE, KeyError, TypeError):
         pass
     return f"{name}  {value.decode('utf-8', 'backslashreplace')}"
 

@@ -23,7 +23,7 @@ from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.blocking.client import Client
 from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
-from streamydb.client.connecting import connect, connect_async
+from streamydb.client.connector import connect, connect_async
 from streamydb.client.errors import (
     ClientError,
     ClosedError,

@@ -23,12 +23,12 @@ from streamydb.client.problems import (
     refusal,
 )
 from streamydb.client.requests import (
-    Call,
     Consistency,
     Entry,
     Flow,
     Freshness,
     Pause,
+    ResumeAttempt,
     Stored,
     perform,
 )
@@ -176,7 +176,7 @@ class Attempt:
 
 
 def run(session: Session, consistency: Consistency | None, conflicts_max: int | None) -> Flow[Any]:
-    """Call the function, by `Call`, until it commits; return what it returned.
+    """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
 
     Raises:
         ConflictError: there were too many conflicts.
@@ -206,7 +206,7 @@ def run(session: Session, consistency: Consistency | None, conflicts_max: int | 
 
 
 def _call(attempt: Attempt) -> Flow[Any]:
-    answer: Any = yield Call(attempt)
+    answer: Any = yield ResumeAttempt(attempt)
     return answer
 
 

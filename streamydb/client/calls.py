@@ -36,7 +36,7 @@ from streamydb.procedures import Workflow, key_function
 from streamydb.procedures.core import declared_keys, run, version_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
-from streamydb.procedures.view import Place
+from streamydb.procedures.view import Stamp
 from streamydb.records.updates import apply_update
 
 __all__ = ["Procedure", "Wanted", "call"]
@@ -225,7 +225,7 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
         scout = _Scout(seen)
         try:
             if name in module.procedures:
-                run(module, name, args, scout, Place(place.at or 0, 0, ""))
+                run(module, name, args, scout, Stamp(place.at or 0, 0, ""))
         except _Unread as unread:
             reading = yield from read(session, [unread.key], place, wanted.timeout_s)
             seen |= reading.entries

@@ -18,7 +18,6 @@ from streamydb.records.table import Table
 __all__ = [
     "Alive",
     "Ask",
-    "Call",
     "Change",
     "Consistency",
     "Emissions",
@@ -38,6 +37,7 @@ __all__ = [
     "Reading",
     "Receive",
     "Request",
+    "ResumeAttempt",
     "Scan",
     "Send",
     "Stored",
@@ -207,7 +207,7 @@ class Pause(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Request[_A]):
+class ResumeAttempt(Request[_A]):
     """Call the function under `run` with a view of an attempt."""
 
     attempt: Any

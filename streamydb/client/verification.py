@@ -19,7 +19,7 @@ from streamydb.records.rejection import RESERVED
 if TYPE_CHECKING:
     from streamydb.client import Client, Entry
 
-__all__ = ["Report", "Violation", "verify"]
+__all__ = ["VerificationReport", "Violation", "verify"]
 
 _ROUNDS_MAX = 10
 
@@ -33,7 +33,7 @@ class Violation(NamedTuple):
     violated: str
 
 
-class Report(NamedTuple):
+class VerificationReport(NamedTuple):
     """What was found: ``valid`` are the constraints that all data keep, now noted as such."""
 
     seq: int
@@ -43,7 +43,9 @@ class Report(NamedTuple):
     valid: list[str]
 
 
-def verify(client: Client, name: str | None = None, *, violations_max: int = 1_000) -> Report:
+def verify(
+    client: Client, name: str | None = None, *, violations_max: int = 1_000
+) -> VerificationReport:
     """Verify one constraint, or all; note those that all data keep as valid.
 
     Raises:
@@ -73,13 +75,13 @@ def verify(client: Client, name: str | None = None, *, violations_max: int = 1_0
                 indexed += made is True
                 broken += [made] if isinstance(made, Violation) else []
             if len(found) + len(broken) >= violations_max:
-                return Report(seq, keys, indexed, [*found, *broken], valid)
+                return VerificationReport(seq, keys, indexed, [*found, *broken], valid)
         if not broken:
             proof = {"name": rule.name, "since": rule.since, "at": seq}
             client.transaction(constrain={"validate": proof})
             valid.append(rule.name)
         found += broken
-    return Report(seq, keys, indexed, found, valid)
+    return VerificationReport(seq, keys, indexed, found, valid)
 
 
 def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:

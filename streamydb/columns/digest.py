@@ -23,7 +23,14 @@ from streamydb.columns.jit import inlined, kernel
 from streamydb.columns.table import Bytes, Columns, Ragged
 
 __all__ = [
-    "Digest", "DigestState", "Lanes", "close", "fold", "item_lanes", "outcome_sums", "total",
+    "DigestState",
+    "Lanes",
+    "StateDigest",
+    "close",
+    "fold",
+    "item_lanes",
+    "outcome_sums",
+    "total",
     "write_deltas",
 ]
 
@@ -36,7 +43,7 @@ _PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
 _MASK: Final = (1 << 64) - 1
 
 
-class Digest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shard's state at ``seq``, and its outcomes since the digest before.
 
     ``state``: 32 hex digits over keys, versions and values. ``outcomes``: 16 hex digits over the
@@ -210,7 +217,7 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
     )
 
 
-def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> list[Digest]:
+def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> list[StateDigest]:
     """The digests of the intervals that end at or before ``resolved``, which are over."""
     found = []
     while (state.told + 1) * state.interval <= resolved:
@@ -220,6 +227,6 @@ def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> lis
         seq = state.told * state.interval
         shown = f"{state.high:016x}{state.low:016x}"
         found.append(
-            Digest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards)
+            StateDigest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards)
         )
     return found

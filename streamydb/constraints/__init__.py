@@ -8,6 +8,6 @@ enforces it (the executor, the oracle, a client's forecast) is not said here.
 
 from __future__ import annotations
 
-from streamydb.constraints.core import Constraint, Constraints, Refused, amended, parse
+from streamydb.constraints.core import Constraint, Constraints, DeclarationRefused, amended, parse
 
-__all__ = ["Constraint", "Constraints", "Refused", "amended", "parse"]
+__all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse"]

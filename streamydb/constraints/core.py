@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamydb.constraints.schema import Refused, Schema, compile_schema
+from streamydb.constraints.schema import DeclarationRefused, Schema, compile_schema
 from streamydb.errors import InvariantViolation
 from streamydb.limits import (
     CONSTRAINT_NAME_CHARACTERS_MAX,
@@ -22,7 +22,7 @@ from streamydb.limits import (
 from streamydb.records import canonical, decode_value, is_number
 from streamydb.records.rejection import RESERVED, UNIQUE_PREFIX
 
-__all__ = ["Constraint", "Constraints", "Refused", "amended", "parse", "text_of"]
+__all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse", "text_of"]
 
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{CONSTRAINT_NAME_CHARACTERS_MAX - 1}}}")
 _PATH: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*){0,8}")
@@ -130,7 +130,7 @@ def parse(value: bytes | None) -> Constraints:
     entries: dict[str, Any] = msgspec.json.decode(value)
     try:
         return Constraints(tuple(_made(name, entries[name]) for name in sorted(entries)))
-    except Refused as fault:
+    except DeclarationRefused as fault:
         raise InvariantViolation(f"a stored constraint is refused now: {fault}") from fault
 
 
@@ -230,4 +230,4 @@ def _check_length(length: Any) -> None:
 
 def _require(holds: object, reason: str) -> None:
     if not holds:
-        raise Refused(reason)
+        raise DeclarationRefused(reason)

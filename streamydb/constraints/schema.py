@@ -14,10 +14,10 @@ from typing import Any, Final
 from streamydb.limits import CONSTRAINT_STEPS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX
 from streamydb.records.values import canonical, is_number
 
-__all__ = ["Refused", "Schema", "compile_schema"]
+__all__ = ["DeclarationRefused", "Schema", "compile_schema"]
 
 
-class Refused(Exception):  # noqa: N818 - a verdict, not an error
+class DeclarationRefused(Exception):  # noqa: N818 - a verdict, not an error
     """A declaration is refused; says why."""
 
 
@@ -113,16 +113,16 @@ def compile_schema(schema: Any) -> Schema:
 
 def _compile(schema: Any, at: str, budget: Iterator[int], depth: int) -> _Node:
     if next(budget, None) is None:
-        raise Refused(f"schema has more than {SCHEMA_NODES_MAX} schemas in it")
+        raise DeclarationRefused(f"schema has more than {SCHEMA_NODES_MAX} schemas in it")
     if depth > SCHEMA_DEPTH_MAX:
-        raise Refused(f"schema is nested more than {SCHEMA_DEPTH_MAX} deep at {at}")
+        raise DeclarationRefused(f"schema is nested more than {SCHEMA_DEPTH_MAX} deep at {at}")
     if type(schema) is bool:
         return _Node({}) if schema else _FALSE
     if type(schema) is not dict:
-        raise Refused(f"schema: {at or '/'} is no schema")
+        raise DeclarationRefused(f"schema: {at or '/'} is no schema")
     unknown = sorted(schema.keys() - _KNOWN - _ANNOTATIONS)
     if unknown:
-        raise Refused(f"schema: {at}/{unknown[0]} is not supported")
+        raise DeclarationRefused(f"schema: {at}/{unknown[0]} is not supported")
     rules: dict[str, Any] = {}
     for rule in _ORDER:
         if rule in schema:
@@ -136,15 +136,15 @@ def _operand(rule: str, given: Any, at: str, budget: Iterator[int], depth: int) 
         return _compile(given, at, budget, depth)
     if rule in _LISTS:
         if type(given) is not list or not given:
-            raise Refused(f"schema: {at} is a list of schemas")
+            raise DeclarationRefused(f"schema: {at} is a list of schemas")
         return [_compile(part, f"{at}/{i}", budget, depth) for i, part in enumerate(given)]
     if rule in ("properties", "dependentSchemas"):
         if type(given) is not dict:
-            raise Refused(f"schema: {at} is an object of schemas")
+            raise DeclarationRefused(f"schema: {at} is an object of schemas")
         return {k: _compile(part, f"{at}/{k}", budget, depth) for k, part in given.items()}
     fits, what = _FORMS[rule]
     if not fits(given):
-        raise Refused(f"schema: {at} is {what}")
+        raise DeclarationRefused(f"schema: {at} is {what}")
     if rule == "type":
         return (given,) if type(given) is str else tuple(given)
     if rule == "enum":

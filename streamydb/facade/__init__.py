@@ -17,7 +17,7 @@ from __future__ import annotations
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.problems import PROBLEMS
-from streamydb.facade.serving import serve, serve_database
+from streamydb.facade.server import serve, serve_database
 from streamydb.facade.settings import FacadeSettings
 
 __all__ = [

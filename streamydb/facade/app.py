@@ -31,11 +31,11 @@ from streamydb.facade.operations import (
 )
 from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, problem_response
-from streamydb.facade.query import post_query
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.sql_endpoint import post_query
 from streamydb.facade.streams import get_stream
-from streamydb.facade.tracing import OFF, OpenTelemetry, exporting, traced
+from streamydb.facade.traces import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.local.folder import PipelineStatus
 

@@ -22,14 +22,15 @@ import msgspec
 from streamydb.errors import ConfigurationError
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ANYBODY", "Client", "Tokens", "load_tokens"]
+__all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
 
 _TOKEN_CHARACTERS_MIN: Final = 16
 _TOKENS_MAX: Final = 1_000
 
 
-class Client:
+class Caller:
     """Who sends a request.
 
     Attributes:
@@ -66,7 +67,7 @@ class Client:
             raise _forbidden("write")
 
 
-ANYBODY: Final = Client("anybody", [""], [""])
+ANYBODY: Final = Caller("anybody", [""], [""])
 """The client of a facade without tokens."""
 
 
@@ -83,7 +84,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 class Tokens:
     """The tokens of a facade; none of them means that everybody may do everything."""
 
-    def __init__(self, clients: Iterable[tuple[bytes, Client]] = ()) -> None:
+    def __init__(self, clients: Iterable[tuple[bytes, Caller]] = ()) -> None:
         """Know clients by the SHA-256 digests of their tokens."""
         self._clients = tuple(clients)
 
@@ -91,7 +92,7 @@ class Tokens:
         """Whether there is any token."""
         return bool(self._clients)
 
-    def identify(self, authorization: str | None) -> Client:
+    def identify(self, authorization: str | None) -> Caller:
         """Return the client of a header `Authorization`.
 
         Raises:
@@ -128,7 +129,7 @@ def load_tokens(settings: FacadeSettings) -> Tokens:
         return Tokens()
     try:
         entries = msgspec.json.decode(data, type=list[_Entry])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         form = '[{"name": ..., "token": ..., "read": [prefix], "write": [prefix]}]'
         raise ConfigurationError(f"{where} is not a list of tokens: write {form}") from None
     if not 1 <= len(entries) <= _TOKENS_MAX:
@@ -136,8 +137,8 @@ def load_tokens(settings: FacadeSettings) -> Tokens:
     return Tokens((_digest(entry, where), _client(entry)) for entry in entries)
 
 
-def _client(entry: _Entry) -> Client:
-    return Client(entry.name, entry.read, entry.write)
+def _client(entry: _Entry) -> Caller:
+    return Caller(entry.name, entry.read, entry.write)
 
 
 def _digest(entry: _Entry, where: str) -> bytes:

@@ -17,8 +17,8 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import canonical
+from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
-from streamydb.records.nesting import deeper_than
 
 __all__ = ["decode_json", "decode_value_body", "invalid_json", "reading"]
 

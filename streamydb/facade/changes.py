@@ -15,12 +15,12 @@ import msgspec
 from litestar import get
 from litestar.response import Stream
 
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import last_event_id
 from streamydb.facade.openapi import answers
-from streamydb.facade.ports import Batch
+from streamydb.facade.ports import ChangeBatch
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.services import AnyRequest, client_of, headers_of, services_of
 
@@ -88,7 +88,7 @@ async def events(
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(batch: Batch, prefix: str) -> Iterator[bytes]:
+def _chunks(batch: ChangeBatch, prefix: str) -> Iterator[bytes]:
     """The events of a batch, some at a time."""
     chunk = bytearray()
     wanted = [event for event in batch.changes if event.key.startswith(prefix)]

@@ -16,7 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.metrics import Metrics
+from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.settings import FacadeSettings
 
@@ -43,7 +43,7 @@ class Bounded(_Protocol):
 
     settings: FacadeSettings
     limiter: Limiter
-    metrics: Metrics
+    metrics: FacadeMetrics
 
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
@@ -128,7 +128,7 @@ class Plain(Bounded, H11Protocol):
         return self.conn.their_state is h11.IDLE
 
 
-def protocol_of(settings: FacadeSettings, metrics: Metrics) -> type[asyncio.Protocol]:
+def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:
     """Return the protocol of a facade's connections, for uvicorn."""
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)

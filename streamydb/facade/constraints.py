@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, get
 
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.kv import SNAPSHOT_HEADER
 from streamydb.facade.openapi import answers
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of

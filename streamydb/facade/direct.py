@@ -1,9 +1,9 @@
 """The direct transport: the log, the results and the changes on Kafka, reads from a local folder.
 
 It does in the client's process what a facade does for its requests, with the same parts: `Reader`
-(strong reads wait until the read model has passed the ends of the log), `Writer` (append, verdict,
-search of old verdicts) and `Feed` (the changes in the order of their transactions). They are given
-by ports, so that a database in memory can stand behind them.
+(strong reads wait until the read model has passed the ends of the log), `TransactionWriter`
+(append, verdict, search of old verdicts) and `Feed` (the changes in the order of their
+transactions). They are given by ports, so that a database in memory can stand behind them.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from streamydb.client.requests import (
     Send,
     Stored,
 )
-from streamydb.client.watching import decode_event
+from streamydb.client.watch_core import decode_event
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.headers import Preference
 from streamydb.facade.ports import (
-    Batch,
+    ChangeBatch,
     ChangeSource,
     Entry,
+    LogPosition,
     LogUnavailableError,
-    Position,
     ReadModel,
     Snapshot,
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.querying import Query as Asked
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.streams import stream_page
-from streamydb.facade.writes import Pending as PendingWrite
+from streamydb.facade.writes import PendingWrite
 from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
@@ -188,7 +188,7 @@ class DirectTransport:
         position = None
         if request.position is not None:
             partition, _, offset = request.position.partition(":")
-            position = Position(int(partition), int(offset))
+            position = LogPosition(int(partition), int(offset))
         wanted = Preference(False, request.timeout_s)
         found = await self._services.writer.ask(request.id, position, wanted)
         return _pending(found) if isinstance(found, PendingWrite) else found
@@ -197,7 +197,7 @@ class DirectTransport:
 class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
-    def __init__(self, batches: AsyncGenerator[Batch | None, None], prefix: str) -> None:
+    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], prefix: str) -> None:
         """Give the changes in `batches` of keys with a prefix."""
         self._batches = batches
         self._prefix = prefix

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import Batch, ChangeEvent, ChangeSource
+from streamydb.facade.ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Change, Resolved, decode_change
 
@@ -59,7 +59,7 @@ class Merger:
         self._held = [0] * partitions
         self.done = since
 
-    def take(self, partition: int, key: bytes | None, value: bytes | None) -> Batch | None:
+    def take(self, partition: int, key: bytes | None, value: bytes | None) -> ChangeBatch | None:
         """Take the next record of a partition; return a batch if that resolves something.
 
         Raises:
@@ -82,7 +82,7 @@ class Merger:
         ahead = self._resolved[partition] > min(self._resolved)
         return ahead and self._held[partition] > bytes_max
 
-    def _resolve(self, partition: int, seq: int) -> Batch | None:
+    def _resolve(self, partition: int, seq: int) -> ChangeBatch | None:
         """Note that a partition has everything up to a seq; release what all of them have."""
         self._resolved[partition] = max(self._resolved[partition], seq)
         done = min(self._resolved)
@@ -96,7 +96,7 @@ class Merger:
                 event = waiting.pop(place)
                 self._held[number] -= len(event.data) + _OVERHEAD_BYTES
                 events.append(event)
-        return Batch(done, tuple(sorted(events)))
+        return ChangeBatch(done, tuple(sorted(events)))
 
 
 class Feed:
@@ -107,7 +107,7 @@ class Feed:
         self._source = source
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
-        self._batches: deque[tuple[Batch, int]] = deque()
+        self._batches: deque[tuple[ChangeBatch, int]] = deque()
         self._dropped = 0
         self._bytes = 0
         self._came = asyncio.Event()
@@ -127,7 +127,7 @@ class Feed:
                 self._floor = self.latest = await self._source.start(self.publish)
                 self._started = True
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: ChangeBatch) -> None:
         """Take a batch and wake the streams."""
         if batch.resolved <= self.latest:
             return
@@ -143,7 +143,7 @@ class Feed:
         self._came.set()
         self._came = asyncio.Event()
 
-    async def batches(self, since: int, pause_s: float) -> AsyncGenerator[Batch | None, None]:
+    async def batches(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
         """Yield batches that hold everything after seq `since`; None after a pause without any.
 
         Raises:
@@ -198,11 +198,11 @@ class Feed:
             return False
         return True
 
-    async def _old(self, since: int, pause_s: float) -> AsyncGenerator[Batch | None, None]:
+    async def _old(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
         """Batches that are not kept any more, up to those that are."""
         with self._catch_ups.enter():
             async with aclosing(self._source.history(since)) as history:
-                batch: Batch | None = None
+                batch: ChangeBatch | None = None
                 while batch is None or batch.resolved < self._floor:
                     task = asyncio.ensure_future(anext(history))
                     try:
@@ -215,11 +215,13 @@ class Feed:
                     yield batch
 
 
-def _after(batch: Batch, position: int) -> Batch:
+def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
     """The part of a batch after a seq."""
     if not batch.changes or batch.changes[0].seq > position:
         return batch
-    return Batch(batch.resolved, tuple(event for event in batch.changes if event.seq > position))
+    return ChangeBatch(
+        batch.resolved, tuple(event for event in batch.changes if event.seq > position)
+    )
 
 
 def _slow() -> ProblemError:

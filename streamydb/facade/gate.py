@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-from streamydb.facade.auth import ANYBODY, Client
+from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
@@ -21,7 +21,7 @@ from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-    from streamydb.facade.metrics import Metrics
+    from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.settings import FacadeSettings
 
 __all__ = ["Context", "Gate", "context_of"]
@@ -48,7 +48,7 @@ class Context:
         """Know the name and the address."""
         self.name = name
         self.address = address
-        self.client: Client = ANYBODY
+        self.client: Caller = ANYBODY
         self.closing = ExitStack()
 
     @property
@@ -97,7 +97,7 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: FacadeSettings, metrics: Metrics, writes: Limiter
+        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter
     ) -> None:
         """Guard `app`; `writes` bounds the transactions that are under way in it."""
         self.app = app

@@ -15,13 +15,13 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from streamydb.errors import RecordError
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.kafka_tail import REQUEST_S, Tail, run_in, spans
+from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
 from streamydb.facade.ports import (
     AppendUnknownError,
+    LogPosition,
     LogUnavailableError,
     Missing,
     NextRecord,
-    Position,
 )
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
@@ -61,7 +61,7 @@ class KafkaLog:
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._admin: ContactedAdmin | None = None
-        self._tail: Tail[_Seen] | None = None
+        self._tail: TopicFollower[_Seen] | None = None
         self._partitions: set[int] = set()
         self._checked: dict[int, int] = {}
         self._behind_ms = 0
@@ -75,7 +75,9 @@ class KafkaLog:
         starts = self._checked or await run_in(self._executor, self._starts)
         self._admin = administrator(self._settings.client_config())
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
-        self._tail = Tail(self._settings, self._names.results, starts, _decoded, self._take)
+        self._tail = TopicFollower(
+            self._settings, self._names.results, starts, _decoded, self._take
+        )
 
     def check(self) -> None:
         """Try whether Kafka answers and has the database; `start` then does not ask again.
@@ -101,7 +103,7 @@ class KafkaLog:
         txn_id: str,  # noqa: ARG002 - the port
         payload: bytes,
         headers: Mapping[str, bytes] | None = None,
-    ) -> Position:
+    ) -> LogPosition:
         """Append a transaction; see `TransactionLog`.
 
         An error before the record is handed to the client library means that it was not appended;
@@ -110,7 +112,7 @@ class KafkaLog:
         if self._producer is None or self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Position] = loop.create_future()
+        future: asyncio.Future[LogPosition] = loop.create_future()
 
         def delivered(appended: Appended | None, error: AppendError | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -125,7 +127,7 @@ class KafkaLog:
                 raise LogUnavailableError(str(error)) from error
         return await future
 
-    async def result(self, txn_id: str, position: Position) -> Result:  # noqa: ARG002 - the port
+    async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
         """Wait for a result; see `TransactionLog`."""
         return await self._index.wait(position)
 
@@ -133,11 +135,11 @@ class KafkaLog:
         """Return the log's time; see `TransactionLog`."""
         return time.time_ns() // 1_000_000 + self._behind_ms
 
-    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+    def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return a result that was seen lately; see `TransactionLog`."""
         return self._index.of(txn_id) if position is None else self._index.at(position)
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
@@ -228,12 +230,12 @@ def _decoded(messages: list[Any]) -> _Seen:
 
 
 def _settle(
-    future: asyncio.Future[Position], appended: Appended | None, error: AppendError | None
+    future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
 ) -> None:
     """Tell who waits where a record is, or that nobody knows."""
     if future.done():
         return
     if appended is not None:
-        future.set_result(Position(appended.partition, appended.offset))
+        future.set_result(LogPosition(appended.partition, appended.offset))
     else:
         future.set_exception(AppendUnknownError(str(error)))

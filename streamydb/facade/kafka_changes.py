@@ -14,7 +14,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
-from streamydb.facade.ports import Batch, ReadModel
+from streamydb.facade.ports import ChangeBatch, ReadModel
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
@@ -63,7 +63,7 @@ class ChangeReader:
         self._merger = Merger(len(starts), since)
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
 
-    def poll(self) -> list[Batch]:
+    def poll(self) -> list[ChangeBatch]:
         """Return the batches that have become complete; waits for a moment if there are none."""
         with self._lock:
             if self._closed:
@@ -125,7 +125,7 @@ class KafkaChanges:
         self._publishing: asyncio.Task[None] | None = None
         self.streams = KafkaStreams(settings, facade)
 
-    async def start(self, publish: Callable[[Batch], None]) -> int:
+    async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish what comes after what the read model has; see `ChangeSource`."""
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
@@ -141,7 +141,7 @@ class KafkaChanges:
         await self.streams.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def history(self, since: int) -> AsyncGenerator[Batch, None]:
+    async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after a seq; see `ChangeSource`."""
         reader = await run_in(
             self._executor, ChangeReader, self._settings, since, self._time_of(since)
@@ -160,7 +160,7 @@ class KafkaChanges:
             return None
         return f"the changes cannot be followed ({type(task.exception()).__name__})"
 
-    async def _publish(self, reader: ChangeReader, publish: Callable[[Batch], None]) -> None:
+    async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:
         """Publish until cancelled."""
         try:
             while True:

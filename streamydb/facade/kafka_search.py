@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogUnavailableError, Missing, Position
+from streamydb.facade.ports import LogPosition, LogUnavailableError, Missing
 from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
@@ -37,7 +37,9 @@ _RECORD_S: Final = 3.0
 _Span = tuple[int, int]
 
 
-def search_result(settings: Settings, txn_id: str, position: Position | None) -> Result | Missing:
+def search_result(
+    settings: Settings, txn_id: str, position: LogPosition | None
+) -> Result | Missing:
     """Search the results from when the transaction was appended; waits for Kafka.
 
     That time is the record's if its position is known, else what a UUID of version 7 says; that is
@@ -60,7 +62,7 @@ def search_result(settings: Settings, txn_id: str, position: Position | None) ->
         consumer.close()
 
 
-def _appended_ms(consumer: Any, topic: str, position: Position | None) -> int | None:
+def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int | None:
     """When the record at a position was appended; None if there is none."""
     if position is None:
         return None
@@ -81,7 +83,7 @@ class _Search:
     """One search: what is looked for, and how far it has come."""
 
     def __init__(
-        self, consumer: Any, topic: str, txn_id: str, position: Position | None
+        self, consumer: Any, topic: str, txn_id: str, position: LogPosition | None
     ) -> None:
         self._consumer = consumer
         self._topic = topic
@@ -147,7 +149,7 @@ class _Search:
         return result
 
 
-def _wanted(message: Any, position: Position | None) -> Result | None:
+def _wanted(message: Any, position: LogPosition | None) -> Result | None:
     """The result in a record, if it is of this position."""
     if message.value() is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from streamydb.facade.kafka_tail import Tail, at_end, offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import TopicFollower, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import FOLLOWING, reader
@@ -40,12 +40,12 @@ class KafkaStreams:
         self._topic = TopicNames(settings.database).streams
         self._patience_s = facade.read_timeout_s
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 1, "streamydb-streams")
-        self._tail: Tail[list[StreamRow]] | None = None
+        self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish what comes from now on."""
         ends = await run_in(self._executor, self._ends)
-        self._tail = Tail(self._settings, self._topic, ends, _rows, publish)
+        self._tail = TopicFollower(self._settings, self._topic, ends, _rows, publish)
         return ends
 
     async def stop(self) -> None:

@@ -17,7 +17,7 @@ from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.settings import Settings
 
-__all__ = ["Tail", "at_end", "offsets_at", "receive", "run_in", "spans"]
+__all__ = ["TopicFollower", "at_end", "offsets_at", "receive", "run_in", "spans"]
 
 REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
@@ -120,7 +120,7 @@ class _Pace:
         self._ended = perf_counter()
 
 
-class Tail(Generic[_Rows]):
+class TopicFollower(Generic[_Rows]):
     """Reads a topic in a thread of its own until closed.
 
     Args:

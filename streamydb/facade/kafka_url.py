@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, unquote
 
 from pydantic import ValidationError
 
-from streamydb.client.connecting import split
+from streamydb.client.connector import split
 from streamydb.errors import ConfigurationError
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.kafka import KafkaLog

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from litestar import Response, delete, get, post, put
 
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.body import decode_value_body, reading
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.gate import context_of

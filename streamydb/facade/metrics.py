@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, StreamyError
 
-__all__ = ["METRICS_MEDIA_TYPE", "Metrics"]
+__all__ = ["METRICS_MEDIA_TYPE", "FacadeMetrics"]
 
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
@@ -44,7 +44,7 @@ class _Results:
         yield family
 
 
-class Metrics:
+class FacadeMetrics:
     """What happens in one facade, in a registry of its own."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb import errors
-from streamydb.facade.auth import Client
+from streamydb.facade.auth import Caller
 from streamydb.facade.body import invalid_json
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import TRANSACTION_BYTES_MAX
@@ -152,7 +152,7 @@ def refuse_code(code: str) -> ProblemError:
                         text, code=code)  # fmt: skip
 
 
-def authorise(txn: Transaction, client: Client) -> None:
+def authorise(txn: Transaction, client: Caller) -> None:
     """Refuse a transaction that touches keys outside the client's scopes.
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates

@@ -1,7 +1,7 @@
 """What the facade needs of the rest: a read model, the transaction log, the feed of changes.
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
-`verify.simulator.database`; the read model is `streamydb.read_model`. All methods are called in the
+`testing.memory`; the read model is `streamydb.read_model`. All methods are called in the
 event loop; those that are not coroutines must return at once.
 """
 
@@ -16,15 +16,15 @@ from streamydb.records import Result
 
 __all__ = [
     "AppendUnknownError",
-    "Batch",
+    "ChangeBatch",
     "ChangeEvent",
     "ChangeSource",
     "Entry",
+    "LogPosition",
     "LogUnavailableError",
     "Missing",
     "NextRecord",
     "PageBounds",
-    "Position",
     "ReadModel",
     "Resolved",
     "Snapshot",
@@ -43,7 +43,7 @@ class AppendUnknownError(StreamyError):
     """It is not known whether a transaction was appended."""
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a record lies in the log."""
 
     partition: int
@@ -170,7 +170,7 @@ class TransactionLog(Protocol):
 
     async def append(
         self, txn_id: str, payload: bytes, headers: Mapping[str, bytes] | None = None
-    ) -> Position:
+    ) -> LogPosition:
         """Append a transaction and return where it durably is.
 
         `headers` go into the record beside its value; they mean nothing to the database.
@@ -180,13 +180,13 @@ class TransactionLog(Protocol):
             AppendUnknownError: nobody knows.
         """
 
-    async def result(self, txn_id: str, position: Position) -> Result:
+    async def result(self, txn_id: str, position: LogPosition) -> Result:
         """Wait, without an end, for the result of the record at `position`."""
 
-    def recent(self, txn_id: str, position: Position | None) -> Result | None:
+    def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return the result of the record at `position`, or of the id, if it is at hand."""
 
-    async def search(self, txn_id: str, position: Position | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Look for the same among all results that are kept, within bounds of time."""
 
     async def ends(self) -> Mapping[int, int]:
@@ -225,7 +225,7 @@ class ChangeEvent(NamedTuple):
     data: bytes
 
 
-class Batch(NamedTuple):
+class ChangeBatch(NamedTuple):
     """All changes after the batch before, up to seq `resolved`, in order."""
 
     resolved: int
@@ -302,13 +302,13 @@ class ChangeSource(Protocol):
     def streams(self) -> StreamSource:
         """What procedures emit; stopped with this."""
 
-    async def start(self, publish: Callable[[Batch], None]) -> int:
+    async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish, in the event loop, all batches after a seq; return that seq."""
 
     async def stop(self) -> None:
         """End."""
 
-    def history(self, since: int) -> AsyncGenerator[Batch, None]:
+    def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after seq `since`, for those that came too late for the published.
 
         The generator never ends by itself; close it.

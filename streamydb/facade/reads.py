@@ -19,7 +19,7 @@ from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Consistency", "Ends", "Progress", "Reached", "Reader", "in_thread"]
+__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "in_thread"]
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
@@ -32,7 +32,7 @@ _STILL_S: Final = 0.1
 _T = TypeVar("_T")
 
 
-class Ends:
+class LogEnds:
     """Looks at the ends of the log, once for all who ask while a look is under way."""
 
     def __init__(self, log: TransactionLog) -> None:
@@ -58,7 +58,7 @@ class Ends:
         return await self._log.ends()
 
 
-class Progress:
+class ReadWaiter:
     """Waits until a read model has reached something; one task looks at it for all who wait.
 
     Args:
@@ -132,9 +132,9 @@ class Reader:
     def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
         """Read from `model`."""
         self._model = model
-        self._ends = Ends(log)
+        self._ends = LogEnds(log)
         self.coverage = coverage = Coverage(model, log)
-        self._progress = Progress(model, settings.poll_s, coverage.look)
+        self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 

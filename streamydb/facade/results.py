@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.ports import Position
+from streamydb.facade.ports import LogPosition
 from streamydb.records import Result, decode_result
 
 __all__ = ["REFUSED_COPIES", "ResultIndex", "position_of"]
@@ -25,11 +25,11 @@ class _Kept(NamedTuple):
     value: bytes
 
 
-def position_of(result: Result) -> Position:
+def position_of(result: Result) -> LogPosition:
     """Return where the record is that a result answers; for a repetition, the repeated one."""
     again = result.duplicate
     source = again or result.source
-    return Position(source.partition, source.offset)
+    return LogPosition(source.partition, source.offset)
 
 
 class ResultIndex:
@@ -46,9 +46,9 @@ class ResultIndex:
     def __init__(self, bytes_max: int) -> None:
         """Keep results of `bytes_max` bytes."""
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[Position, _Kept] = OrderedDict()
-        self._by_id: dict[str, Position] = {}
-        self._waiting: dict[Position, set[asyncio.Future[Result]]] = {}
+        self._kept: OrderedDict[LogPosition, _Kept] = OrderedDict()
+        self._by_id: dict[str, LogPosition] = {}
+        self._waiting: dict[LogPosition, set[asyncio.Future[Result]]] = {}
         self.held = 0
         self.counts: Counter[tuple[str, str]] = Counter()
 
@@ -72,7 +72,7 @@ class ResultIndex:
                 future.set_result(result)
         return bool(waiting)
 
-    def at(self, position: Position) -> Result | None:
+    def at(self, position: LogPosition) -> Result | None:
         """Return the result of the record at a position, if it is kept."""
         kept = self._kept.get(position)
         return None if kept is None else decode_result(kept.value)
@@ -82,7 +82,7 @@ class ResultIndex:
         position = self._by_id.get(txn_id)
         return None if position is None else self.at(position)
 
-    async def wait(self, position: Position) -> Result:
+    async def wait(self, position: LogPosition) -> Result:
         """Wait for the result of the record at a position, without an end."""
         found = self.at(position)
         if found is not None:
@@ -94,7 +94,7 @@ class ResultIndex:
         finally:
             self._leave(position, future)
 
-    def _leave(self, position: Position, future: asyncio.Future[Result]) -> None:
+    def _leave(self, position: LogPosition, future: asyncio.Future[Result]) -> None:
         waiting = self._waiting.get(position)
         if waiting is not None:
             waiting.discard(future)

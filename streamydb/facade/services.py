@@ -7,18 +7,18 @@ from typing import Any, TypeAlias
 
 from litestar import Request, Response
 
-from streamydb.facade.auth import Client, Tokens
+from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.emitted import StreamFeed
 from streamydb.facade.feed import Feed
 from streamydb.facade.gate import context_of
-from streamydb.facade.metrics import Metrics
+from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
-from streamydb.facade.querying import Queries
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.tracing import OFF, Traces
-from streamydb.facade.writes import Writer
+from streamydb.facade.sql_queries import QueryRunner
+from streamydb.facade.stream_pages import StreamFeed
+from streamydb.facade.traces import OFF, Traces
+from streamydb.facade.writes import TransactionWriter
 
 __all__ = [
     "AnyRequest",
@@ -42,11 +42,11 @@ class Services:
     log: TransactionLog
     changes: ChangeSource
     tokens: Tokens
-    metrics: Metrics
+    metrics: FacadeMetrics
     bodies: Budget
     reader: Reader
-    queries: Queries
-    writer: Writer
+    queries: QueryRunner
+    writer: TransactionWriter
     feed: Feed
     emitted: StreamFeed
     streams: Limiter
@@ -61,7 +61,7 @@ def make_services(
     traces: Traces = OFF,
 ) -> Services:
     """Put the parts of a facade together."""
-    metrics = Metrics()
+    metrics = FacadeMetrics()
     reader = Reader(model, log, settings)
     services = Services(
         settings=settings,
@@ -72,8 +72,8 @@ def make_services(
         metrics=metrics,
         bodies=Budget(settings.bodies_bytes_max),
         reader=reader,
-        queries=Queries(model, reader, settings),
-        writer=Writer(model, log, settings, metrics, traces),
+        queries=QueryRunner(model, reader, settings),
+        writer=TransactionWriter(model, log, settings, metrics, traces),
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
@@ -88,7 +88,7 @@ def services_of(request: AnyRequest) -> Services:
     return services
 
 
-def client_of(request: AnyRequest) -> Client:
+def client_of(request: AnyRequest) -> Caller:
     """Return who sends a request."""
     return context_of(request.scope).client
 

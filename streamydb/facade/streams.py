@@ -8,8 +8,7 @@ import msgspec
 from litestar import Response, get
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.facade import queries as q
-from streamydb.facade.emitted import EmittedPage, Place, decode_place, encode_place
+from streamydb.facade import parameters as q
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
@@ -22,6 +21,7 @@ from streamydb.facade.services import (
     json_response,
     services_of,
 )
+from streamydb.facade.stream_pages import EmittedPage, StreamPosition, decode_place, encode_place
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import STREAMS_SCOPE, is_stream
@@ -79,7 +79,7 @@ async def stream_page(
         LogUnavailableError: Kafka does not answer.
 
     """
-    place, ts_ms = Place(name), 0
+    place, ts_ms = StreamPosition(name), 0
     if cursor is not None:
         place = decode_place(cursor, name)
     else:
@@ -112,10 +112,10 @@ async def _must_exist(services: Services, name: str) -> None:
     raise ProblemError("no-such-stream", detail)
 
 
-def _after(name: str, text: str) -> Place:
+def _after(name: str, text: str) -> StreamPosition:
     """The place after a transaction, or after one of its records."""
     seq, _, index = text.partition(".")
-    place = Place(name, int(seq), int(index) if index else INTEGER_MAX)
+    place = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
     if max(place.seq, place.index) > INTEGER_MAX:
         raise ProblemError("invalid-parameter", "There is no such place.", parameters=["after"])
     return place

@@ -9,14 +9,14 @@ from litestar import Response, get, post
 
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
 from streamydb.facade.payloads import authorise, parse, refuse_code, timely, transaction_body
-from streamydb.facade.ports import Position
+from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import (
     AnyRequest,
@@ -26,7 +26,7 @@ from streamydb.facade.services import (
     json_response,
     services_of,
 )
-from streamydb.facade.writes import Pending, location, verdict_body
+from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
@@ -71,7 +71,7 @@ async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Res
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
     found = await services.writer.ask(txn_id, _position(record), wanted)
-    if isinstance(found, Pending):
+    if isinstance(found, PendingWrite):
         return _ask_later(found, wanted)
     return json_response(verdict_body(found, client_of(request)))
 
@@ -120,7 +120,7 @@ async def execute(
 
 async def _decided(
     services: Services, txn_id: str, payload: bytes, wanted: Preference
-) -> tuple[Pending, Result | None]:
+) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs.
 
     Attempts after the first follow from the verdicts, so that a client which sends the same again
@@ -138,15 +138,15 @@ async def _decided(
     return pending, result
 
 
-def _ask_later(pending: Pending, wanted: Preference) -> Response[bytes]:
+def _ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
     return json_response(pending.body(), 202, {**pending.headers(), **wanted.applied()})
 
 
-def _position(record: str | None) -> Position | None:
+def _position(record: str | None) -> LogPosition | None:
     """The place in the log that a query names."""
     if record is None:
         return None
     partition, _, offset = record.partition(":")
     if int(offset) > INTEGER_MAX:
         raise ProblemError("invalid-parameter", "There is no such offset.", parameters=["record"])
-    return Position(int(partition), int(offset))
+    return LogPosition(int(partition), int(offset))

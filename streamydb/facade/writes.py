@@ -16,34 +16,34 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb.errors import UNTIMELY
-from streamydb.facade.auth import Client
+from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
-from streamydb.facade.metrics import Metrics
+from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import (
     AppendUnknownError,
+    LogPosition,
     LogUnavailableError,
     Missing,
-    Position,
     ReadModel,
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.tracing import OFF, Traces
+from streamydb.facade.traces import OFF, Traces
 from streamydb.records import UNIQUE_PREFIX, Result, encode_result
 from streamydb.records.result import NULL
 
-__all__ = ["Pending", "Writer", "location", "verdict_body"]
+__all__ = ["PendingWrite", "TransactionWriter", "location", "verdict_body"]
 
 _RETRY_AFTER_S: Final = 1
 
 
-class Pending(NamedTuple):
+class PendingWrite(NamedTuple):
     """A transaction that may be in the log and whose verdict is not known yet."""
 
     txn_id: str
-    position: Position | None
+    position: LogPosition | None
 
     def headers(self) -> dict[str, str]:
         """Return the headers that say where to ask, and when."""
@@ -67,13 +67,13 @@ class Pending(NamedTuple):
         )
 
 
-def location(txn_id: str, position: Position | None) -> str:
+def location(txn_id: str, position: LogPosition | None) -> str:
     """Return the path of a transaction, safe for a header."""
     path = "/v1/transactions/" + quote(txn_id, safe="")
     return path if position is None else f"{path}?record={position.partition}:{position.offset}"
 
 
-def verdict_body(result: Result, client: Client) -> bytes:
+def verdict_body(result: Result, client: Caller) -> bytes:
     """Return the JSON of a verdict; values met by failed updates only for who may read them.
 
     Raises:
@@ -93,7 +93,7 @@ def verdict_body(result: Result, client: Client) -> bytes:
     return encode_result(result)
 
 
-class Writer:
+class TransactionWriter:
     """Appends transactions and waits for their verdicts."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Writer:
         model: ReadModel,
         log: TransactionLog,
         settings: FacadeSettings,
-        metrics: Metrics,
+        metrics: FacadeMetrics,
         traces: Traces = OFF,
     ) -> None:
         """Write to `log`."""
@@ -110,7 +110,7 @@ class Writer:
         self._log = log
         self._settings = settings
         self._metrics = metrics
-        self._pending: OrderedDict[str, Position] = OrderedDict()
+        self._pending: OrderedDict[str, LogPosition] = OrderedDict()
         self._searches = Limiter("searches of old results", settings.searches_max)
         self.in_flight = Limiter(
             "transactions", settings.in_flight_max, settings.client_in_flight_max
@@ -120,7 +120,7 @@ class Writer:
         """Return the deadline of a write that has none, if it is sent now."""
         return self._log.time_ms() + int(1_000 * self._settings.deadline_s)
 
-    async def append(self, txn_id: str, payload: bytes) -> Pending:
+    async def append(self, txn_id: str, payload: bytes) -> PendingWrite:
         """Append a transaction.
 
         Raises:
@@ -138,11 +138,11 @@ class Writer:
             ) from None
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
-            raise Pending(txn_id, None).problem() from None
+            raise PendingWrite(txn_id, None).problem() from None
         self._remember(txn_id, position)
-        return Pending(txn_id, position)
+        return PendingWrite(txn_id, position)
 
-    async def verdict(self, pending: Pending, preference: Preference) -> Result | None:
+    async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
         """Wait for the verdict of an appended transaction; None if the client shall ask later.
 
         Raises:
@@ -165,8 +165,8 @@ class Writer:
         return result
 
     async def ask(
-        self, txn_id: str, position: Position | None, preference: Preference
-    ) -> Result | Pending:
+        self, txn_id: str, position: LogPosition | None, preference: Preference
+    ) -> Result | PendingWrite:
         """Find the verdict of a transaction that was sent before.
 
         Raises:
@@ -179,7 +179,7 @@ class Writer:
             if result is None and self._is_ahead(known):
                 result = await self._await_briefly(txn_id, known, preference)
                 if result is None:
-                    return Pending(txn_id, known)
+                    return PendingWrite(txn_id, known)
         if result is None:
             result = await self._search(txn_id, known)
         if position is None and result.code in UNTIMELY:
@@ -190,7 +190,7 @@ class Writer:
             )
         return result
 
-    async def _search(self, txn_id: str, position: Position | None) -> Result:
+    async def _search(self, txn_id: str, position: LogPosition | None) -> Result:
         """Look for a verdict among all that are kept; raises as `ask`."""
         with self._searches.enter():
             found = await self._log.search(txn_id, position)
@@ -199,7 +199,7 @@ class Writer:
         return found
 
     async def _await_briefly(
-        self, txn_id: str, position: Position, preference: Preference
+        self, txn_id: str, position: LogPosition, preference: Preference
     ) -> Result | None:
         """Wait for a verdict as long as the client said, which by default is not at all."""
         if math.isinf(preference.wait_s):
@@ -210,11 +210,11 @@ class Writer:
         except TimeoutError:
             return None
 
-    def _is_ahead(self, position: Position) -> bool:
+    def _is_ahead(self, position: LogPosition) -> bool:
         """Whether the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
-    def _remember(self, txn_id: str, position: Position) -> None:
+    def _remember(self, txn_id: str, position: LogPosition) -> None:
         """Keep the place of the first record with an id, of the latest ids."""
         self._pending.setdefault(txn_id, position)
         if len(self._pending) > self._settings.pending_max:

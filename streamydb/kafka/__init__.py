@@ -11,7 +11,7 @@ the command that mends it; nothing waits for a broker without a bound.
 from __future__ import annotations
 
 from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.checks import Problem, check, mend
+from streamydb.kafka.checks import TopicProblem, check, mend
 from streamydb.kafka.creation import (
     RECORD_BYTES_MAX,
     add_shared,
@@ -22,16 +22,16 @@ from streamydb.kafka.creation import (
     log_id,
     reshard,
 )
-from streamydb.kafka.founding import Founding, recall, record
+from streamydb.kafka.foundation import Founding, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",
     "Founding",
-    "Problem",
     "TopicDescription",
     "TopicNames",
+    "TopicProblem",
     "TopicsError",
     "add_shared",
     "check",

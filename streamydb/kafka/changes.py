@@ -16,7 +16,7 @@ from confluent_kafka import (
 
 from streamydb.kafka.admin import answers, describe_topics
 from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, reader
-from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Span, Topic
+from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Topic, TopicSpan
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSource:
-    """A `streamydb.kafka.source.Source` on Kafka."""
+    """A `streamydb.kafka.source.ChangesTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
         """Prepare to read.
@@ -80,7 +80,7 @@ class KafkaSource:
         if found is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
         named = answers(admin.describe_topics(TopicCollection([self._topic])), "describe")
-        spans = [Span(*span) for span in zip(found.beginnings, found.ends, strict=True)]
+        spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
         return Topic(
             str(named[self._topic].topic_id),
             "compact" in found.settings.get("cleanup.policy", ""),

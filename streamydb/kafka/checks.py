@@ -19,14 +19,14 @@ from streamydb.kafka.creation import RECORD_BYTES_MAX
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX
 
-__all__ = ["Problem", "Severity", "check", "mend"]
+__all__ = ["Severity", "TopicProblem", "check", "mend"]
 
 Severity = Literal["error", "warning"]
 """An error keeps the database from starting, a warning does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TopicProblem:
     """A difference between a topic and what the database relies on.
 
     Attributes:
@@ -50,7 +50,7 @@ class Problem:
 
 def check(
     client_config: Mapping[str, str], database: str, shards: int | None = None
-) -> list[Problem]:
+) -> list[TopicProblem]:
     """Compare a database's topics with what it relies on; an empty list means that all is well.
 
     Args:
@@ -67,7 +67,7 @@ def check(
     found = describe_topics(admin, (*names.all(), names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
-        Problem(name, "the topic is missing", f"streamydb create --database {database}")
+        TopicProblem(name, "the topic is missing", f"streamydb create --database {database}")
         for name in names.all()
         if name not in found
     ]
@@ -79,7 +79,7 @@ def check(
     return problems
 
 
-def mend(client_config: Mapping[str, str], problems: Iterable[Problem]) -> list[Problem]:
+def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
     """Apply the settings that mend `problems`; return those that only a person can mend."""
     admin = administrator(client_config)
     left = []
@@ -96,12 +96,12 @@ def mend(client_config: Mapping[str, str], problems: Iterable[Problem]) -> list[
 
 def _check_settings(
     names: TopicNames, topic: TopicDescription, bootstrap: str
-) -> Iterator[Problem]:
+) -> Iterator[TopicProblem]:
     """Check the settings that the database's promises rest on."""
 
-    def problem(what: str, name: str, value: str, severity: Severity = "error") -> Problem:
+    def problem(what: str, name: str, value: str, severity: Severity = "error") -> TopicProblem:
         fix = _alter(bootstrap, topic.name, name, value)
-        return Problem(topic.name, what, fix, severity, (name, value))
+        return TopicProblem(topic.name, what, fix, severity, (name, value))
 
     is_log = topic.name == names.transactions
     settings = topic.settings
@@ -136,7 +136,7 @@ def _check_settings(
                 yield problem(what, limit, "-1", "warning")
 
 
-def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iterator[Problem]:
+def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iterator[TopicProblem]:
     """Check that an acknowledged record survives the loss of a broker, where that can be had."""
     needed = int(topic.settings.get("min.insync.replicas", 1))
     best = max(1, topic.replication - 1)
@@ -147,13 +147,13 @@ def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iter
             f"min.insync.replicas is {needed} but the topic has {topic.replication} copies: "
             "nothing can be written"
         )
-        yield Problem(topic.name, what, fix, "error", mended)
+        yield TopicProblem(topic.name, what, fix, "error", mended)
     elif needed < best:
         what = (
             f"min.insync.replicas is {needed} of {topic.replication} copies: an acknowledged "
             "record may exist once only"
         )
-        yield Problem(topic.name, what, fix, "warning", mended)
+        yield TopicProblem(topic.name, what, fix, "warning", mended)
     if topic.replication == 1 and brokers > 1:
         what = f"there is one copy, on a cluster of {brokers} brokers: one lost disk loses it"
         fix = (
@@ -161,23 +161,23 @@ def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iter
             f"replicas for every partition of {topic.name}, or create the database with "
             "--replication 3 --min-insync 2"
         )
-        yield Problem(topic.name, what, fix, "warning")
+        yield TopicProblem(topic.name, what, fix, "warning")
 
 
 def _check_partitions(
     names: TopicNames, found: Mapping[str, TopicDescription], shards: int | None
-) -> Iterator[Problem]:
+) -> Iterator[TopicProblem]:
     """Check the numbers of partitions that have a meaning."""
     log = found.get(names.transactions)
     if log is not None and log.partitions > PARTITIONS_MAX:
         what = f"it has {log.partitions} partitions, {PARTITIONS_MAX} is the most"
         fix = "copy the log into a database with fewer partitions"
-        yield Problem(names.transactions, what, fix)
+        yield TopicProblem(names.transactions, what, fix)
     feedback = found.get(names.feedback)
     if feedback is None or shards is None or feedback.partitions == shards:
         return
     what = f"it has {feedback.partitions} partitions, the database has {shards} shards"
-    yield Problem(
+    yield TopicProblem(
         names.feedback,
         what,
         f"start with --shards {feedback.partitions} if that is the number the database was "
@@ -186,7 +186,7 @@ def _check_partitions(
     )
 
 
-def _check_brokers(admin: ContactedAdmin) -> Iterator[Problem]:
+def _check_brokers(admin: ContactedAdmin) -> Iterator[TopicProblem]:
     """Check what the brokers do with a topic that does not exist."""
     for number in sorted(cluster(admin).brokers):
         try:
@@ -201,7 +201,7 @@ def _check_brokers(admin: ContactedAdmin) -> Iterator[Problem]:
                 "the wrong settings"
             )
             fix = "auto.create.topics.enable=false in the broker's server.properties, then restart"
-            yield Problem(f"broker {number}", what, fix, "warning")
+            yield TopicProblem(f"broker {number}", what, fix, "warning")
 
 
 def _alter(bootstrap: str, topic: str, name: str, value: str) -> str:

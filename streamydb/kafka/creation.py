@@ -21,7 +21,7 @@ from streamydb.kafka.admin import (
     wait_until,
 )
 from streamydb.kafka.clients import ContactedAdmin, administrator
-from streamydb.kafka.founding import Founding, record
+from streamydb.kafka.foundation import Founding, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.upkeep import is_synced, set_sync
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX

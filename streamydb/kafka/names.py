@@ -70,7 +70,7 @@ class TopicNames:
 
     @property
     def founding(self) -> str:
-        """What the database was founded with; see `streamydb.kafka.founding`."""
+        """What the database was founded with; see `streamydb.kafka.foundation`."""
         return f"{self.database}.founding"
 
     @property

@@ -10,17 +10,17 @@ import msgspec
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.kafka.source import Span
+from streamydb.kafka.source import TopicSpan
 from streamydb.records import Resolved, decode_change
 from streamydb.settings import Settings
 
-__all__ = ["Ends", "look", "look_at", "offsets_json"]
+__all__ = ["ChangesEnds", "look", "look_at", "offsets_json"]
 
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; doubled until one is resolved."""
 
 
-class Ends(NamedTuple):
+class ChangesEnds(NamedTuple):
     """The changes topic as it is now.
 
     Attributes:
@@ -36,18 +36,18 @@ class Ends(NamedTuple):
     topic: str
     topic_id: str
     cluster: str | None
-    spans: Mapping[int, Span]
+    spans: Mapping[int, TopicSpan]
     seq: int
     ts_ms: int
     covered: Mapping[int, int]
 
 
-def look(settings: Settings) -> Ends:
+def look(settings: Settings) -> ChangesEnds:
     """Ask Kafka; see `look_at`."""
     return look_at(settings.client_config(), settings.database)
 
 
-def look_at(connection: Mapping[str, str], database: str) -> Ends:
+def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     """Ask Kafka, with settings for confluent-kafka.
 
     Raises:
@@ -70,7 +70,9 @@ def look_at(connection: Mapping[str, str], database: str) -> Ends:
     least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
     named = cluster(administrator(connection)).cluster_id
     covered = {int(number): offset for number, offset in least.offsets.items()}
-    return Ends(topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms, covered)
+    return ChangesEnds(
+        topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms, covered
+    )
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
@@ -88,7 +90,7 @@ def _seq(point: Resolved) -> int:
 
 
 def _resolved(
-    connection: Mapping[str, str], topic: str, spans: Mapping[int, Span]
+    connection: Mapping[str, str], topic: str, spans: Mapping[int, TopicSpan]
 ) -> dict[int, Resolved]:
     """The last resolved record of each partition that has one."""
     found: dict[int, Resolved] = {}

@@ -23,10 +23,10 @@ from streamydb.kafka.admin import answers
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
-__all__ = ["ROLES", "Grant", "Role", "apply", "commands", "grants"]
+__all__ = ["ROLES", "AccessRole", "Grant", "apply", "commands", "grants"]
 
 
-class Role(NamedTuple):
+class AccessRole(NamedTuple):
     """A part of a database, or a kind of user.
 
     Attributes:
@@ -72,9 +72,9 @@ _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
     "rulings": ("Create", "Read", "Write", "DescribeConfigs"),
 }
 
-ROLES: Final[Mapping[str, Role]] = MappingProxyType(
+ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
     {
-        "admin": Role(
+        "admin": AccessRole(
             "`streamydb create`, `doctor --fix`; a person, not a service",
             dict.fromkeys(
                 (
@@ -86,21 +86,21 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             | {"founding": (*_MAKES, "Read", "Write")},
             _CONSUMES,
         ),
-        "pipeline": Role(
+        "pipeline": AccessRole(
             "`streamydb pipeline`: driver and executors",
             _PIPELINE | {"feedback": ("Read", "Write", "Delete", "DescribeConfigs")},
             _CONSUMES,
         ),
-        "standby": Role(
+        "standby": AccessRole(
             "`streamydb pipeline --standby` (or with a `--name`), which has a feedback topic more",
             _PIPELINE | {"feedback*": ("Create", "Read", "Write", "Delete", "DescribeConfigs")},
             _CONSUMES,
         ),
-        "sequencer": Role(
+        "sequencer": AccessRole(
             "`streamydb sequencer`", {"transactions": ("Read", "Write")}, _CONSUMES
         ),
-        "read-model": Role("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
-        "facade": Role(
+        "read-model": AccessRole("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
+        "facade": AccessRole(
             "`streamydb serve`, programs with `kafka://`",
             {
                 "transactions": ("Read", "Write"),
@@ -110,12 +110,12 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             },
             _CONSUMES,
         ),
-        "client": Role(
+        "client": AccessRole(
             "`streamydb txn`; programs that append to the log and wait for results",
             {"transactions": ("Write",), "results": _READ},
             _CONSUMES,
         ),
-        "auditor": Role(
+        "auditor": AccessRole(
             "`streamydb check`, `watch`, `backup`; reads everything, writes nothing",
             {
                 "transactions": _FOLLOWED,

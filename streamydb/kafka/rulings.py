@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streamydb.errors import INTERNAL, StreamyError
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.founding import recall
+from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import decode_dead_letter

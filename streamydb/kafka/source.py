@@ -7,10 +7,18 @@ from typing import NamedTuple, Protocol
 
 from streamydb.errors import ReadModelError
 
-__all__ = ["ChangesExpiredError", "Fetched", "Record", "Source", "SourceError", "Span", "Topic"]
+__all__ = [
+    "ChangesExpiredError",
+    "ChangesTopic",
+    "Fetched",
+    "Record",
+    "SourceError",
+    "Topic",
+    "TopicSpan",
+]
 
 
-class Span(NamedTuple):
+class TopicSpan(NamedTuple):
     """Offsets of a partition: the first that is still there, and one past the last."""
 
     low: int
@@ -28,7 +36,7 @@ class Topic(NamedTuple):
 
     topic_id: str
     compacted: bool
-    spans: Mapping[int, Span]
+    spans: Mapping[int, TopicSpan]
 
 
 class Fetched(NamedTuple):
@@ -38,7 +46,7 @@ class Fetched(NamedTuple):
     ends: Mapping[int, int]
 
 
-class Source(Protocol):
+class ChangesTopic(Protocol):
     """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
 
     def describe(self) -> Topic:

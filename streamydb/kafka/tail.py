@@ -8,7 +8,7 @@ from typing import NamedTuple
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST, cluster, list_offsets
 from streamydb.kafka.clients import administrator
 
-__all__ = ["Tail", "TailStart", "find_starts"]
+__all__ = ["LogTails", "TailStart", "find_starts"]
 
 
 class TailStart(NamedTuple):
@@ -52,7 +52,7 @@ def find_starts(
     return starts
 
 
-class Tail:
+class LogTails:
     """How far the tails of the partitions have been read, and what they hold."""
 
     def __init__(self, starts: list[TailStart]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamydb.columns.blocks import digests_block
 from streamydb.columns.digest import (
-    Digest,
     DigestState,
+    StateDigest,
     close,
     fold,
     item_lanes,
@@ -111,7 +111,7 @@ class ShardDigests:
         return low & _MASK, high & _MASK
 
 
-def _key(digest: Digest, incarnation: str) -> bytes:
+def _key(digest: StateDigest, incarnation: str) -> bytes:
     """Who says so; the value says the same whoever it is."""
     return f"{digest.shard}/{digest.seq}/{incarnation}".encode()
 

@@ -19,7 +19,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.weighing import affordable
+from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
 from streamydb.txn_processor.result import plain_result
 

@@ -25,7 +25,7 @@ from streamydb.columns.program import ENTRY
 from streamydb.columns.table import Array, Columns, pack, unpack
 from streamydb.errors import InvariantViolation
 
-__all__ = ["IdTables", "IdWindow", "IdWindowState", "Run", "Span"]
+__all__ = ["DeadlineSpan", "IdRun", "IdTables", "IdWindow", "IdWindowState"]
 
 SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
@@ -51,7 +51,7 @@ class IdTables(Protocol):
         """Remove a table, if it is there."""
 
 
-class Run(msgspec.Struct, gc=False):
+class IdRun(msgspec.Struct, gc=False):
     """A blob of rows with seqs from ``first`` to ``last``."""
 
     name: str
@@ -60,11 +60,11 @@ class Run(msgspec.Struct, gc=False):
     last: int
 
 
-class Span(msgspec.Struct):
+class DeadlineSpan(msgspec.Struct):
     """The blobs of the ids whose deadlines are in one span."""
 
-    ids: list[Run] = []
-    verdicts: list[Run] = []
+    ids: list[IdRun] = []
+    verdicts: list[IdRun] = []
 
 
 class IdWindowState(msgspec.Struct):
@@ -74,10 +74,10 @@ class IdWindowState(msgspec.Struct):
     """
 
     window: int
-    ids: list[Run] = []
-    verdicts: list[Run] = []
+    ids: list[IdRun] = []
+    verdicts: list[IdRun] = []
     next_blob: int = 0
-    spans: dict[int, Span] = {}
+    spans: dict[int, DeadlineSpan] = {}
     span_ms: int = msgspec.field(default_factory=lambda: SPAN_MS)
 
 
@@ -188,7 +188,7 @@ class IdWindow:
                 rows = used.take(np.flatnonzero(numbers == number))
                 table = self._span(number, first - 1)
                 self._add(f"d{number}", table, _entries(rows))
-                span = self.state.spans.setdefault(number, Span())
+                span = self.state.spans.setdefault(number, DeadlineSpan())
                 self._append(span.ids, "ids", rows)
             used = plain.take(np.flatnonzero(numbers < 0)) if len(numbers) else plain
         if not len(used):
@@ -214,7 +214,7 @@ class IdWindow:
         if len(rest):
             self._append(self.state.verdicts, "verdicts", rest)
 
-    def _of_span(self, span: Span, seqs: Array) -> npt.NDArray[np.bool_]:
+    def _of_span(self, span: DeadlineSpan, seqs: Array) -> npt.NDArray[np.bool_]:
         """Which of some seqs, in order, are those of ids in a span; (n,)."""
         own = np.zeros(len(seqs), np.bool_)
         for run in span.ids:
@@ -236,7 +236,7 @@ class IdWindow:
         found = self._find([self.state.verdicts, *(span.verdicts for span in spans)], seq)
         return None if found is None else found[0].texts["result"][found[1]]
 
-    def _find(self, lists: list[list[Run]], seq: int) -> tuple[Columns, int] | None:
+    def _find(self, lists: list[list[IdRun]], seq: int) -> tuple[Columns, int] | None:
         for run in (run for runs in lists for run in runs):
             if run.first <= seq <= run.last:
                 table = self._load(run.name)
@@ -270,7 +270,7 @@ class IdWindow:
         return self._table(f"d{number}", runs, (0, 0), min(runs[-1].last if runs else 0, upto))
 
     def _table(
-        self, name: str, runs: list[Run], lows: tuple[int, int], high: int
+        self, name: str, runs: list[IdRun], lows: tuple[int, int], high: int
     ) -> npt.NDArray[Any]:
         """A table of what ``runs`` have with seqs in [low, high], complete from ``begin`` on.
 
@@ -309,7 +309,7 @@ class IdWindow:
             table[0]["seq"] = max(int(table[0]["seq"]), int(rows["seq"][-1]))
         return table
 
-    def _append(self, runs: list[Run], kind: str, rows: Columns) -> None:
+    def _append(self, runs: list[IdRun], kind: str, rows: Columns) -> None:
         """Append a blob, merged with its predecessors while they are small; rows in seq order.
 
         Verdicts of single transactions come in any order, so their runs may overlap.
@@ -329,7 +329,7 @@ class IdWindow:
         self._blobs.put(name, pack(table.flatten()))
         self._loaded[name] = table
         seqs = table.cols["seq"]
-        runs.append(Run(name, len(table), int(seqs[0]), int(seqs[-1])))
+        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1])))
 
     def _expire(self, seq: int, ts: int) -> None:
         """Drop the blobs that no record after (seq, ts) asks for."""
@@ -347,7 +347,7 @@ class IdWindow:
         """The spans all of whose deadlines are before ``ts``."""
         return [number for number in self.state.spans if (number + 1) * self.state.span_ms <= ts]
 
-    def _cut(self, runs: list[Run], oldest: int) -> None:
+    def _cut(self, runs: list[IdRun], oldest: int) -> None:
         while runs and runs[0].last <= oldest:
             self._blobs.delete(runs.pop(0).name)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Role"]
+__all__ = ["ShardRole"]
 
 
-class Role(msgspec.Struct):
+class ShardRole(msgspec.Struct):
     """What a shard was told last.
 
     ``at``: the offset of that record. ``leads``: execute everything and write. ``covered``: up to

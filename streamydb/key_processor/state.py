@@ -12,8 +12,9 @@ from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.role import Role
+from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
+from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.core import SorterState
 
 __all__ = ["EmittedBlock", "ShardState", "load"]
@@ -42,7 +43,7 @@ class ShardState(msgspec.Struct):
     tokens: dict[str, int] = {}
     feedback: list[str] = []
     resolved_offsets: dict[int, int] = {}
-    role: Role = msgspec.field(default_factory=Role)
+    role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
     shape: PlanShape | None = None
     ignored: int = 0
@@ -82,7 +83,7 @@ def load(data: bytes) -> ShardState:
     """
     try:
         meta = _decode_meta(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
     meta.config = taken_over(meta.config)
     return meta

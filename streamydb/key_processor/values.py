@@ -27,7 +27,7 @@ from streamydb.columns.blocks import empty_writes
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
-from streamydb.key_processor import merging
+from streamydb.key_processor import merge
 
 __all__ = ["Overtaken", "ShardValues", "ValueStore", "ValuesState"]
 
@@ -166,7 +166,7 @@ class ShardValues:
     def pieces(self) -> Iterator[Columns]:
         """All live keys with their values, in pieces: no more of them is held than a few parts."""
         runs = [self._run(blob) for blob in self.state.blobs]
-        yield from merging.merged(runs, drop_absent=True)
+        yield from merge.merged(runs, drop_absent=True)
 
     @property
     def _at(self) -> Position:
@@ -246,13 +246,13 @@ class ShardValues:
     def _slices(self, blob: Blob) -> Iterator[Columns]:
         """A blob in steps of a size for one transaction of the file."""
         for table in self._tables(blob):
-            yield from merging.slices(table)
+            yield from merge.slices(table)
 
     def _run(self, blob: Blob) -> Iterator[Columns]:
         """A blob as `merging.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
-                yield table if blob.parts else merging.sorted_by_hash(table)
+                yield table if blob.parts else merge.sorted_by_hash(table)
 
     def _name(self) -> str:
         name = f"values/{self.state.next_blob}"
@@ -269,12 +269,12 @@ class ShardValues:
         name, last = self._name(), old[-1]
         if sum(blob.size for blob in old) <= limits.BLOCK_BYTES_MAX:
             tables = [table for blob in old for table in self._tables(blob)]
-            data = pack(merging.latest(tables, drop_absent=start == 0).flatten())
+            data = pack(merge.latest(tables, drop_absent=start == 0).flatten())
             self._blobs.put(name, data)
             size, parts = len(data), 0
         else:
             runs = [self._run(blob) for blob in old]
-            size, parts = self._put(name, merging.merged(runs, drop_absent=start == 0))
+            size, parts = self._put(name, merge.merged(runs, drop_absent=start == 0))
         for blob in old:
             self._delete(blob)
         state.blobs[start:] = [Blob(name, size, old[0].first, last.last, last.digest, parts)]
@@ -282,7 +282,7 @@ class ShardValues:
     def _put(self, name: str, pieces: Iterable[Columns]) -> tuple[int, int]:
         """Store sorted pieces as the parts of a blob: how many bytes, and parts."""
         size = parts = 0
-        for table in merging.parts_of(pieces):
+        for table in merge.parts_of(pieces):
             data = pack(table.flatten())
             self._blobs.put(f"{name}/{parts}", data)
             size, parts = size + len(data), parts + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from streamydb.layers.deploying import module_files
+from streamydb.layers.deployment import module_files
 
 if __name__ == "__main__":
     sys.stdout.write("".join(f"{path}\n" for path in module_files()))

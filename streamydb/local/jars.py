@@ -32,8 +32,8 @@ from streamydb.local.resources import shipped_file
 
 __all__ = [
     "CONFIGURATIONS",
+    "FetchProgress",
     "JarsError",
-    "Progress",
     "cache_folder",
     "cached",
     "class_path",
@@ -65,7 +65,7 @@ class JarsError(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FetchProgress:
     """How far a resolution has come.
 
     Attributes:
@@ -102,7 +102,7 @@ def cached(conf: str, cache: Path | None = None, manifest: Path | None = None) -
 def resolve(
     conf: str,
     cache: Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[FetchProgress], None] | None = None,
     *,
     manifest: Path | None = None,
 ) -> list[Path]:
@@ -163,7 +163,7 @@ def _folder(conf: str, cache: Path, manifest: Path) -> Path:
 
 
 def _fetch(
-    conf: str, cache: Path, manifest: Path, progress: Callable[[Progress], None]
+    conf: str, cache: Path, manifest: Path, progress: Callable[[FetchProgress], None]
 ) -> list[Path]:
     target = _folder(conf, cache, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def _fetch(
         if target.exists():
             shutil.rmtree(target)
         fresh.rename(target)
-    progress(Progress(conf, "done", len(sizes), ""))
+    progress(FetchProgress(conf, "done", len(sizes), ""))
     return [target / name for name in sorted(sizes)]
 
 
@@ -234,7 +234,7 @@ def _proxy_options(environ: Mapping[str, str]) -> list[str]:
     return options
 
 
-def _run_ivy(command: Sequence[str], conf: str, progress: Callable[[Progress], None]) -> None:
+def _run_ivy(command: Sequence[str], conf: str, progress: Callable[[FetchProgress], None]) -> None:
     counts = {"resolving": 0, "downloaded": 0}
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
@@ -248,9 +248,9 @@ def _run_ivy(command: Sequence[str], conf: str, progress: Callable[[Progress], N
             if stage in counts:
                 counts[stage] += 1
             if stage == "resolving":
-                progress(Progress(conf, stage, counts[stage], name))
+                progress(FetchProgress(conf, stage, counts[stage], name))
             else:
-                progress(Progress(conf, "downloading", counts["downloaded"], name))
+                progress(FetchProgress(conf, "downloading", counts["downloaded"], name))
     if ivy.returncode != 0:
         raise JarsError(_failure(conf, tail, ivy.returncode))
 
@@ -291,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _print_progress(step: Progress) -> None:
+def _print_progress(step: FetchProgress) -> None:
     if sys.stdout.isatty():
         end = "\n" if step.stage == "done" else ""
         sys.stdout.write(f"\r\x1b[K{step.conf}: {step.stage} {step.artifacts} {step.name}{end}")

@@ -27,7 +27,7 @@ from streamydb.records.rulings import (
     faults_in,
 )
 
-__all__ = ["Desk", "Told", "note_told"]
+__all__ = ["Desk", "EarlierRulings", "note_told"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -36,7 +36,7 @@ _WINDOW_RECORDS: Final = 100_000
 _WAITS_MAX: Final = 30
 
 
-class Told(msgspec.Struct, frozen=True):
+class EarlierRulings(msgspec.Struct, frozen=True):
     """What had been told when a checkpoint was begun, by whoever led before.
 
     ``offsets``: per partition of the log, the first that was not resolved. ``seq``: the last that
@@ -48,19 +48,19 @@ class Told(msgspec.Struct, frozen=True):
     results: dict[int, int]
 
 
-def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> Told:
+def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> EarlierRulings:
     """What had been told when this checkpoint was begun: now, if it has not noted it."""
     path = checkpoint / _TOLD
     if not path.exists():
         write_whole(path, msgspec.json.encode(_told_now(connection, database)))
-    return msgspec.json.decode(path.read_bytes(), type=Told, strict=False)
+    return msgspec.json.decode(path.read_bytes(), type=EarlierRulings, strict=False)
 
 
-def _told_now(connection: Mapping[str, str], database: str) -> Told:
+def _told_now(connection: Mapping[str, str], database: str) -> EarlierRulings:
     ends = look_at(connection, database)
     with TopicReader(connection, TopicNames(database).results) as reader:
         results = {number: span.high for number, span in reader.spans().items()}
-    return Told(ends.seq, dict(ends.covered), results)
+    return EarlierRulings(ends.seq, dict(ends.covered), results)
 
 
 class Desk:
@@ -78,7 +78,7 @@ class Desk:
     """
 
     def __init__(
-        self, topic: RulingTopic, connection: Mapping[str, str], database: str, told: Told
+        self, topic: RulingTopic, connection: Mapping[str, str], database: str, told: EarlierRulings
     ) -> None:
         """Nothing has failed yet."""
         self._topic = topic
@@ -133,7 +133,7 @@ class Desk:
                     raise TooLate(fault)
             self._require_unwritten(faults, told)
 
-    def _require_unwritten(self, faults: list[Fault], told: Told) -> None:
+    def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
         """Look for results after the last resolved seq: there are those of a plan or two."""
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
         left, window = dict(told.results), _WINDOW_RECORDS

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamydb.pipeline.mending import REBUILD
+from streamydb.pipeline.repair import REBUILD
 
 __all__ = ["explain", "failure_of"]
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 from streamydb.errors import StreamyError
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.upkeep import drop_before, keep_until_read
-from streamydb.pipeline.mending import offsets_of
+from streamydb.pipeline.repair import offsets_of
 
 __all__ = ["KEPT_MS", "FeedbackKeeper", "read_by_all"]
 

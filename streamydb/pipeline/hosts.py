@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from streamydb.backup.beginning import Starter
+from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
@@ -25,7 +25,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
-from streamydb.pipeline.routing import tokens
+from streamydb.pipeline.routes import tokens
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd

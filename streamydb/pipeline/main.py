@@ -18,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamydb.backup.beginning import Beginning, begin
+from streamydb.backup.start import Beginning, begin
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import add_shared, check, describe, log_id
@@ -31,20 +31,20 @@ from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.desk import Desk, note_told
-from streamydb.pipeline.ending import Ending
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.feedback import FeedbackKeeper
-from streamydb.pipeline.founding import founded
+from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.progress import Metrics, ProgressListener, StatusWriter
-from streamydb.pipeline.queries import Queries
+from streamydb.pipeline.preparation import resume
+from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
-from streamydb.pipeline.resuming import resume
-from streamydb.pipeline.running import RunningQuery
+from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
-from streamydb.pipeline.standby.coordinator import Coordinator, View
+from streamydb.pipeline.shutdown import Ending
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.warmup import warm_up
@@ -67,7 +67,7 @@ class _Parts:
     status: StatusWriter
     ending: Ending
     jvm: Jvm
-    metrics: Metrics
+    metrics: PipelineMetrics
     patience: Patience
 
 
@@ -109,7 +109,7 @@ def run(config: PipelineConfig) -> int:
             ending.requested.wait, lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = _Parts(config, status, ending, jvm, Metrics(), patience)
+        parts = _Parts(config, status, ending, jvm, PipelineMetrics(), patience)
         try:
             with _lease(config.checkpoint):
                 return _run(parts)
@@ -180,7 +180,7 @@ def _run(parts: _Parts) -> int:
         ProgressListener(parts.status, parts.metrics, coordinator.note)
     )
     _go_on(ending)
-    queries = Queries(partial(_start, parts, found, spark, coordinator), coordinator, desk)
+    queries = RestartedQuery(partial(_start, parts, found, spark, coordinator), coordinator, desk)
     ending.runs()
     coordinator.start(queries.beats)
     if not ending.requested.is_set():
@@ -291,7 +291,7 @@ def _start(
     return _started(writer, config)
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics) -> None:
+def _serve_metrics(settings: Settings, metrics: PipelineMetrics) -> None:
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
 
@@ -326,7 +326,7 @@ def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordina
     return coordinator
 
 
-def _show(parts: _Parts, view: View) -> None:
+def _show(parts: _Parts, view: StandbyReport) -> None:
     """Tell people and programs which part this pipeline has."""
     parts.status.update(
         name=parts.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
@@ -343,7 +343,7 @@ def _show(parts: _Parts, view: View) -> None:
     parts.metrics.diverged.set(view.alarm is not None)
 
 
-def _wait(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
+def _wait(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> int:
     """Wait for the end of the query, whatever ends it; the process's exit code.
 
     Raises:
@@ -358,7 +358,7 @@ def _wait(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
     return code
 
 
-def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
+def _ended(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
     while coordinator.failure is None and not ending.requested.is_set():
@@ -380,7 +380,7 @@ def _ended(queries: Queries, parts: _Parts, coordinator: Coordinator) -> int:
     return _failed(running, parts) if failure_of(running.query) else 0
 
 
-def _keeps_up(queries: Queries) -> bool:
+def _keeps_up(queries: RestartedQuery) -> bool:
     """Whether a query runs, or is to be started again when Kafka answers.
 
     It is asked once, not waited for: the JVM and the other pipelines are looked at in between.

@@ -17,7 +17,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, PARTITION_EOF, appender, reader
 from streamydb.kafka.connection import metadata
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.tail import Tail, find_starts
+from streamydb.kafka.tail import LogTails, find_starts
 from streamydb.local.signals import stop_event
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.core import Sequencer
@@ -170,7 +170,7 @@ class _Session:
         self._next: dict[int, int] = {}
         self._refreshed_at = 0.0
         self._sequencer = Sequencer(1, loop.name, self._interval_ms)
-        self._tail: Tail | None = None
+        self._tail: LogTails | None = None
 
     def run(self) -> None:
         """Follow the log and write markers until stopped.
@@ -223,7 +223,7 @@ class _Session:
         while True:
             starts = find_starts(self._config, self._topic, count, length)
             self._sequencer = Sequencer(count, self._loop.name, self._interval_ms)
-            self._tail = Tail(starts)
+            self._tail = LogTails(starts)
             self._next = {number: start.offset for number, start in enumerate(starts)}
             self._assign()
             while not (self._tail.read or self._stop.is_set()):

@@ -26,9 +26,9 @@ from pyspark.sql.streaming.listener import (
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
-from streamydb.pipeline.standby.coordinator import Position
+from streamydb.pipeline.standby.coordinator import PipelinePosition
 
-__all__ = ["Metrics", "ProgressListener", "StatusWriter"]
+__all__ = ["PipelineMetrics", "ProgressListener", "StatusWriter"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -58,7 +58,7 @@ class StatusWriter:
         write_whole(self._path, msgspec.json.encode(self.status), synced=False)  # each batch
 
 
-class Metrics:
+class PipelineMetrics:
     """Prometheus metrics of a pipeline."""
 
     def __init__(self) -> None:
@@ -109,8 +109,8 @@ class ProgressListener(StreamingQueryListener):
     """Spark's progress events, told to people and programs."""
 
     def __init__(
-        self, status: StatusWriter, metrics: Metrics,
-        note_position: Callable[[Position], None] = lambda _: None,
+        self, status: StatusWriter, metrics: PipelineMetrics,
+        note_position: Callable[[PipelinePosition], None] = lambda _: None,
     ) -> None:
         """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``."""
         self._status = status
@@ -154,7 +154,7 @@ class ProgressListener(StreamingQueryListener):
         )
         ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
         self._note_position(
-            Position(
+            PipelinePosition(
                 status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0), status.seq or 0
             )
         )

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamydb.backup.beginning import Beginning, Starter
+from streamydb.backup.start import Beginning, Starter
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames

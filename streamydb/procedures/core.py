@@ -16,29 +16,29 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.procedures.call_flow import Flow, keys_of, text_of
 from streamydb.procedures.declare import Abort
-from streamydb.procedures.flow import Flow, keys_of, text_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module
-from streamydb.procedures.view import Host, Place, View, canonical_of, decoded
+from streamydb.procedures.view import Host, ProcedureView, Stamp, canonical_of, decoded
 
-__all__ = ["Called", "Version", "declared_keys", "run", "version_of"]
+__all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 
 
-class Version(msgspec.Struct, frozen=True):
+class ModuleVersion(msgspec.Struct, frozen=True):
     """What lies under a module's key: the hash of its file, and its procedures' arguments."""
 
     hash: str
     procedures: dict[str, tuple[str, ...]]
 
 
-_decode_version = msgspec.json.Decoder(Version).decode
+_decode_version = msgspec.json.Decoder(ModuleVersion).decode
 
 
 @lru_cache(maxsize=256)
-def version_of(value: bytes) -> Version:
+def version_of(value: bytes) -> ModuleVersion:
     """The deployed version in the value of a module's key."""
     return _decode_version(value)
 
@@ -61,8 +61,8 @@ class Called:
 
 
 def run(
-    module: Module, name: str, args: bytes, host: Host, place: Place,
-    batch: r.Batch | None = None,
+    module: Module, name: str, args: bytes, host: Host, place: Stamp,
+    batch: r.TakenBatch | None = None,
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
@@ -71,7 +71,7 @@ def run(
     machine = Machine()
     budget = machine.left
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
-    view = View(machine, host, place, flow)
+    view = ProcedureView(machine, host, place, flow)
     called = _ended(machine, module, name, args, view)
     if machine.broken is not None:
         raise machine.broken
@@ -80,7 +80,7 @@ def run(
     return called
 
 
-def _ended(machine: Machine, module: Module, name: str, args: bytes, view: View) -> Called:
+def _ended(machine: Machine, module: Module, name: str, args: bytes, view: ProcedureView) -> Called:
     """Run to whichever end it takes; a stop of the meter stands, whatever came after it.
 
     An error that no operation of a procedure raises gives no verdict: it is raised.

@@ -18,7 +18,7 @@ from streamydb.limits import (
 )
 from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
 
-__all__ = ["Graph", "Window", "flow_key", "graph_of", "window_key"]
+__all__ = ["Window", "WorkflowGraph", "flow_key", "graph_of", "window_key"]
 
 _FIELDS: Final = {"emits", "triggers", "windows", "nested"}
 _WINDOW_FIELDS: Final = ({"owner", "size", "slide"}, {"owner", "size_ms", "slide_ms"})
@@ -36,7 +36,7 @@ class Window(NamedTuple):
     timed: bool
 
 
-class Graph(NamedTuple):
+class WorkflowGraph(NamedTuple):
     """A checked workflow.
 
     ``emits``: procedure -> streams. ``triggers``: stream -> procedures. ``windows``: by name.
@@ -84,7 +84,7 @@ def window_key(module: str, name: str) -> str:
 
 def graph_of(
     told: Mapping[str, Any], procedures: Collection[str], keyed: Collection[str]
-) -> Graph:
+) -> WorkflowGraph:
     """Check a declaration against the procedures of its module, and those with key functions.
 
     Raises:
@@ -106,7 +106,7 @@ def graph_of(
     _require(not unknown, f"{', '.join(unknown)}: no such procedure in the module")
     nests = sorted(members & set(nested))
     _require(not nests, f"{', '.join(nests)}: nested in another, and has others nested")
-    graph = Graph(emits, triggers, windows, nested, {})
+    graph = WorkflowGraph(emits, triggers, windows, nested, {})
     for name in sorted(targets):
         known = all(each in keyed for each in nested.get(name, ())) and name in nested
         _require(name in keyed or known, f"{name} is triggered, so it needs @procedure(keys=...)")
@@ -149,7 +149,7 @@ def _window(name: str, told: Any) -> Window:
     return Window(told["owner"], size, slide, timed)
 
 
-def _ranks(graph: Graph, nodes: list[str]) -> dict[str, int]:
+def _ranks(graph: WorkflowGraph, nodes: list[str]) -> dict[str, int]:
     """Topological levels; every edge leads one level up.
 
     Follow-ups are executed first in, first out. So a batch goes through the graph level by level,
@@ -194,7 +194,7 @@ def _level(start: str, edges: set[tuple[str, str]], level: dict[str, int]) -> No
                 waiting.append(other)
 
 
-def _inside(graph: Graph) -> None:
+def _inside(graph: WorkflowGraph) -> None:
     """Streams within a nested transaction are acyclic, too."""
     for members in graph.nested.values():
         edges = {

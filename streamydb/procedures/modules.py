@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from streamydb.errors import ConfigurationError, ModuleMissing
 from streamydb.procedures.builtins import EXCEPTIONS, FUNCTIONS, bound
 from streamydb.procedures.checker import Refusal, check_text, is_workflow, literals_of
-from streamydb.procedures.graph import Graph, graph_of
+from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.methods import MATH
 from streamydb.procedures.transform import instrument
@@ -63,7 +63,7 @@ class Module(NamedTuple):
     helpers: tuple[str, ...]
     functions: tuple[str, ...]
     imported: tuple[str, ...]
-    graph: Graph | None = None
+    graph: WorkflowGraph | None = None
 
     @property
     def record(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _procedures(tree: ast.Module) -> tuple[dict[str, tuple[str, ...]], frozenset
 
 def _graph(
     tree: ast.Module, file: str, procedures: Collection[str], keyed: Collection[str]
-) -> Graph | None:
+) -> WorkflowGraph | None:
     """The workflow that a module declares, which is taken out of its tree."""
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and is_workflow(node.value):

@@ -14,21 +14,21 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
-from streamydb.procedures.flow import Flow
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["Declared", "Host", "Place", "View", "canonical_of", "decoded"]
+__all__ = ["Declared", "Host", "ProcedureView", "Stamp", "canonical_of", "decoded"]
 
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 
 
-class Place(NamedTuple):
+class Stamp(NamedTuple):
     """Where a transaction stands: its seq, its commit timestamp in ms, its id."""
 
     seq: int
@@ -54,7 +54,7 @@ class Host(Protocol):
         """Whether the call has declared the key."""
 
 
-class View:
+class ProcedureView:
     """The state of one call."""
 
     __slots__ = (
@@ -62,7 +62,7 @@ class View:
     )  # fmt: skip
 
     def __init__(
-        self, machine: Machine, host: Host, place: Place, flow: Flow | None = None
+        self, machine: Machine, host: Host, place: Stamp, flow: Flow | None = None
     ) -> None:
         """Show what ``host`` has, at ``place``; ``flow``: the call's part in a workflow."""
         self.flow = flow
@@ -136,22 +136,22 @@ def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
     return r.decode_value(data)
 
 
-def _get(machine: Machine, view: View, key: str, default: Any = None) -> Any:
+def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
     return decoded(machine, view.current(key), default)
 
 
-def _exists(machine: Machine, view: View, key: str) -> bool:
+def _exists(machine: Machine, view: ProcedureView, key: str) -> bool:
     machine.tick()
     return view.current(key) is not None
 
 
-def _version(machine: Machine, view: View, key: str) -> int:
+def _version(machine: Machine, view: ProcedureView, key: str) -> int:
     machine.tick()
     view.current(key)
     return view.host.look(key)[1]
 
 
-def _put(machine: Machine, view: View, key: str, value: Any) -> None:
+def _put(machine: Machine, view: ProcedureView, key: str, value: Any) -> None:
     data = canonical_of(machine, value)
     if value is None:
         raise ValueError("null cannot be stored; use delete")
@@ -161,7 +161,7 @@ def _put(machine: Machine, view: View, key: str, value: Any) -> None:
     view.update(r.Put(key, data))
 
 
-def _delete(machine: Machine, view: View, key: str) -> None:
+def _delete(machine: Machine, view: ProcedureView, key: str) -> None:
     machine.tick()
     view.current(key, write=True)
     view.update(r.Delete(key))
@@ -169,7 +169,7 @@ def _delete(machine: Machine, view: View, key: str) -> None:
 
 def _add(
     machine: Machine,
-    view: View,
+    view: ProcedureView,
     key: str,
     by: Any = 1,
     *,
@@ -184,22 +184,22 @@ def _add(
     return decoded(machine, view.update(update))
 
 
-def _max(machine: Machine, view: View, key: str, value: Any) -> Any:
+def _max(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
     return decoded(machine, view.update(r.Max(key, _number(machine, value))))
 
 
-def _min(machine: Machine, view: View, key: str, value: Any) -> Any:
+def _min(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
     return decoded(machine, view.update(r.Min(key, _number(machine, value))))
 
 
-def _append(machine: Machine, view: View, key: str, value: Any) -> None:
+def _append(machine: Machine, view: ProcedureView, key: str, value: Any) -> None:
     data = canonical_of(machine, value)
     before = view.current(key, write=True)
     machine.charge(len(before or b"") // 64 + 1)
     view.update(r.Append(key, data))
 
 
-def _next_id(machine: Machine, view: View, key: str) -> Any:
+def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
     return decoded(machine, view.update(r.NextId(key)))
 
 
@@ -214,21 +214,21 @@ def _number(machine: Machine, value: Any) -> Any:
         raise _unfit(fault) from None
 
 
-def _emit(machine: Machine, view: View, stream: str, record: Any) -> None:
+def _emit(machine: Machine, view: ProcedureView, stream: str, record: Any) -> None:
     data = canonical_of(machine, record)
     if view.flow is None:
         machine.end(errors.UNKNOWN_STREAM, str(stream))
     view.flow.emit(machine, view.host, stream, data)
 
 
-def _window(machine: Machine, view: View, name: str) -> SlidingWindow:
+def _window(machine: Machine, view: ProcedureView, name: str) -> SlidingWindow:
     machine.tick()
     if view.flow is None:
         machine.end(errors.NOT_THE_OWNER, str(name))
     return view.flow.window(machine, view.host, name, view.now)
 
 
-def _call(machine: Machine, view: View, name: str, **args: Any) -> Any:
+def _call(machine: Machine, view: ProcedureView, name: str, **args: Any) -> Any:
     machine.walk(args)
     if view.flow is None:
         machine.end(errors.UNKNOWN_PROCEDURE, str(name))
@@ -240,8 +240,8 @@ _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "emit": _emit, "window": _window, "call": _call,
     "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
 }  # fmt: skip
-METHODS[View] = _METHODS
-ATTRIBUTES[View] = frozenset({"batch", "id", "now", "random", "seq"})
+METHODS[ProcedureView] = _METHODS
+ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
 
 
 class Declared:

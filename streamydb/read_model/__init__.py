@@ -36,16 +36,17 @@ from streamydb.read_model.errors import (
     StoreMissingError,
     WriterRunningError,
 )
-from streamydb.read_model.loading import load
+from streamydb.read_model.load import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
-from streamydb.read_model.verify import Verdict, verify
+from streamydb.read_model.verify import Comparison, verify
 
 if TYPE_CHECKING:
     from streamydb.read_model.follower import Follower
 
 __all__ = [
     "ChangesExpiredError",
+    "Comparison",
     "Entry",
     "Follower",
     "ReadModel",
@@ -59,7 +60,6 @@ __all__ = [
     "StoreFailedError",
     "StoreMismatchError",
     "StoreMissingError",
-    "Verdict",
     "Version",
     "WriterRunningError",
     "copy_to",

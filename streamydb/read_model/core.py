@@ -25,9 +25,17 @@ from streamydb.kafka.source import Record
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.records import Resolved as ResolvedRecord
-from streamydb.records.formats import FORMAT, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
-__all__ = ["Batch", "Part", "Progress", "Repeat", "Resolved", "Retention", "plan"]
+__all__ = [
+    "PartitionProgress",
+    "Repeat",
+    "Resolved",
+    "Retention",
+    "StoreBatch",
+    "TopicProgress",
+    "plan",
+]
 
 
 class Resolved(msgspec.Struct, frozen=True, gc=False):
@@ -44,14 +52,14 @@ class Resolved(msgspec.Struct, frozen=True, gc=False):
     offsets: dict[int, int] = {}
 
 
-class Part(msgspec.Struct):
+class PartitionProgress(msgspec.Struct):
     """How far a partition of the changes is read: next offset, and the highest resolved record."""
 
     position: int = 0
     resolved: Resolved = Resolved()
 
 
-class Progress(msgspec.Struct):
+class TopicProgress(msgspec.Struct):
     """How far the topic is read.
 
     Attributes:
@@ -61,13 +69,15 @@ class Progress(msgspec.Struct):
     """
 
     topic_id: str = ""
-    parts: dict[int, Part] = {}
+    parts: dict[int, PartitionProgress] = {}
     commits: int = 0
 
-    def copy(self) -> Progress:
+    def copy(self) -> TopicProgress:
         """One that may be changed; partitions are copied, resolved points are never changed."""
-        parts = {n: Part(part.position, part.resolved) for n, part in self.parts.items()}
-        return Progress(self.topic_id, parts, self.commits)
+        parts = {
+            n: PartitionProgress(part.position, part.resolved) for n, part in self.parts.items()
+        }
+        return TopicProgress(self.topic_id, parts, self.commits)
 
     def resolved(self) -> Resolved:
         """What is resolved in every partition."""
@@ -89,7 +99,7 @@ class Repeat(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class StoreBatch:
     """What to commit at once.
 
     Attributes:
@@ -101,7 +111,7 @@ class Batch:
         newest: the largest seq of a change.
     """
 
-    progress: Progress
+    progress: TopicProgress
     versions: dict[bytes, bytes] = field(default_factory=dict)
     repeats: list[Repeat] = field(default_factory=list)
     touched: set[bytes] = field(default_factory=set)
@@ -157,8 +167,8 @@ _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
 
 def plan(
-    records: Iterable[Record], ends: Mapping[int, int], progress: Progress, database: str
-) -> Batch:
+    records: Iterable[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
+) -> StoreBatch:
     """What to commit after reading some records.
 
     Args:
@@ -171,7 +181,7 @@ def plan(
         RecordError: a record is not what this topic holds.
         InvariantViolation: two records say different things about one write.
     """
-    batch = Batch(progress.copy())
+    batch = StoreBatch(progress.copy())
     parts = batch.progress.parts
     for record in records:
         part = parts[record.partition()]
@@ -188,7 +198,7 @@ def plan(
                 _resolve(batch, part, value)
             else:
                 _change(batch, part, key, value, database)
-        except (msgspec.DecodeError, ValueError, RecordError) as fault:
+        except (*UNREADABLE, ValueError, RecordError) as fault:
             raise RecordError(
                 f"partition {record.partition()}, offset {offset} of the changes of {database} "
                 f"cannot be applied: {fault}. Does something else write to this topic?"
@@ -198,7 +208,9 @@ def plan(
     return batch
 
 
-def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -> None:
+def _change(
+    batch: StoreBatch, part: PartitionProgress, key: bytes, value: bytes, database: str
+) -> None:
     change = _decode_change(value)
     if change.format != FORMAT:
         raise RecordError(f"it has format {change.format}, this release reads {FORMAT}: upgrade it")
@@ -227,10 +239,10 @@ def _change(batch: Batch, part: Part, key: bytes, value: bytes, database: str) -
     _note_time(batch, change.ts_ms, seq)
 
 
-def _resolve(batch: Batch, part: Part, value: bytes) -> None:
+def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
     try:
         found = _decode_resolved(value)
-    except msgspec.DecodeError as fault:
+    except UNREADABLE as fault:
         raise not_read(value, "resolved", fault) from fault
     if found.resolved < 0 or found.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")
@@ -245,7 +257,7 @@ def _resolve(batch: Batch, part: Part, value: bytes) -> None:
     _note_time(batch, found.ts_ms, found.resolved)
 
 
-def _note_time(batch: Batch, ts_ms: int, seq: int) -> None:
+def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:
     """Only for seqs above what is resolved: the time of a snapshot that was shown never changes."""
     known = batch.times.get(ts_ms)
     if known is None or seq < known:

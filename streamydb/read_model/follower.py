@@ -13,11 +13,11 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
-from streamydb.read_model.core import Part, Progress, Retention, plan
+from streamydb.read_model.core import PartitionProgress, Retention, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
 
 if TYPE_CHECKING:
-    from streamydb.kafka.source import Source, Topic
+    from streamydb.kafka.source import ChangesTopic, Topic
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
 
@@ -44,7 +44,7 @@ class Follower:
         *,
         retention_s: float = RETENTION_S,
         retention_seqs: float = RETENTION_SEQS,
-        source: Source | None = None,
+        source: ChangesTopic | None = None,
     ) -> None:
         """Nothing is read yet.
 
@@ -73,7 +73,7 @@ class Follower:
         self._source = source or KafkaSource(
             settings.client_config(), TopicNames(settings.database).changes
         )
-        self._progress: Progress | None = None
+        self._progress: TopicProgress | None = None
         self._more = False
 
     def run(self, stop: threading.Event) -> None:
@@ -118,12 +118,14 @@ class Follower:
         """Close the source."""
         self._source.close()
 
-    def _start(self) -> Progress:
+    def _start(self) -> TopicProgress:
         """Go on where the store is, if the topic still has what comes next."""
         progress = self._model.store.progress()
         if not progress.parts:
             topic = self._source.describe()
-            progress = Progress(topic.topic_id, {number: Part() for number in topic.spans})
+            progress = TopicProgress(
+                topic.topic_id, {number: PartitionProgress() for number in topic.spans}
+            )
             self._check(topic, progress)
             self._model.store.adopt(progress)
         else:
@@ -133,7 +135,7 @@ class Follower:
         _log.info("following %s from %s", TopicNames(self._model.database).changes, positions)
         return progress
 
-    def _check(self, topic: Topic, progress: Progress) -> None:
+    def _check(self, topic: Topic, progress: TopicProgress) -> None:
         """Refuse a topic that is another one, or that lacks what comes next."""
         name = TopicNames(self._model.database).changes
         if topic.topic_id != progress.topic_id or topic.spans.keys() != progress.parts.keys():

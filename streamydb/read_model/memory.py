@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streamydb.kafka.source import ChangesExpiredError, Fetched, Record, Span, Topic
+from streamydb.kafka.source import ChangesExpiredError, Fetched, Record, Topic, TopicSpan
 
 __all__ = ["MemoryRecord", "MemorySource", "MemoryTopic"]
 
@@ -51,29 +51,29 @@ class MemoryTopic:
         self.topic_id = topic_id
         self.compacted = False
         self.records: dict[int, list[MemoryRecord]] = {n: [] for n in range(partitions)}
-        self.spans = {n: Span(0, 0) for n in range(partitions)}
+        self.spans = {n: TopicSpan(0, 0) for n in range(partitions)}
 
     def append(self, partition: int, key: bytes | None, value: bytes | None) -> int:
         """Append a record; its offset."""
         low, offset = self.spans[partition]
         self.records[partition].append(MemoryRecord(partition, offset, key, value))
-        self.spans[partition] = Span(low, offset + 1)
+        self.spans[partition] = TopicSpan(low, offset + 1)
         return offset
 
     def skip(self, partition: int, count: int = 1) -> None:
         """Use up offsets that no reader gets a record for, as transaction markers do."""
         low, high = self.spans[partition]
-        self.spans[partition] = Span(low, high + count)
+        self.spans[partition] = TopicSpan(low, high + count)
 
     def expire(self, partition: int, low: int) -> None:
         """Delete the records before ``low``."""
-        self.spans[partition] = Span(low, self.spans[partition].high)
+        self.spans[partition] = TopicSpan(low, self.spans[partition].high)
         kept = [record for record in self.records[partition] if record.offset() >= low]
         self.records[partition] = kept
 
 
 class MemorySource:
-    """Reads a `MemoryTopic`; a `streamydb.kafka.source.Source`.
+    """Reads a `MemoryTopic`; a `streamydb.kafka.source.ChangesTopic`.
 
     Attributes:
         positions: per partition, the next offset.

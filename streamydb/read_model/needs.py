@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamydb.backup.needs import Need
-from streamydb.local.folder import Place
+from streamydb.local.folder import DatabaseFolder
 from streamydb.read_model.errors import StoreMissingError
 from streamydb.read_model.model import ReadModel
 
 __all__ = ["read_model_needs"]
 
 
-def read_model_needs(place: Place, database: str) -> Iterator[Need]:
+def read_model_needs(place: DatabaseFolder, database: str) -> Iterator[Need]:
     """The read model of this home: what it lacks comes from the changes, not from the log; but
     while it is behind, nobody has seen that those are whole.
     """

@@ -8,7 +8,7 @@ from streamydb.local.collector import keep_all
 from streamydb.local.signals import stop_event
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
-from streamydb.read_model.loading import load
+from streamydb.read_model.load import load
 from streamydb.read_model.metrics import serve_metrics
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings

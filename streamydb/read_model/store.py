@@ -9,15 +9,16 @@ import msgspec
 
 from streamydb.errors import InvariantViolation
 from streamydb.read_model.collection import collect, remember
-from streamydb.read_model.core import Batch, Progress, Resolved, Retention
+from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.encoding import pack_seq, unpack_seq
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import lmdb
 
-__all__ = ["FORMAT", "Bounds", "Store", "commit_time", "last_until"]
+__all__ = ["FORMAT", "SnapshotBounds", "Store", "commit_time", "last_until"]
 
 FORMAT: Final = 1
 """Version of the store's layout; raised when an older program would misread it."""
@@ -33,7 +34,7 @@ class _Identity(msgspec.Struct):
     database: str
 
 
-class Bounds(NamedTuple):
+class SnapshotBounds(NamedTuple):
     """Between which seqs snapshots can be taken, and the commit timestamp of the last one."""
 
     oldest: int
@@ -83,7 +84,7 @@ class Store:
         if txn.get(_IDENTITY, db=about) is None:
             identity = _Identity(FORMAT, self.database)
             txn.put(_IDENTITY, msgspec.json.encode(identity), db=about)
-            self._put_progress(txn, Progress())
+            self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
 
     def _check_identity(self) -> None:
@@ -94,7 +95,7 @@ class Store:
             raise StoreMissingError(f"the read model in {folder} is still empty; try again")
         try:
             identity = msgspec.json.decode(found, type=_Identity)
-        except msgspec.DecodeError as fault:
+        except UNREADABLE as fault:
             raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
         if identity.format != FORMAT:
             raise StoreMismatchError(
@@ -107,16 +108,16 @@ class Store:
                 f"{self.database!r}; name another folder"
             )
 
-    def bounds(self, txn: lmdb.Transaction[bytes]) -> Bounds:
+    def bounds(self, txn: lmdb.Transaction[bytes]) -> SnapshotBounds:
         """Which snapshots can be taken in a transaction."""
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
-        return Bounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
+        return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
-    def progress(self) -> Progress:
+    def progress(self) -> TopicProgress:
         """How far the topic is read."""
         with self.environment.reading() as txn:
             data = txn.get(_PROGRESS, b"", db=self.tables.about)
-        return msgspec.msgpack.decode(data, type=Progress)
+        return msgspec.msgpack.decode(data, type=TopicProgress)
 
     def resolved(self) -> Resolved:
         """The last seq of which a snapshot can be taken."""
@@ -124,7 +125,7 @@ class Store:
             data = txn.get(_RESOLVED, b"", db=self.tables.about)
         return msgspec.msgpack.decode(data, type=Resolved)
 
-    def adopt(self, progress: Progress) -> None:
+    def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
 
@@ -132,7 +133,7 @@ class Store:
         """Put versions, in the order of their keys, into an empty store; see `begin_at`."""
         self.environment.write(lambda txn: txn.cursor(self.tables.versions).putmulti(versions))
 
-    def begin_at(self, progress: Progress, seq: int, ts_ms: int) -> None:
+    def begin_at(self, progress: TopicProgress, seq: int, ts_ms: int) -> None:
         """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""
 
         def begin(txn: lmdb.Transaction[bytes]) -> None:
@@ -142,7 +143,7 @@ class Store:
 
         self.environment.write(begin)
 
-    def apply(self, batch: Batch, retention: Retention) -> bool:
+    def apply(self, batch: StoreBatch, retention: Retention) -> bool:
         """Commit a batch, raise the horizon, collect; whether more is left to be collected.
 
         Raises:
@@ -155,7 +156,7 @@ class Store:
         batch.progress.commits += 1
         return self.environment.write(lambda txn: self._apply(txn, batch, retention))
 
-    def _apply(self, txn: lmdb.Transaction[bytes], batch: Batch, retention: Retention) -> bool:
+    def _apply(self, txn: lmdb.Transaction[bytes], batch: StoreBatch, retention: Retention) -> bool:
         bounds = self.bounds(txn)
         self._put_versions(txn, batch.versions)
         self._check_repeats(txn, batch, bounds.oldest)
@@ -177,13 +178,13 @@ class Store:
             for version, data in rows:
                 _check_same(txn.get(version, db=self.tables.versions), data, version)
 
-    def _check_repeats(self, txn: lmdb.Transaction[bytes], batch: Batch, oldest: int) -> None:
+    def _check_repeats(self, txn: lmdb.Transaction[bytes], batch: StoreBatch, oldest: int) -> None:
         """Changes that came before must be there, unless they may have been collected."""
         for version, data, seq in batch.repeats:
             if seq > oldest:
                 _check_same(txn.get(version, db=self.tables.versions), data, version)
 
-    def _put_progress(self, txn: lmdb.Transaction[bytes], progress: Progress) -> Resolved:
+    def _put_progress(self, txn: lmdb.Transaction[bytes], progress: TopicProgress) -> Resolved:
         latest = progress.resolved()
         txn.put(_PROGRESS, msgspec.msgpack.encode(progress), db=self.tables.about)
         txn.put(_RESOLVED, msgspec.msgpack.encode(latest), db=self.tables.about)

@@ -20,11 +20,11 @@ from streamydb.read_model.model import ReadModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamydb.kafka.source import Source
+    from streamydb.kafka.source import ChangesTopic
     from streamydb.read_model.snapshot import Entry, Snapshot
     from streamydb.settings import Settings
 
-__all__ = ["DIFFERENCES_MAX", "Verdict", "verify"]
+__all__ = ["DIFFERENCES_MAX", "Comparison", "verify"]
 
 DIFFERENCES_MAX: Final = 10
 """How many keys that differ are named."""
@@ -33,7 +33,7 @@ _POLL_S: Final = 0.2
 _PAGE: Final = 1_000
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """What came of a comparison.
 
     Attributes:
@@ -52,9 +52,9 @@ def verify(
     settings: Settings,
     scratch: Path,
     *,
-    source: Source | None = None,
+    source: ChangesTopic | None = None,
     note: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Verdict:
+) -> Comparison:
     """Compare the read model in a folder, as it is now, with one made anew from the topic.
 
     Others may follow and read it meanwhile.
@@ -85,7 +85,7 @@ def verify(
             return _compare(model, fresh)
 
 
-def _compare(model: ReadModel, fresh: ReadModel) -> Verdict:
+def _compare(model: ReadModel, fresh: ReadModel) -> Comparison:
     """Compare two read models at the latest seq that both have."""
     seq = min(model.latest().seq, fresh.latest().seq)
     with model.snapshot(seq) as examined, fresh.snapshot(seq) as truth:
@@ -93,7 +93,7 @@ def _compare(model: ReadModel, fresh: ReadModel) -> Verdict:
         differing = list(islice(_differing(_entries(examined), counted), DIFFERENCES_MAX))
         for _ in counted:
             continue
-        return Verdict(seq, counted.count, differing)
+        return Comparison(seq, counted.count, differing)
 
 
 class _Counted:

@@ -3,7 +3,7 @@
 What was executed before a release knew a rule must come out the same whenever it is executed again:
 by a rebuild, a standby, a restored database, the oracle. So a rule begins at a place in each
 partition of the log. It is recorded beside the log when a release that knows the rule first starts
-on a database (`streamydb.kafka.founding`), and travels with the rulings.
+on a database (`streamydb.kafka.foundation`), and travels with the rulings.
 
 A later change of meaning gets a name in `RULES`, and is asked for with `Begins.holds`.
 """

@@ -16,7 +16,7 @@ from streamydb.records.formats import UNREADABLE, not_read
 CONNECTOR = "streamydb"
 
 
-class ChangeSource(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ChangeOrigin(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """The database, and the log position and seq of the transaction that wrote."""
 
     connector: str
@@ -41,7 +41,7 @@ class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     before: Raw
     after: Raw
     ts_ms: int
-    source: ChangeSource
+    source: ChangeOrigin
     transaction: ChangeTransaction
 
 

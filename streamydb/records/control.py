@@ -12,9 +12,9 @@ from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 __all__ = [
     "Audited",
     "Beat",
-    "Claim",
     "Following",
     "Handover",
+    "LeaderClaim",
     "Message",
     "decode_message",
     "encode_message",
@@ -38,7 +38,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     said_ms: int = 0
 
 
-class Claim(_Message, frozen=True, kw_only=True, tag="claim"):
+class LeaderClaim(_Message, frozen=True, kw_only=True, tag="claim"):
     """The sender leads from now on; of several claims of one epoch the first in the topic holds."""
 
     epoch: int
@@ -86,7 +86,7 @@ class Audited(_Message, frozen=True, kw_only=True, tag="audited"):
     """The sender's state agrees with its digest, though another pipeline's digest differs."""
 
 
-Message: TypeAlias = Claim | Beat | Following | Handover | Audited
+Message: TypeAlias = LeaderClaim | Beat | Following | Handover | Audited
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -25,8 +25,8 @@ from streamydb.limits import (
     TRANSACTION_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
+from streamydb.records.depth import deeper_than
 from streamydb.records.marker import Marker
-from streamydb.records.nesting import deeper_than
 from streamydb.records.rejection import (
     CONSTRAINTS_KEY,
     FLOWS_PREFIX,
@@ -134,7 +134,7 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ge: Number | str | UnsetType = UNSET
 
 
-class Batch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """What makes a call a follow-up: the batch that it takes.
 
     ``id``: the seq of the transaction with which the batch entered the workflow. ``stream``: where
@@ -158,7 +158,7 @@ class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     args: CanonicalObject = cast("CanonicalObject", {})
     keys: tuple[Key, ...] = ()
     reads: tuple[Key, ...] = ()
-    batch: Batch | UnsetType = UNSET
+    batch: TakenBatch | UnsetType = UNSET
 
     @property
     def module(self) -> str:

@@ -33,10 +33,10 @@ from streamydb.spark.operations import (
     transaction,
 )
 from streamydb.spark.payloads import BadRowError
-from streamydb.spark.reading import read_changes, read_results, value_as
+from streamydb.spark.readers import read_changes, read_results, value_as
 from streamydb.spark.session import configure
-from streamydb.spark.snapshotting import read_snapshot, write_snapshot
-from streamydb.spark.submitting import submit, transactions
+from streamydb.spark.snapshots import read_snapshot, write_snapshot
+from streamydb.spark.submission import submit, transactions
 
 __all__ = [
     "BadRowError",

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamydb.backup.snapshots import Manifest, SnapshotError
+from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
 from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
 __all__ = ["Folders", "uri_of"]
@@ -39,7 +39,7 @@ class Folders:
         """The folder of a snapshot, for people and for `read_manifest`."""
         return f"{self._root}/{name}"
 
-    def manifest(self, name: str) -> Manifest | None:
+    def manifest(self, name: str) -> SnapshotManifest | None:
         """The manifest of a snapshot that is there.
 
         Raises:
@@ -81,7 +81,7 @@ class Folders:
         names = sorted(str(status.getPath().getName()) for status in found)
         return [f"data/{name}" for name in names if name.endswith(".parquet")]
 
-    def write_manifest(self, draft: str, manifest: Manifest) -> None:
+    def write_manifest(self, draft: str, manifest: SnapshotManifest) -> None:
         """Write the manifest of a draft."""
         stream = self._system.create(self._path(f"{draft}/{MANIFEST}"), False)
         try:

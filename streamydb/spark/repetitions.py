@@ -14,10 +14,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Seen"]
+__all__ = ["SeenRecords"]
 
 
-class Seen:
+class SeenRecords:
     """What was seen of one partition.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamydb.backup.snapshots.digest import Digest
+from streamydb.backup.snapshots.digest import RowsDigest
 from streamydb.errors import RecordError
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_change, decode_result
 
@@ -80,7 +80,7 @@ def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The digest of all rows of a task (key, value, version, ts_ms) as one row of `DIGESTS`."""
-    digest = Digest()
+    digest = RowsDigest()
     for batch in batches:
         key, value = (batch.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
         version, ts_ms = (batch.column(name).to_pylist() for name in ("version", "ts_ms"))

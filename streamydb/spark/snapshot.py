@@ -11,7 +11,7 @@ from streamydb.errors import SnapshotError
 from streamydb.settings import Settings
 
 if TYPE_CHECKING:
-    from streamydb.spark.snapshotting import Written
+    from streamydb.spark.snapshots import WrittenSnapshot
 
 __all__ = ["moment", "run", "shown"]
 
@@ -26,7 +26,7 @@ _SPARK = {
 
 def run(
     settings: Settings, folder: str, *, at: str | None, base: str | None, master: str | None
-) -> Written:
+) -> WrittenSnapshot:
     """Write a snapshot with a session of its own.
 
     Args:
@@ -40,7 +40,7 @@ def run(
         SnapshotError: it cannot be taken or written.
     """
     from streamydb.pipeline.session import session
-    from streamydb.spark.snapshotting import write_snapshot
+    from streamydb.spark.snapshots import write_snapshot
 
     wanted = moment(at)
     spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)
@@ -70,7 +70,7 @@ def moment(text: str | None) -> int | dt.datetime | None:
     return found
 
 
-def shown(written: Written, *, as_json: bool) -> str:
+def shown(written: WrittenSnapshot, *, as_json: bool) -> str:
     """What was written, for people or programs."""
     manifest = written.manifest
     if as_json:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from streamydb.records.formats import UNREADABLE
+
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["TooLargeError", "answer", "json_value", "python_value"]
+__all__ = ["AnswerTooLargeError", "answer", "json_value", "python_value"]
 
 _CHUNK_ROWS = 256
 
 
-class TooLargeError(Exception):
+class AnswerTooLargeError(Exception):
     """A result has more rows or bytes than an answer may."""
 
 
@@ -45,7 +47,7 @@ def answer(
             size += len(line) + 1
             lines.append(line)
             if len(lines) > rows_max or size > bytes_max:
-                raise TooLargeError
+                raise AnswerTooLargeError
     return head[:-1] + b',"rows":[' + b",".join(lines) + b"]}"
 
 
@@ -93,7 +95,7 @@ def _json(text: str) -> Raw | str:
     data = text.encode()
     try:
         msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return text
     return Raw(data)
 

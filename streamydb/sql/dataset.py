@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from streamydb.sql.keyspace import KeyRange, range_of
 
-__all__ = ["SCHEMA", "KeyValues", "Row", "Scannable"]
+__all__ = ["SCHEMA", "DatasetRow", "KeyValues", "Scannable"]
 
 SCHEMA: Final = pa.schema(
     [
@@ -30,7 +30,7 @@ SCHEMA: Final = pa.schema(
 _PAGE_ROWS: Final = 4_096
 
 
-class Row(Protocol):
+class DatasetRow(Protocol):
     """A key that exists, as `streamydb.read_model.Entry`."""
 
     @property
@@ -61,7 +61,7 @@ class Scannable(Protocol):
         end: str | None = None,
         after: str | None = None,
         limit: int = 1000,
-    ) -> Sequence[Row]:
+    ) -> Sequence[DatasetRow]:
         """Entries in key order."""
 
 
@@ -103,7 +103,7 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
                 yield _batch(page)
                 after = page[-1].key
 
-    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[Row]:
+    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[DatasetRow]:
         with self._lock:
             page = self._snapshot.scan(
                 prefix=prefix, start=keys.start, end=keys.end, after=after, limit=_PAGE_ROWS
@@ -112,7 +112,7 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
         return page
 
 
-def _batch(page: Sequence[Row]) -> pa.RecordBatch:
+def _batch(page: Sequence[DatasetRow]) -> pa.RecordBatch:
     return pa.record_batch(
         [
             pa.array([row.key for row in page], pa.string()),

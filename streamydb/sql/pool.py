@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
+
 if TYPE_CHECKING:
-    from streamydb.sql.worker import Job, Outcome
+    from streamydb.sql.worker import Job, QueryOutcome
 
 __all__ = ["READY", "QueryPool", "installed"]
 
@@ -45,29 +47,29 @@ class QueryPool:
         self._spare: asyncio.Task[Process] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, job: Job, timeout_s: float) -> Outcome:
+    async def run(self, job: Job, timeout_s: float) -> QueryOutcome:
         """Run a job.
 
         Args:
             job: the query.
             timeout_s: after so many seconds it is killed: `costly`.
         """
-        from streamydb.sql.worker import Outcome
+        from streamydb.sql.worker import QueryOutcome
 
         process = await self._take()
         try:
             async with asyncio.timeout(timeout_s):
                 data = await _exchange(process, msgspec.msgpack.encode(job), job.bytes_max)
         except TimeoutError:
-            return Outcome("costly")
+            return QueryOutcome("costly")
         finally:
             await asyncio.shield(_end(process))
         if data is None:
-            return Outcome("large")
+            return QueryOutcome("large")
         try:
-            return msgspec.json.decode(data, type=Outcome)
-        except msgspec.DecodeError:  # it was killed for what it used, or crashed
-            return Outcome("costly")
+            return msgspec.json.decode(data, type=QueryOutcome)
+        except UNREADABLE:  # it was killed for what it used, or crashed
+            return QueryOutcome("costly")
 
     async def close(self) -> None:
         """End the process that is kept ready."""

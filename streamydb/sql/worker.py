@@ -1,4 +1,4 @@
-"""The process of one query: reads a `Job` from standard input, writes an `Outcome`, ends.
+"""The process of one query: reads a `Job` from standard input, writes an `QueryOutcome`, ends.
 
 It has no secrets and no network of its own accord; DuckDB in it sees only the table. What a query
 may use is bounded by the operating system as well, since a bound inside the same address space is
@@ -20,12 +20,12 @@ import duckdb
 import msgspec
 
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
-from streamydb.sql.answers import TooLargeError, answer
+from streamydb.sql.answers import AnswerTooLargeError, answer
 from streamydb.sql.dataset import Scannable
 from streamydb.sql.engine import connect, lock, show
 from streamydb.sql.pool import READY
 
-__all__ = ["Job", "Kind", "Outcome", "StoredRow", "main", "run"]
+__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "main", "run"]
 
 Kind = Literal["done", "invalid", "costly", "large", "gone"]
 
@@ -80,7 +80,7 @@ class Job(msgspec.Struct, kw_only=True):
     bytes_max: int
 
 
-class Outcome(msgspec.Struct):
+class QueryOutcome(msgspec.Struct):
     """How a query ended; `body` is the answer's JSON, `message` says what was wrong."""
 
     kind: Kind
@@ -133,12 +133,12 @@ def _serve(output: BinaryIO) -> int:
         job = msgspec.msgpack.decode(given, type=Job)
         outcome = run(job, bound=True)
     except MemoryError:
-        outcome = Outcome("costly")
+        outcome = QueryOutcome("costly")
     output.write(msgspec.json.encode(outcome))
     return 0
 
 
-def run(job: Job, *, bound: bool = False) -> Outcome:
+def run(job: Job, *, bound: bool = False) -> QueryOutcome:
     """Run a job; ``bound``: let the operating system hold this process to it."""
     try:
         with _snapshot(job) as (snapshot, seq):
@@ -151,29 +151,29 @@ def run(job: Job, *, bound: bool = False) -> Outcome:
                 _bound(job)
             return _query(connection, job, seq)
     except SnapshotGone as fault:
-        return Outcome("gone", oldest=fault.oldest)
+        return QueryOutcome("gone", oldest=fault.oldest)
     except SnapshotAhead:
-        return Outcome("gone")
+        return QueryOutcome("gone")
 
 
-def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> Outcome:
+def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOutcome:
     try:
         statements = connection.extract_statements(job.sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            return Outcome("invalid", message=_REFUSED)
+            return QueryOutcome("invalid", message=_REFUSED)
         done = connection.execute(statements[0], job.params)
         body = answer(done, seq, rows_max=job.rows_max, bytes_max=job.bytes_max)
-        return Outcome("done", msgspec.Raw(body))
-    except TooLargeError:
-        return Outcome("large")
+        return QueryOutcome("done", msgspec.Raw(body))
+    except AnswerTooLargeError:
+        return QueryOutcome("large")
     except (duckdb.OutOfMemoryException, MemoryError):
-        return Outcome("costly")
+        return QueryOutcome("costly")
     except (duckdb.InternalException, duckdb.FatalException):
-        return Outcome("invalid", message="DuckDB failed on this query.")
+        return QueryOutcome("invalid", message="DuckDB failed on this query.")
     except duckdb.Error as fault:
-        return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+        return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
     except (ValueError, TypeError, RuntimeError) as fault:
-        return Outcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+        return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
 
 
 @contextmanager

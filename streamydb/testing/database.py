@@ -30,11 +30,11 @@ from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
-from streamydb.local.folder import PipelineStatus, Place
+from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
-from streamydb.verify.check import Options, check
-from streamydb.verify.check.report import Report
+from streamydb.verify.check import CheckOptions, check
+from streamydb.verify.check.report import CheckReport
 
 __all__ = ["Database", "TestingError", "wait_for"]
 
@@ -90,7 +90,7 @@ class Database:
         self.options = list(options)
         self.master = master
         self.broker = EmbeddedBroker(folder / "home", heap_mb=512)
-        self.place = Place(folder / "home", self.name)
+        self.place = DatabaseFolder(folder / "home", self.name)
         self.log_file = folder / "pipeline.log"
         self.release: Path | None = None
         """The site-packages of another release (`pip install --prefix`); None: this one."""
@@ -124,7 +124,7 @@ class Database:
             options=[*self.options, "--name", name, *options], master=self.master,
         )
         other.broker = self.broker
-        other.place = Place(self.folder / name, self.name)
+        other.place = DatabaseFolder(self.folder / name, self.name)
         other.log_file = self.folder / f"{name}.log"
         other.start_pipeline()
         try:
@@ -250,7 +250,7 @@ class Database:
                 appender.append(data, partition=place)
         return count
 
-    def assert_serial(self, timeout_s: float = 180.0) -> Report:
+    def assert_serial(self, timeout_s: float = 180.0) -> CheckReport:
         """Wait until everything is executed; compare it with a serial replay of the log.
 
         Raises:
@@ -258,7 +258,7 @@ class Database:
 
         """
         report = check(
-            Options(
+            CheckOptions(
                 connection=self.settings.client_config(), database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),

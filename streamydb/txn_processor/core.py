@@ -23,7 +23,7 @@ from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import Most, Outcome, execute_grants
+from streamydb.txn_processor.execution import ExecutionOutcome, Most, execute_grants
 
 __all__ = ["execute", "passed_on"]
 
@@ -152,7 +152,7 @@ def passed_on(
 
 
 def _deltas(
-    outcome: Outcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
+    outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
 ) -> list[list[tuple[int, int, int]]]:
     """Per shard, what the writes change in its digest: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)

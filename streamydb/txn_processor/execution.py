@@ -26,9 +26,9 @@ from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.constraints import parse
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, joined
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, joined
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.procedures.view import Place
+from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
@@ -37,7 +37,7 @@ from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.kernel import execute_steps
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
 
-__all__ = ["Most", "Outcome", "decompile", "execute_grants"]
+__all__ = ["ExecutionOutcome", "Most", "decompile", "execute_grants"]
 
 
 _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
@@ -66,7 +66,7 @@ _DIGITS_MAX = 19
 
 
 @dataclass(slots=True)
-class Outcome:
+class ExecutionOutcome:
     """What a partition's transactions did, in seq order.
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
@@ -144,7 +144,7 @@ class _Run:
 def execute_grants(
     parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
-) -> Outcome:
+) -> ExecutionOutcome:
     """Execute the transactions of one partition of a plan.
 
     Args:
@@ -195,7 +195,7 @@ def execute_grants(
             rules.send(route, at)
     _special_aborts(run)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
-    return Outcome(
+    return ExecutionOutcome(
         txns, run.slots, run.keys, homes, pool, run.status, run.writes[: run.counts[0]],
         run.reads[: run.counts[1]], run.special, run.internal,
         run.unruled, joined(run.workflow), made, fits,
@@ -351,7 +351,7 @@ def _execute_in_python(
         return len(verdict_bytes(run.txns, i, verdict))
 
     cols = run.txns.cols
-    place = Place(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
+    place = Stamp(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
     ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
     txn = None
     try:
@@ -361,7 +361,7 @@ def _execute_in_python(
             verdict = interpreter.failed(txn, look)
         else:
             txn = _transaction_of(run, i)
-            calls = interpreter.Calls(modules, place, rules in own)
+            calls = interpreter.ExecutionContext(modules, place, rules in own)
             verdict = (
                 interpreter.too_large(txn, look)
                 if too_much

@@ -15,22 +15,22 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.constraints import Refused, amended, parse
+from streamydb.constraints import DeclarationRefused, amended, parse
 from streamydb.limits import (
     FAILED_ENTRIES_MAX,
     FAILED_VALUE_BYTES_MAX,
     RESULT_BYTES_MAX,
 )
 from streamydb.procedures.core import Called, run, version_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, Turn, turn_of
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import Declared, Place
+from streamydb.procedures.view import Declared, Stamp
 from streamydb.records.updates import UpdateFailed, _is_number, apply_update
 from streamydb.txn_processor.enforce import Judged, enforce
 
 __all__ = [
-    "Calls",
+    "ExecutionContext",
     "Failed",
     "Verdict",
     "Write",
@@ -79,19 +79,22 @@ class Verdict:
 
 
 @dataclass(slots=True, frozen=True)
-class Calls:
+class ExecutionContext:
     """What an execution needs beside the values: the code of procedures, and its place.
 
     ``constrained``: whether the key of the constraints is among those that were granted.
     """
 
     modules: Modules
-    place: Place
+    place: Stamp
     constrained: bool = False
 
 
 def execute(
-    txn: r.Transaction, look: Callable[[str], Value], size: Callable[[Verdict], int], calls: Calls
+    txn: r.Transaction,
+    look: Callable[[str], Value],
+    size: Callable[[Verdict], int],
+    calls: ExecutionContext,
 ) -> Verdict:
     """Execute ``txn`` on the state before it, as ``look`` shows it.
 
@@ -126,7 +129,7 @@ def execute(
 
 def _concluded(
     txn: r.Transaction, after: dict[str, bytes | None], look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls, called: Called | None = None,
+    size: Callable[[Verdict], int], calls: ExecutionContext, called: Called | None = None,
 ) -> Verdict:
     """The verdict of a transaction that leaves ``after`` behind, if no constraint forbids it.
 
@@ -163,12 +166,12 @@ def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> lis
 
 def _constrain(
     txn: r.Transaction, wanted: bytes, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
+    size: Callable[[Verdict], int], calls: ExecutionContext,
 ) -> Verdict:
     """Declare, drop or validate a constraint."""
     try:
         value = amended(look(r.CONSTRAINTS_KEY)[0], wanted, calls.place.seq)
-    except Refused as refused:
+    except DeclarationRefused as refused:
         return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
     return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)
 
@@ -201,7 +204,7 @@ class _Declared(Declared):
 
 def _call(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
+    size: Callable[[Verdict], int], calls: ExecutionContext,
 ) -> Verdict:
     """Call a procedure; a follow-up when it is its turn, and then it counts whatever comes of it.
     """
@@ -236,7 +239,7 @@ def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
 
 def _called(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: Calls,
+    size: Callable[[Verdict], int], calls: ExecutionContext,
 ) -> Verdict:
     """Run the procedure with the code that is current at this place in the order."""
     module = current_module(call, look, calls.modules)

@@ -18,8 +18,8 @@ from streamydb.columns.jit import kernel
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE
 from streamydb.columns.sizes import class_of
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds, expand, starts_of
-from streamydb.procedures.flows import Outputs
-from streamydb.txn_processor.execution import Outcome
+from streamydb.procedures.follow_ups import Outputs
+from streamydb.txn_processor.execution import ExecutionOutcome
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.result import as_duplicate
@@ -92,7 +92,7 @@ def formatted(item: Rows | Records, database: str) -> Records:
     return Records(CHANGES, keys, values, item.spread)
 
 
-def outputs_of(outcome: Outcome, spreads: int) -> Iterator[Rows | Records]:
+def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Records]:
     """All outputs of an outcome except feedback; the changes of one key keep one ``spread``."""
     if not len(outcome.txns):
         return
@@ -127,7 +127,7 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
     return np.where(opaque, pool.offsets[chosen + 1] - pool.offsets[chosen], 0)
 
 
-def _result_bytes(outcome: Outcome) -> Ints | None:
+def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Bytes of what each result shows, about; None when all are small."""
     read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
     special = sum(map(len, outcome.special.values()))
@@ -141,7 +141,7 @@ def _result_bytes(outcome: Outcome) -> Ints | None:
     return sizes
 
 
-def _change_bytes(outcome: Outcome) -> Ints | None:
+def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Bytes of what each change record shows, about; None when all are small."""
     sizes = None
     for tag, ref in (("before_tag", "before_ref"), ("after_tag", "after_ref")):
@@ -162,7 +162,7 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
             yield Records(topic, keys, values, 0, partition)
 
 
-def _copy_originals(outcome: Outcome) -> None:
+def _copy_originals(outcome: ExecutionOutcome) -> None:
     """Make the results of duplicates within the plan from those of their originals."""
     txns = outcome.txns
     copies = np.flatnonzero(txns.cols["duplicate"] == PLAN_DUPLICATE)
@@ -174,7 +174,7 @@ def _copy_originals(outcome: Outcome) -> None:
         outcome.special[i] = as_duplicate(txns, i, result)
 
 
-def _result_rows(outcome: Outcome, rows: Ints) -> Columns:
+def _result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
     """What the results of the transactions at ``rows`` show."""
     txns, reads = outcome.txns, outcome.reads
     counts = np.bincount(reads["txn"], minlength=len(txns))
@@ -250,7 +250,7 @@ def _by_lane(lane: Bytes, slot: Parts, lanes: int) -> tuple[Ints, Ints]:
     return order, starts
 
 
-def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
+def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     writes = outcome.writes
     if not len(writes):
         return
@@ -266,7 +266,7 @@ def _changes(outcome: Outcome, spreads: int) -> Iterator[Rows]:
             yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
 
 
-def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
+def _change_rows(outcome: ExecutionOutcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
     """What the change records of ``writes`` show."""
     txns, pool = outcome.txns, outcome.pool
     txn = np.ascontiguousarray(writes["txn"])
@@ -283,7 +283,7 @@ def _change_rows(outcome: Outcome, writes: npt.NDArray[Any], index: Parts) -> Co
     return Columns(cols, texts)
 
 
-def _dead_letters(outcome: Outcome) -> Iterator[Records]:
+def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
     cols = outcome.txns.cols
     rows = sorted({*np.flatnonzero(cols["kind"] == p.REJECTED).tolist(), *outcome.internal})
     if rows:
@@ -293,7 +293,7 @@ def _dead_letters(outcome: Outcome) -> Iterator[Records]:
         yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
 
 
-def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
+def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
     txns = outcome.txns
     raw: bytes | None = txns.texts["raw"][i] or None
     code, error = errors.INTERNAL, None
@@ -315,7 +315,7 @@ def _dead_letter(outcome: Outcome, i: int) -> r.DeadLetter:
 
 
 def feedback_chunks(
-    outcome: Outcome, shards: int, bytes_max: int
+    outcome: ExecutionOutcome, shards: int, bytes_max: int
 ) -> Iterator[tuple[int, int, int, Columns, Columns]]:
     """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each of at most some
     ``bytes_max`` bytes.
@@ -361,7 +361,7 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
     return runs or [rows]
 
 
-def _final_writes(outcome: Outcome) -> tuple[Columns, Ints]:
+def _final_writes(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
     """The last value of every slot that was written, and the shard that owns it."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     slots = outcome.slots[dirty]
@@ -376,7 +376,7 @@ def _final_writes(outcome: Outcome) -> tuple[Columns, Ints]:
     return table, outcome.slot_home[dirty]
 
 
-def _grown(outcome: Outcome, writes: Columns) -> Bytes:
+def _grown(outcome: ExecutionOutcome, writes: Columns) -> Bytes:
     """Of each final write, the class of its size if it is larger than that of the value before."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     offsets = outcome.pool.offsets  # it begins with the values that were granted, slot by slot
@@ -385,7 +385,7 @@ def _grown(outcome: Outcome, writes: Columns) -> Bytes:
     return np.where(after > before, after, 0).astype(np.uint8)
 
 
-def _verdicts(outcome: Outcome) -> tuple[Columns, Ints]:
+def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
     """The results that a home shard cannot make up: of executed transactions that aborted or read.
     """
     txns = outcome.txns

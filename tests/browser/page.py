@@ -32,7 +32,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.local.folder import PipelineStatus
-from tests.history import HistoryDatabase
+from tests.support.history import HistoryDatabase
 
 KEYS: Final = Keys
 RESOLVE_S: Final = 0.1

@@ -27,8 +27,8 @@ from streamydb.client import Change, Client
 from streamydb.local.broker import free_port
 from streamydb.testing.database import wait_for
 from tests.browser.page import CHROMIUM, Page, open_browser
-from tests.stack import Stack
-from tests.tutorial import EXAMPLE, environment, serving
+from tests.support.stack import Stack
+from tests.support.tutorial import EXAMPLE, environment, serving
 
 READER = "reader-secret-0123456789"
 SEATS, PRICE, GUESTS = 24, 30, 60

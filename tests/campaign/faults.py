@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import TestingError, wait_for
 from tests.campaign.world import World
-from tests.hostile import HOSTILE
-from tests.machine import halted
+from tests.support.hostile import HOSTILE
+from tests.support.machine import halted
 
 _HOUR_MS: Final = 3_600_000
 _COPIES: Final = 50

@@ -30,7 +30,7 @@ from streamydb.verify.histories.records import read_history
 from tests.campaign.faults import FAULTS, Fault
 from tests.campaign.rounds import tell
 from tests.campaign.world import World
-from tests.serving import Process
+from tests.support.serving import Process
 from tools import reliability
 
 WAYS: Final = ("rest", "run", "kafka")

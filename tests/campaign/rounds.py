@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tests.campaign.faults import FAULTS, Fault
 from tests.campaign.world import LIVENESS_BOUND_S, World
-from tests.serving import Clients
+from tests.support.serving import Clients
 from tools import reliability
 
 CALM: Final = 4

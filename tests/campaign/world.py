@@ -18,10 +18,10 @@ from streamydb.kafka import TopicNames
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model.verify import verify
 from streamydb.testing.database import Database, TestingError, wait_for
-from tests.bank import transfers
-from tests.machine import Clock, Disk, can_mount, has_compiler, small_disk
-from tests.network import proxied_broker
-from tests.serving import Clients, Served, clients
+from tests.support.bank import transfers
+from tests.support.machine import Clock, Disk, can_mount, has_compiler, small_disk
+from tests.support.network import proxied_broker
+from tests.support.serving import Clients, Served, clients
 
 LIVENESS_BOUND_S: Final = 60.0
 """Within this time after a period a new transaction has its verdict."""

@@ -13,7 +13,7 @@ from streamydb.constraints.schema import _KNOWN
 from streamydb.limits import CONSTRAINT_STEPS_MAX, LOCK_ATTEMPTS_MAX, SCHEMA_NODES_MAX
 from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle
-from tests.documented import assert_one_log
+from tests.support.documented import assert_one_log
 
 PAGE = (Path(__file__).parents[2] / "docs" / "constraints.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

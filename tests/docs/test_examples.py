@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from streamydb.procedures.folder import FolderModules
-from streamydb.verify.simulator.database import MemoryDatabase
-from tests.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
-from tests.served import serving
+from streamydb.testing.memory import MemoryDatabase
+from tests.support.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
+from tests.support.served import serving
 
 NEED_SPARK = {"dataframes"}
 

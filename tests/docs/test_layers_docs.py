@@ -23,7 +23,7 @@ from streamydb.layers.names import ID_BYTES_MAX
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, PAGE_ITEMS
 from streamydb.layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
 from streamydb.testing.clients import MemoryHost
-from tests.layers import with_modules
+from tests.support.layers import with_modules
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "layers"

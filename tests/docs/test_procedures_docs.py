@@ -11,9 +11,9 @@ from streamydb.limits import PROCEDURE_DEPTH_MAX, PROCEDURE_INTEGER_BITS_MAX, PR
 from streamydb.procedures.builtins import FUNCTIONS
 from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import MemoryModules, compile_module
-from streamydb.procedures.view import View
+from streamydb.procedures.view import ProcedureView
 from streamydb.verify.oracle.core import Oracle
-from tests.documented import assert_one_log, run_with_module
+from tests.support.documented import assert_one_log, run_with_module
 
 PAGE = (Path(__file__).parents[2] / "docs" / "procedures.md").read_text(encoding="utf-8")
 MODULE = re.search(r"^```python bank\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -35,6 +35,6 @@ def test_the_client_does_what_is_shown(example: str, monkeypatch: pytest.MonkeyP
 def test_figures_and_methods_are_those_of_the_code() -> None:
     for figure in (PROCEDURE_STEPS_MAX, PROCEDURE_DEPTH_MAX, PROCEDURE_INTEGER_BITS_MAX):
         assert f" {figure:,} " in PAGE
-    for name in METHODS[View]:
+    for name in METHODS[ProcedureView]:
         assert re.search(rf"`{name}[`(]", PAGE), name
     assert len(FUNCTIONS) > 20

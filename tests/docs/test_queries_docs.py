@@ -9,16 +9,16 @@ import pytest
 
 import streamydb
 from streamydb import client as api
-from streamydb.backup.snapshots.rows import Row
+from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.facade import create_app
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.testing.clients import MemoryHost
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 from tests.docs.test_rest import EXAMPLE, same, split
-from tests.read_model import follow, resolve, write
-from tests.unit.test_snapshots import make
+from tests.support.read_model import follow, resolve, write
+from tests.unit.backup.test_snapshots import make
 
 pytest.importorskip("duckdb")
 
@@ -39,7 +39,7 @@ def stored(folder: Path) -> None:
     with ReadModel.open(folder / "read-model", "bank", write=True) as model:
         follow(model, topic).close()
     rows = [
-        Row(key.encode(), value.encode(), number, number, b"t")
+        SnapshotRow(key.encode(), value.encode(), number, number, b"t")
         for number, (key, value) in enumerate(ACCOUNTS.items(), 1)
     ]
     make(folder / "snapshots" / "bank-00000000000000000003", rows, seq=3)

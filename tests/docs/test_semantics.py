@@ -10,7 +10,7 @@ from streamydb import limits
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.records.rejection import _OPERATIONS
 from streamydb.verify.oracle.core import Oracle
-from tests.documented import assert_one_log
+from tests.support.documented import assert_one_log
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text(encoding="utf-8")
 

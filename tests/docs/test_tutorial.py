@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import serving
-from tests.tutorial import EXAMPLE, Reader, blocks, changed, finished, looking_on
+from tests.support.served import serving
+from tests.support.tutorial import EXAMPLE, Reader, blocks, changed, finished, looking_on
 
 
 def test_the_example_has_the_files_of_the_page() -> None:

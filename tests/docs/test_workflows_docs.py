@@ -9,10 +9,10 @@ import pytest
 
 from streamydb import limits
 from streamydb.procedures.methods import METHODS
-from streamydb.procedures.view import View
+from streamydb.procedures.view import ProcedureView
 from streamydb.records import Transaction, decode
 from streamydb.records.emission import decode_emitted
-from tests.documented import run_with_module
+from tests.support.documented import run_with_module
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "workflows.md").read_text(encoding="utf-8")
@@ -46,5 +46,5 @@ def test_records_and_figures_are_those_of_the_code() -> None:
     ):  # fmt: skip
         assert f" {figure:,} " in PAGE
     for name in ("emit", "window", "call"):
-        assert name in METHODS[View]
+        assert name in METHODS[ProcedureView]
         assert f"`{name}(" in PAGE

@@ -17,9 +17,9 @@ from streamydb.kafka import TopicNames, create, grow
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import load, progressed, results_of
-from tests.machine import Clock, has_compiler
+from tests.support.bank import transfers
+from tests.support.faulty import load, progressed, results_of
+from tests.support.machine import Clock, has_compiler
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 

@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
 from streamydb.kafka import TopicNames, describe, grow, recall
 from streamydb.kafka.reader import TopicReader
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import fails, load, progressed, resolved
+from tests.support.bank import transfers
+from tests.support.faulty import fails, load, progressed, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.testing.database import Database
-from tests.bank import transfers
-from tests.faulty import POISONED, fails, poisoned
+from tests.support.bank import transfers
+from tests.support.faulty import POISONED, fails, poisoned
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ import pytest
 
 from streamydb.read_model.verify import verify
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import load, progressed
-from tests.machine import Disk, can_mount, small_disk
-from tests.serving import Served
+from tests.support.bank import transfers
+from tests.support.faulty import load, progressed
+from tests.support.machine import Disk, can_mount, small_disk
+from tests.support.serving import Served
 
 pytestmark = [
     pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long,

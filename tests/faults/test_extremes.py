@@ -13,8 +13,8 @@ import pytest
 from streamydb.kafka import TopicNames
 from streamydb.limits import KEYS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import records_of, resolved, results_of
+from tests.support.bank import transfers
+from tests.support.faulty import records_of, resolved, results_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 

@@ -15,7 +15,7 @@ import streamydb
 from streamydb.client import Client, View
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import wait_for
-from tests.serving import Served
+from tests.support.serving import Served
 
 KILLS = 3
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.table import pack
 from streamydb.kafka import TopicNames, create, delete
-from streamydb.pipeline.standby.handing import hand_over
+from streamydb.pipeline.standby.handover import hand_over
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import fails, load, progressed, records_of, resolved
+from tests.support.bank import transfers
+from tests.support.faulty import fails, load, progressed, records_of, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database
-from tests.bank import transfers
-from tests.faulty import load, progressed
-from tests.hostile import HOSTILE
+from tests.support.bank import transfers
+from tests.support.faulty import load, progressed
+from tests.support.hostile import HOSTILE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import load, progressed, results_of
+from tests.support.bank import transfers
+from tests.support.faulty import load, progressed, results_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

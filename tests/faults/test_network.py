@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from streamydb.kafka import TopicNames
 from streamydb.local.broker import free_port
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import resolved, results_of
-from tests.network import Proxy, proxied_broker
+from tests.support.bank import transfers
+from tests.support.faulty import resolved, results_of
+from tests.support.network import Proxy, proxied_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

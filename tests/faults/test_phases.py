@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.faulty import load, progressed
-from tests.machine import halted
-from tests.phases import ATTEMPTS_MAX, LEFT, Batches, executing, kill_in, outputs_written
+from tests.support.bank import transfers
+from tests.support.faulty import load, progressed
+from tests.support.machine import halted
+from tests.support.phases import ATTEMPTS_MAX, LEFT, Batches, executing, kill_in, outputs_written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from streamydb.testing.database import wait_for
-from tests.serving import Clients, Served, clients
+from tests.support.serving import Clients, Served, clients
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 

@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import wait_for
-from tests.overload import Tally, run_load
-from tests.serving import Served
+from tests.support.overload import Tally, run_load
+from tests.support.serving import Served
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -20,9 +20,9 @@ from streamydb.kafka.roles import apply
 from streamydb.local.broker import EmbeddedBroker, free_port
 from streamydb.settings import Settings
 from streamydb.testing.database import Database, wait_for
-from streamydb.verify.check import Options, check
-from tests.bank import transfers
-from tests.secured import ADMIN, Secured
+from streamydb.verify.check import CheckOptions, check
+from tests.support.bank import transfers
+from tests.support.secured import ADMIN, Secured
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -121,7 +121,7 @@ def test_every_part_with_its_own_rights(
             monkeypatch.setenv(name, value)
         db.load(transfers(300))
         report = check(
-            Options(
+            CheckOptions(
                 connection=db.user("auditor").client_config(), database=db.name,
                 initial_partitions=partitions, timeout_s=180,
             )

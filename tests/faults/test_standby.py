@@ -22,8 +22,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import Database, wait_for
-from tests.bank import appending, transfers
-from tests.faulty import POISONED, poisoned, resolved
+from tests.support.bank import appending, transfers
+from tests.support.faulty import POISONED, poisoned, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

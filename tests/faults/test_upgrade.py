@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database
-from tests.bank import transfers
-from tests.faulty import fails, load, progressed
-from tests.phases import ATTEMPTS_MAX, kill_in, outputs_written
+from tests.support.bank import transfers
+from tests.support.faulty import fails, load, progressed
+from tests.support.phases import ATTEMPTS_MAX, kill_in, outputs_written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 

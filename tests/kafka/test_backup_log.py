@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.backup.errors import BackupError
-from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.kafka import BackupLog
 from streamydb.kafka import create
 from streamydb.kafka.reader import TopicReader
 
@@ -35,7 +35,7 @@ def test_records_that_go_while_they_are_read_are_missed(
 ) -> None:
     client = {"bootstrap.servers": bootstrap}
     create(client, database)
-    log = KafkaLog(client, database)
+    log = BackupLog(client, database)
     append(client, log.topic, 50)
     assert sum(len(piece.values) for piece in log.pieces(0, start, 50)) == 50 - start
 

@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from streamydb.backup.kafka import KafkaLog as BackedUpLog
+from streamydb.backup.kafka import BackupLog as BackedUpLog
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result
@@ -24,9 +24,9 @@ from streamydb.kafka.changes import KafkaSource
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
+from streamydb.testing.in_process import scenario, until
+from streamydb.testing.memory import MemoryModel, MemoryResolved
 from streamydb.verify.check import Log
-from streamydb.verify.simulator.database import MemoryModel, MemoryResolved
-from streamydb.verify.simulator.http import scenario, until
 
 Leave = Callable[..., None]
 

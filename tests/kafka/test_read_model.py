@@ -29,7 +29,7 @@ from streamydb.read_model import (
 from streamydb.read_model.collection import CHUNKS_MAX, KEYS_PER_CHUNK
 from streamydb.records import (
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     Resolved,
     encode_change,
@@ -67,7 +67,7 @@ class Feed:
         self.seq += 1
         change = Change(
             "d" if value is None else "u", Raw(b"null"), Raw((value or "null").encode()),
-            1000 + self.seq, ChangeSource("streamydb", self.settings.database, 0, 0, self.seq),
+            1000 + self.seq, ChangeOrigin("streamydb", self.settings.database, 0, 0, self.seq),
             ChangeTransaction(f"t{self.seq}", 1, 1),
         )  # fmt: skip
         partition = zlib.crc32(key.encode()) % 2

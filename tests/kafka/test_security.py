@@ -34,7 +34,7 @@ from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
-from tests.secured import ADMIN, Authority, Secured, secret_of
+from tests.support.secured import ADMIN, Authority, Secured, secret_of
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -9,12 +9,12 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.emitted import Place, StreamFeed
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import LogUnavailableError, PageBounds
+from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
-from streamydb.verify.simulator.http import scenario
+from streamydb.testing.in_process import scenario
 
 PAGE = PageBounds(40, 1_000_000)
 STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]
@@ -33,7 +33,7 @@ def write(settings: Settings, seqs: range) -> None:
     assert producer.flush(60) == 0
 
 
-async def rest(feed: StreamFeed, place: Place) -> tuple[list[int], Place]:
+async def rest(feed: StreamFeed, place: StreamPosition) -> tuple[list[int], StreamPosition]:
     """The seqs after a place that can be read now, and the place after them."""
     found: list[int] = []
     more = True
@@ -53,7 +53,7 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
     feed = StreamFeed(source, 40_000, 4)
     places = {}
     for stream in STREAMS:
-        found, places[stream] = await rest(feed, Place(stream))
+        found, places[stream] = await rest(feed, StreamPosition(stream))
         assert found == [*range(1, 101)], stream
     write(settings, range(101, 151))
     for stream in STREAMS:  # what is kept is less than that
@@ -67,7 +67,7 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
     now = round(time.time() * 1000)
     for ts_ms in (0, now - 300_000, now, now + 300_000, now + 3_600_000):  # a clock that jumped
         for seq in (1, 99, 120, 149):
-            page = await feed.page(Place(STREAMS[0], seq, 1), PageBounds(1, 1), 0, ts_ms)
+            page = await feed.page(StreamPosition(STREAMS[0], seq, 1), PageBounds(1, 1), 0, ts_ms)
             assert page.place.seq == seq + 1, (ts_ms, seq)
     assert source.fault() is None
     await source.stop()
@@ -77,5 +77,5 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
 async def test_a_database_without_streams(bootstrap: str, database: str) -> None:
     source = KafkaStreams(Settings(database=database, bootstrap=bootstrap), FacadeSettings())
     with pytest.raises(LogUnavailableError, match="streams"):
-        await StreamFeed(source, 1, 1).page(Place("a.b"), PAGE, 0)
+        await StreamFeed(source, 1, 1).page(StreamPosition("a.b"), PAGE, 0)
     await source.stop()

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import Outcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
 
@@ -69,7 +69,7 @@ def test_blind_writes_whose_results_return_in_the_other_order_at_two_keys(groupi
     assert "second" not in _results(cluster), "executed while the locks of the first are held"
     cluster.feedback[1] += late
     _settle(cluster)
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))
     state = replay(log.partitions, database="sim", initial_partitions=1).state
     assert (state[x], state[y]) == ((b"2", 2), (b"2", 2))
 
@@ -112,4 +112,4 @@ def test_repeated_feedback_changes_nothing(grouping: str) -> None:
     for blocks in cluster.feedback:
         blocks.extend(blocks[:1])
     _settle(cluster)
-    judge(cluster, log, Outcome(0))
+    judge(cluster, log, SeedOutcome(0))

@@ -19,18 +19,31 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from streamydb.backup import folder, resizing, restoring, taking, trimming
-from streamydb.backup.beginning import START, Beginning, begin
+from simulator.procedures import MODULES
+from streamydb.backup import (
+    copy,
+    folder,
+)
+from streamydb.backup import (
+    resize as resizing,
+)
+from streamydb.backup import (
+    restore as restoring,
+)
+from streamydb.backup import (
+    trim as trimming,
+)
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.kafka import BackupLog
 from streamydb.backup.needs import Need, needs
+from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import About
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
-from streamydb.local.folder import Place
+from streamydb.local.folder import DatabaseFolder
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
@@ -39,9 +52,8 @@ from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
 from streamydb.sorter.core import PartitionState
 from streamydb.verify.oracle.core import Ordered, released
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.procedures import MODULES
-from tests.memory_kafka import CONNECTION, Died, MemoryKafka, Record
-from tests.states import goes_on, truth, written
+from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
+from tests.support.states import goes_on, truth, written
 
 SEEDS = max(8, int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40)
 NAMES, NEW = TopicNames("sim"), TopicNames("new")
@@ -57,7 +69,7 @@ class Kept:
         self.kafka = MemoryKafka(self.dice)
         self.kafka.install(monkeypatch)
         self._break_files(monkeypatch)
-        self.place = Place(home, "sim")
+        self.place = DatabaseFolder(home, "sim")
         self.folder = BackupFolder(home / "backup")
         self.rulings = Rulings(self._faults())
         self.outputs, self.digests = truth(self.made.log, self.made.config, self.rulings)
@@ -97,13 +109,13 @@ class Kept:
             self.kafka.append(NAMES.rulings, 0, encode_ruling(ruling_of(fault, "log")))
         interval = self.made.config.digest_interval
         for seq in range(0, len(self.digests), interval):
-            told = Digest(seq, 0, interval, self.digests[seq], "0" * 16, 1)
+            told = StateDigest(seq, 0, interval, self.digests[seq], "0" * 16, 1)
             self.kafka.append(NAMES.digests, 0, msgspec.json.encode(told), b"0/x")
         (home / "procedures").mkdir()
         for digest, text in MODULES.texts.items():
             for name in ("sim", "other"):
                 (home / "procedures" / file_name(name, digest)).write_bytes(text)
-        self.subject = taking.Subject(
+        self.subject = copy.Subject(
             connection=CONNECTION, database="sim", log="log", shards=1, grouping="planner",
             partitions=self.made.config.partitions, id_window=self.made.config.id_window,
             digest_interval=self.made.config.digest_interval, procedures=home / "procedures",
@@ -124,7 +136,7 @@ class Kept:
 
         monkeypatch.setattr("os.fsync", torn)
         monkeypatch.setattr(folder, "write_whole", written_last)
-        monkeypatch.setattr(taking, "write_whole", written_last)
+        monkeypatch.setattr(copy, "write_whole", written_last)
 
     def again(self, step: Callable[[], Answer]) -> Answer:
         """Do something until nobody dies over it; what is kept is sound all the time."""
@@ -187,7 +199,7 @@ class Kept:
         """Take a backup, or go on with one."""
         keep = self.dice.randint(1, 3)
         done = self.again(
-            lambda: taking.take(self.folder, self.subject, self.resolved, keep, _quiet)
+            lambda: copy.take(self.folder, self.subject, self.resolved, keep, _quiet)
         )
         last = len(self.here())
         assert (done.seq, done.digest, done.state) == (last, self.digests[last], self.resolved)
@@ -246,7 +258,7 @@ class Kept:
         manifest = self.folder.manifest()
 
         def trimmed() -> list[str]:
-            spans = KafkaLog(CONNECTION, "sim").spans()
+            spans = BackupLog(CONNECTION, "sim").spans()
             cut = trimming.cut(self.folder, manifest, "log", spans)
             known = list(needs(CONNECTION, "sim", "log", self.place))
             known.append(Need("what is resolved", "resolved", self.resolved, None))

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka import founding as topic
+from streamydb.kafka import foundation as topic
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.founding import FACTS, Founding
+from streamydb.kafka.foundation import FACTS, Founding
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.config import read_record, recorded_config
-from streamydb.pipeline.founding import founded
+from streamydb.pipeline.foundation import founded
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
-from tests.memory_kafka import Died, MemoryKafka
+from tests.support.memory_kafka import Died, MemoryKafka
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4
 NAMES = TopicNames("sim")

@@ -1,7 +1,7 @@
 """Checkpoints after any damage: a start goes on after the newest whole batch, or is refused.
 
-Spark's part is a model (`tests.checkpoints`); what mends is production's. A state that was put
-together of two histories, or that does not belong to the offsets, fails the test.
+Spark's part is a model (`tests.support.checkpoints`); what mends is production's. A state that was
+put together of two histories, or that does not belong to the offsets, fails the test.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from streamydb.errors import ConfigurationError
-from streamydb.pipeline.mending import Resumption, mend
-from tests.checkpoints import SparkQuery, SparkRefuses, read_from, with_sums, written_to
+from streamydb.pipeline.repair import Resumption, mend
+from tests.support.checkpoints import SparkQuery, SparkRefuses, read_from, with_sums, written_to
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 20
 CHUNKS = 4

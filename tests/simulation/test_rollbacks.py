@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
+from simulator import run_seed
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from simulator.rollback import Rollbacks, finds_lost_tail, require_log
+from simulator.run import settle
+from simulator.workload import Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import Outcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.rollback import Rollbacks, finds_lost_tail, require_log
-from streamydb.verify.simulator.run import settle
-from streamydb.verify.simulator.workload import Workload
 
 SEEDS = 12
 
@@ -59,7 +59,7 @@ def test_a_copy_from_the_beginning_is_put_back_at_the_end(grouping: str) -> None
     settle([cluster])
     cluster.put_back(oldest)
     settle([cluster])
-    outcome = Outcome(5)
+    outcome = SeedOutcome(5)
     judge(cluster, cluster.log, outcome)
     assert outcome.repeated >= 80
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.backup.beginning import Beginning
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
 from streamydb.backup.folder import StateFolder
 from streamydb.backup.pieces import Piece
-from streamydb.backup.replay import EVERYTHING, Replay, replay
+from streamydb.backup.replay import EVERYTHING, LogReplay, replay
+from streamydb.backup.start import Beginning
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.core import released
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES
-from tests.states import ends_of, goes_on, truth, written
+from tests.support.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)
 
@@ -48,9 +48,9 @@ class _Log:
 
 def _run(
     source: _Log, config: ShardConfig, folder: Path, start: State | None, until: int
-) -> tuple[Replay, State]:
+) -> tuple[LogReplay, State]:
     folder.mkdir()
-    run = Replay(config, folder, start, until, MODULES)
+    run = LogReplay(config, folder, start, until, MODULES)
     replay(run, source, source.ends(), until)
     return run, run.state("sim", "log")
 

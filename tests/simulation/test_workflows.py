@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from simulator.run import settle
+from simulator.workflows import FlowCalls
+from simulator.workload import Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.flows import FlowCalls
-from streamydb.verify.simulator.judge import Outcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.run import settle
-from streamydb.verify.simulator.workload import Workload
 
 KEYS = ["k0", "k1", "k2"]
 
@@ -46,7 +46,7 @@ def test_two_pipelines_at_once_and_a_third_from_the_log(grouping: str, seed: int
     third = pipeline(log, rng, grouping, "c")
     settle([*both, third])
     for each in (*both, third):
-        outcome = Outcome(seed)
+        outcome = SeedOutcome(seed)
         judge(each, log, outcome)
     made = sum(record.topic == outputs.FOLLOW_UPS for record in third.written)
     assert made > 10
@@ -84,7 +84,7 @@ def test_constraints_over_what_entries_and_follow_ups_write(grouping: str, seed:
             log.append(workload.record())
         cluster.batch()
     settle([cluster])
-    judge(cluster, log, Outcome(seed))
+    judge(cluster, log, SeedOutcome(seed))
     stepped, entered = codes_of(cluster, "$flow/"), codes_of(cluster, "t")
     assert stepped["constraint-violated"], stepped
     assert stepped["undeclared-key"], stepped

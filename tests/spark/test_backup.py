@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from simulator.digests import state_digest
 from streamydb.backup import BackupFolder
-from streamydb.backup.kafka import KafkaLog
+from streamydb.backup.kafka import BackupLog
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.local.folder import DatabaseRecord, Place
+from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 from streamydb.testing.database import Database, wait_for
-from streamydb.verify.check.report import Report
+from streamydb.verify.check.report import CheckReport
 from streamydb.verify.oracle.core import LogRecord, Oracle, released
-from streamydb.verify.simulator.digests import state_digest
-from tests.bank import appending, transfers
-from tests.faulty import POISONED, poisoned, resolved
+from tests.support.bank import appending, transfers
+from tests.support.faulty import POISONED, poisoned, resolved
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -61,7 +61,7 @@ def load(db: Database, seed: int) -> AbstractContextManager[None]:
 
 def oracle_digest(db: Database, seq: int) -> str:
     """The digest of the state that a serial replay of the log has right after a seq."""
-    log = KafkaLog(db.settings.client_config(), db.name)
+    log = BackupLog(db.settings.client_config(), db.name)
     records = {
         number: [
             LogRecord(offset, append_ms, value)
@@ -97,7 +97,7 @@ def database(db: Database, name: str, *extra: str) -> Iterator[Database]:
     """Run the pipeline of another database on the same broker."""
     other = Database(db.folder, options=OPTIONS)
     other.name, other.broker, other.shards = name, db.broker, db.shards
-    other.place = Place(db.folder / "home", name)
+    other.place = DatabaseFolder(db.folder / "home", name)
     other.log_file = db.folder / f"{name}.log"
     other.start_pipeline(extra)
     try:
@@ -106,9 +106,9 @@ def database(db: Database, name: str, *extra: str) -> Iterator[Database]:
         other.kill_pipeline()
 
 
-def settled(db: Database) -> Report:
+def settled(db: Database) -> CheckReport:
     """Check it when all is released: with several partitions the last ones wait for markers."""
-    found: list[Report] = []
+    found: list[CheckReport] = []
 
     def whole() -> bool:
         found.append(db.assert_serial())
@@ -210,10 +210,10 @@ def _trim(db: Database, folder: Path, last: int) -> None:
     assert told["refused"] == []
     assert not told["deleted"]
     assert told["records"] >= 1000
-    spans = KafkaLog(db.settings.client_config(), db.name).spans()
+    spans = BackupLog(db.settings.client_config(), db.name).spans()
     assert {span.low for span in spans.values()} == {0}
     assert command(db, "trim", str(folder), "--yes")["deleted"]
-    spans = KafkaLog(db.settings.client_config(), db.name).spans()
+    spans = BackupLog(db.settings.client_config(), db.name).spans()
     assert {str(n): span.low for n, span in spans.items()} == {
         n: span[1] for n, span in told["deletes"].items()
     }

@@ -25,7 +25,7 @@ from streamydb.local.jars import resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
+from tests.support.bank import transfers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database
-from tests.programs import cli, put, sent
+from tests.support.programs import cli, put, sent
 
 pytestmark = pytest.mark.timeout(300)
 

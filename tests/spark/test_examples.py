@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import NAMES, assert_prints_what_it_says
-from tests.stack import Stack
+from tests.support.examples import NAMES, assert_prints_what_it_says
+from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -47,10 +47,10 @@ from streamydb.spark import (
 from streamydb.spark import check as condition
 from streamydb.spark import json as json_of
 from streamydb.testing.database import Database, wait_for
-from streamydb.verify.check import Options, check
-from tests.bank import transfers
-from tests.frames import model_of, settled
-from tests.read_model import drained
+from streamydb.verify.check import CheckOptions, check
+from tests.support.bank import transfers
+from tests.support.frames import model_of, settled
+from tests.support.read_model import drained
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -377,7 +377,9 @@ def test_a_new_database_starts_from_a_snapshot(
     other.start_pipeline()
     try:
         report = check(
-            Options(connection=connection, database="second", initial_partitions=1, timeout_s=120)
+            CheckOptions(
+                connection=connection, database="second", initial_partitions=1, timeout_s=120
+            )
         )
         assert report.ok
         assert report.keys == written.manifest.rows

@@ -22,7 +22,7 @@ from streamydb.kafka.reader import TopicReader
 from streamydb.read_model import Follower, ReadModel, load
 from streamydb.spark import configure
 from streamydb.testing.database import Database, wait_for
-from tests.read_model import drained
+from tests.support.read_model import drained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dataframes.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ from streamydb.layers.documents import Collection
 from streamydb.layers.errors import ClaimLostError
 from streamydb.layers.leaderboard import Leaderboard
 from streamydb.layers.queue import Claim, Depth, Queue
-from tests.layers import together
+from tests.support.layers import together
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 

@@ -16,11 +16,11 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.clients import administrator
 from streamydb.local.broker import free_port
 from streamydb.testing.database import Database, wait_for
-from tests.bank import transfers
-from tests.client_session import connected, use
-from tests.faulty import resolved
-from tests.stack import Stack
-from tests.tutorial import Reader, looking_on
+from tests.support.bank import transfers
+from tests.support.client_session import connected, use
+from tests.support.faulty import resolved
+from tests.support.stack import Stack
+from tests.support.tutorial import Reader, looking_on
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -10,7 +10,7 @@ from streamydb.errors import ModuleMissing
 from streamydb.pipeline.failures import explain
 from streamydb.procedures.folder import FolderModules, file_name
 from streamydb.testing.database import Database, wait_for
-from tests.programs import (
+from tests.support.programs import (
     deploy_bank,
     outcome,
     publish_bank,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.testing.database import Database
-from tests.programs import (
+from tests.support.programs import (
     assert_whole,
     cli,
     deploy_voter,

@@ -21,7 +21,7 @@ from streamydb.client import connect
 from streamydb.kafka import TopicNames
 from streamydb.spark import add, configure, put, read_results, read_snapshot, submit
 from streamydb.testing.database import Database, wait_for
-from tests.frames import model_of, settled
+from tests.support.frames import model_of, settled
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

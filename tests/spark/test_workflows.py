@@ -12,8 +12,8 @@ import streamydb
 from streamydb.kafka.streams import follow
 from streamydb.read_model import Follower, ReadModel
 from streamydb.testing.database import Database, wait_for
-from tests.programs import assert_whole, deploy_voter, executed, records, votes
-from tests.read_model import drained
+from tests.support.programs import assert_whole, deploy_voter, executed, records, votes
+from tests.support.read_model import drained
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -12,7 +12,7 @@ from streamydb.facade import FacadeSettings
 from streamydb.read_model import ReadModel
 from streamydb.read_model.memory import MemoryTopic
 from streamydb.testing.clients import Awaited, MemoryHost
-from tests.read_model import example
+from tests.support.read_model import example
 
 
 @pytest.fixture

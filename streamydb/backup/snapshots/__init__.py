@@ -15,18 +15,18 @@ miss nothing.
 
 from __future__ import annotations
 
-from streamydb.backup.snapshots.digest import Digest
-from streamydb.backup.snapshots.manifest import Manifest, Tail, read_manifest
+from streamydb.backup.snapshots.digest import RowsDigest
+from streamydb.backup.snapshots.manifest import SnapshotManifest, SnapshotTail, read_manifest
 from streamydb.backup.snapshots.restoring import Restored, restore
 from streamydb.backup.snapshots.rows import read_rows
 from streamydb.errors import SnapshotError
 
 __all__ = [
-    "Digest",
-    "Manifest",
     "Restored",
+    "RowsDigest",
     "SnapshotError",
-    "Tail",
+    "SnapshotManifest",
+    "SnapshotTail",
     "read_manifest",
     "read_rows",
     "restore",

@@ -12,13 +12,13 @@ import hashlib
 import struct
 from collections.abc import Iterable
 
-__all__ = ["Digest"]
+__all__ = ["RowsDigest"]
 
 _MODULUS = 1 << 128
 _head = struct.Struct("<QQqq").pack
 
 
-class Digest:
+class RowsDigest:
     """The digest of some rows.
 
     Attributes:
@@ -39,11 +39,11 @@ class Digest:
         self.total = (self.total + int.from_bytes(hashed.digest(), "little")) % _MODULUS
         self.rows += 1
 
-    def merge(self, others: Iterable[Digest]) -> Digest:
+    def merge(self, others: Iterable[RowsDigest]) -> RowsDigest:
         """The digest of these rows and those of others."""
         parts = [self, *others]
         total = sum(part.total for part in parts) % _MODULUS
-        return Digest(sum(part.rows for part in parts), total)
+        return RowsDigest(sum(part.rows for part in parts), total)
 
     def hex(self) -> str:
         """The digest as 32 hexadecimal digits."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT",
     "MANIFEST",
-    "Manifest",
-    "Tail",
+    "SnapshotManifest",
+    "SnapshotTail",
     "decode_manifest",
     "encode_manifest",
     "file_system",
@@ -36,7 +36,7 @@ _SEAL: Final = "seal"
 """The field with the digest of all others."""
 
 
-class Tail(msgspec.Struct, frozen=True):
+class SnapshotTail(msgspec.Struct, frozen=True):
     """Where a reader of a partition of the changes goes on.
 
     Attributes:
@@ -50,7 +50,7 @@ class Tail(msgspec.Struct, frozen=True):
     offsets: dict[int, int]
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a snapshot is.
 
     Attributes:
@@ -61,7 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp up to there.
         rows: how many keys.
-        digest: of all rows, see `Digest`.
+        digest: of all rows, see `StateDigest`.
         changes: per partition of the changes.
         files: the data files, relative, in the order of the keys.
     """
@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ts_ms: int
     rows: int
     digest: str
-    changes: dict[int, Tail]
+    changes: dict[int, SnapshotTail]
     files: list[str]
 
     def paths(self, folder: Path | str) -> list[str]:
@@ -82,7 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [posixpath.join(str(folder).removeprefix("file:"), name) for name in self.files]
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: SnapshotManifest) -> bytes:
     """The content of the file: the manifest, and a digest of it.
 
     The rows have a digest; without one of its own, a manifest whose seq or positions are damaged
@@ -93,7 +93,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(sealed)) + b"\n"
 
 
-def decode_manifest(data: bytes, folder: str) -> Manifest:
+def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
     """The manifest in a file.
 
     Raises:
@@ -109,7 +109,7 @@ def decode_manifest(data: bytes, folder: str) -> Manifest:
         seal = found.pop(_SEAL, None)  # an earlier release wrote none
         if seal is not None and seal != _seal(found):
             raise msgspec.ValidationError("its digest is of another content")
-        return msgspec.convert(found, Manifest, strict=False)
+        return msgspec.convert(found, SnapshotManifest, strict=False)
     except UNREADABLE as fault:
         raise SnapshotError(
             f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
@@ -121,7 +121,7 @@ def _seal(fields: dict[str, Any]) -> str:
     return hashlib.blake2b(msgspec.json.encode(fields), digest_size=16).hexdigest()
 
 
-def read_manifest(folder: Path | str) -> Manifest:
+def read_manifest(folder: Path | str) -> SnapshotManifest:
     """The manifest of the snapshot in a folder: a path, or a URI that pyarrow knows (s3, hdfs).
 
     Raises:

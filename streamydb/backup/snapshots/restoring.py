@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from streamydb.backup.snapshots.manifest import Manifest, read_manifest
-from streamydb.backup.snapshots.rows import Row, read_rows
+from streamydb.backup.snapshots.manifest import SnapshotManifest, read_manifest
+from streamydb.backup.snapshots.rows import SnapshotRow, read_rows
 from streamydb.errors import REJECTED_CODES, SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.appender import TopicAppender
@@ -83,7 +83,7 @@ def restore(
     return Restored(rows, transactions, appended)
 
 
-def chunks(folder: Path | str, manifest: Manifest) -> Iterator[tuple[int, bytes]]:
+def chunks(folder: Path | str, manifest: SnapshotManifest) -> Iterator[tuple[int, bytes]]:
     """The transactions, each with its number of rows."""
     rows = (row for batch in read_rows(folder, manifest) for row in batch)
     for number, group in enumerate(_groups(rows)):
@@ -100,8 +100,8 @@ def chunks(folder: Path | str, manifest: Manifest) -> Iterator[tuple[int, bytes]
         yield len(group), payload
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    group: list[Row] = []
+def _groups(rows: Iterable[SnapshotRow]) -> Iterator[list[SnapshotRow]]:
+    group: list[SnapshotRow] = []
     size = 0
     for row in rows:
         needed = len(msgspec.json.encode(row.key.decode())) + len(row.value) + _PUT_BYTES
@@ -114,7 +114,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _name(manifest: Manifest) -> str:
+def _name(manifest: SnapshotManifest) -> str:
     """How the ids of the transactions begin."""
     return f"restore:{manifest.database}:{manifest.seq}:{manifest.digest[:16]}:"
 
@@ -123,7 +123,7 @@ class _Id(msgspec.Struct):
     id: str
 
 
-def _known(connection: Mapping[str, str], database: str, manifest: Manifest) -> set[int]:
+def _known(connection: Mapping[str, str], database: str, manifest: SnapshotManifest) -> set[int]:
     """The numbers of the transactions that are in the log; refuses a log with any others."""
     found: set[int] = set()
     name = _name(manifest)

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamydb.backup.snapshots.digest import Digest
-from streamydb.backup.snapshots.manifest import Manifest, file_system
+from streamydb.backup.snapshots.digest import RowsDigest
+from streamydb.backup.snapshots.manifest import SnapshotManifest, file_system
 from streamydb.errors import SnapshotError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Row", "read_rows"]
+__all__ = ["SnapshotRow", "read_rows"]
 
 BATCH_ROWS: Final = 4_096
 COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id"]
 
 
-class Row(NamedTuple):
+class SnapshotRow(NamedTuple):
     """A key that exists; texts as UTF-8."""
 
     key: bytes
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     txn_id: bytes
 
 
-def read_rows(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
+def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[SnapshotRow]]:
     """The rows in the order of the keys, in batches.
 
     The digest is compared after the last batch: keep what was read only when this has ended.
@@ -38,7 +38,7 @@ def read_rows(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
     Raises:
         SnapshotError: a file is missing or damaged, or the rows are not those of the manifest.
     """
-    digest = Digest()
+    digest = RowsDigest()
     last = b""
     for batch in _batches(folder, manifest):
         for row in batch:
@@ -54,7 +54,7 @@ def read_rows(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
         )
 
 
-def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
+def _batches(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[SnapshotRow]]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -72,11 +72,11 @@ def _batches(folder: Path | str, manifest: Manifest) -> Iterator[list[Row]]:
             ) from fault
 
 
-def _rows(batch: pa.RecordBatch) -> list[Row]:
+def _rows(batch: pa.RecordBatch) -> list[SnapshotRow]:
     import pyarrow as pa
 
     kinds = [pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.binary()]
     plain = [batch.column(name).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
     if any(part.null_count for part in plain):
         raise ValueError("a column lacks values")
-    return list(map(Row._make, zip(*(part.to_pylist() for part in plain), strict=True)))
+    return list(map(SnapshotRow._make, zip(*(part.to_pylist() for part in plain), strict=True)))

@@ -15,12 +15,12 @@ from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
-from streamydb.client.following import After, Following
-from streamydb.client.requests import Call, Consistency, Entry, Flow, Pause, Request
+from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, prepare
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
 
@@ -345,9 +345,9 @@ class AsyncClient:
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        return self._followed(Following(self.session, name, after, end=end))
+        return self._followed(FollowedStream(self.session, name, after, end=end))
 
-    async def _followed(self, following: Following) -> AsyncIterator[Emitted]:
+    async def _followed(self, following: FollowedStream) -> AsyncIterator[Emitted]:
         while (record := await self._run(following.next())) is not None:
             yield record
 
@@ -365,7 +365,7 @@ class AsyncClient:
     async def _perform_run(
         self, request: Request[Any], function: Callable[[AsyncView], Awaitable[Any]]
     ) -> Any:
-        if isinstance(request, Call):
+        if isinstance(request, ResumeAttempt):
             return await function(AsyncView(self._perform, request.attempt))
         return await self._perform(request)
 

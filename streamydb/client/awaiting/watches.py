@@ -8,7 +8,7 @@ from typing import Any, Self
 from streamydb.client.awaiting.driving import Perform, drive
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
 from streamydb.client.requests import Change, Open, Receive, Request
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 
 __all__ = ["AsyncWatch"]
 

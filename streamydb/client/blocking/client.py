@@ -16,12 +16,12 @@ from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
-from streamydb.client.following import After, Following
-from streamydb.client.requests import Call, Consistency, Entry, Flow, Pause, Request
+from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, prepare
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
 
@@ -345,9 +345,9 @@ class Client:
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        return self._followed(Following(self.session, name, after, end=end))
+        return self._followed(FollowedStream(self.session, name, after, end=end))
 
-    def _followed(self, following: Following) -> Iterator[Emitted]:
+    def _followed(self, following: FollowedStream) -> Iterator[Emitted]:
         while (record := self._run(following.next())) is not None:
             yield record
 
@@ -363,7 +363,7 @@ class Client:
         return self._transport.send(request)
 
     def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:
-        if isinstance(request, Call):
+        if isinstance(request, ResumeAttempt):
             return function(View(self._perform, request.attempt))
         return self._perform(request)
 

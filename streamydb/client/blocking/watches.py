@@ -9,7 +9,7 @@ from typing import Any, Self
 from streamydb.client.blocking.driving import Perform, drive
 from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.requests import Change, Open, Receive, Request
-from streamydb.client.watching import Watching
+from streamydb.client.watch_core import Watching
 
 __all__ = ["Watch"]
 

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamydb.facade.ports import Batch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 
 __all__ = ["Contention", "GroupSizes", "group_sizes"]
 
@@ -51,7 +51,7 @@ class Contention:
         self._examined_per_s_max = examined_per_s_max
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
-    def take(self, second: int, batch: Batch) -> None:
+    def take(self, second: int, batch: ChangeBatch) -> None:
         """Take in the changes of a resolved interval that came in `second`."""
         slot = self._slot(second)
         slot.changes += len(batch.changes)

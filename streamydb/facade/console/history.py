@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from streamydb.errors import StreamyError
-from streamydb.facade import queries as q
+from streamydb.facade import parameters as q
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
@@ -18,7 +18,7 @@ from streamydb.facade.ports import ReadModel
 from streamydb.facade.reads import in_thread
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 
-__all__ = ["KeepsHistory", "Version", "get_history"]
+__all__ = ["HistoryLine", "KeepsHistory", "get_history"]
 
 _LIMIT_DEFAULT: Final = 50
 _CHUNK: Final = 16
@@ -32,7 +32,7 @@ AsLimit: TypeAlias = Annotated[
 ]
 
 
-class Version(Protocol):
+class HistoryLine(Protocol):
     """A line of a key's history."""
 
     @property
@@ -55,7 +55,7 @@ class Version(Protocol):
 class KeepsHistory(Protocol):
     """A snapshot that knows more than the last version of a key."""
 
-    def history(self, key: str, limit: int = 100) -> Sequence[Version]:
+    def history(self, key: str, limit: int = 100) -> Sequence[HistoryLine]:
         """Return versions of a key, newest first."""
 
 
@@ -86,13 +86,13 @@ async def get_history(
 
 def _versions(
     model: ReadModel, key: str, at: int, most: int, bytes_max: int
-) -> tuple[list[Version], bool]:
+) -> tuple[list[HistoryLine], bool]:
     """Versions up to seq `at`, newest first, and whether there are more.
 
     They are read a few at a time, so that large values do not fill the memory before they count;
     what is behind a seq never changes, so that each part may have a snapshot of its own.
     """
-    found: list[Version] = []
+    found: list[HistoryLine] = []
     size = 0
     while True:
         wanted = min(_CHUNK, most + 1 - len(found))
@@ -107,7 +107,7 @@ def _versions(
         at = chunk[-1].version - 1
 
 
-def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[Version]:
+def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLine]:
     """Some versions up to seq `at`; none if that is not kept any more."""
     if at < model.oldest():
         return ()
@@ -120,7 +120,7 @@ def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[Version]:
         raise
 
 
-def _shown(version: Version) -> dict[str, Any]:
+def _shown(version: HistoryLine) -> dict[str, Any]:
     """A version in an answer; its value is a part of the JSON as it is."""
     return {
         "version": version.version,

@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
 from streamydb.errors import StreamyError
-from streamydb.facade.auth import Client
+from streamydb.facade.auth import Caller
 from streamydb.facade.console.sampler import WINDOW_S, Figures, Sampler
 from streamydb.facade.openapi import answers
 from streamydb.facade.services import AnyRequest, client_of, json_response
@@ -64,7 +64,7 @@ def stats_handler(sampler: Sampler) -> HTTPRouteHandler:
     return get_stats
 
 
-def stats_of(sampler: Sampler, client: Client, now: float, after_ms: int) -> dict[str, Any]:
+def stats_of(sampler: Sampler, client: Caller, now: float, after_ms: int) -> dict[str, Any]:
     """Return what a client is shown at the time `now`."""
     model = sampler.services.model
     latest, last = model.latest(), sampler.figures[-1] if sampler.figures else None
@@ -131,7 +131,7 @@ def _sample(sampler: Sampler, second: int, taken: Figures | None) -> _Sample:
     return sample
 
 
-def _contention(sampler: Sampler, client: Client, second: int) -> dict[str, Any]:
+def _contention(sampler: Sampler, client: Caller, second: int) -> dict[str, Any]:
     """Conflict groups, and those hot keys that the client may read."""
     contention = sampler.contention
     contention.forget(second)

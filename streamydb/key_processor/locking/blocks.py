@@ -7,7 +7,13 @@ from typing import Any
 
 from streamydb.columns.blocks import FORMAT
 from streamydb.columns.table import pack
-from streamydb.key_processor.locking.messages import Granted, Part, Payload, Released, encode_list
+from streamydb.key_processor.locking.messages import (
+    Granted,
+    MessagePart,
+    Payload,
+    Released,
+    encode_list,
+)
 
 __all__ = ["released_block", "single_block"]
 
@@ -24,7 +30,7 @@ def single_block(
 
 
 def released_block(
-    header: Mapping[str, int | str], rows: list[Released], parts: list[Part]
+    header: Mapping[str, int | str], rows: list[Released], parts: list[MessagePart]
 ) -> bytes:
     """Feedback of single transactions to one shard.
 

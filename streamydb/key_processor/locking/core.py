@@ -49,7 +49,7 @@ from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     Granted,
-    Part,
+    MessagePart,
     Payload,
     Released,
     decode_list,
@@ -135,7 +135,7 @@ class SingleShard:
         meta = self._meta
         meta.history.begin(self._life.name)
         released: list[Released] = []
-        parts: list[tuple[int, Part]] = []
+        parts: list[tuple[int, MessagePart]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         pieces: list[Columns] = []
         last: list[list[Any]] = []
@@ -149,7 +149,9 @@ class SingleShard:
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
                 if header.get("more"):
                     self._box(header["shard"])
-                parts += [(header["shard"], part) for part in decode_list(header["parts"], Part)]
+                parts += [
+                    (header["shard"], part) for part in decode_list(header["parts"], MessagePart)
+                ]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
         meta.waits = 0 if parts or not meta.unresolved else meta.waits + 1
@@ -236,7 +238,7 @@ class SingleShard:
         if seq > self._meta.seq:
             raise InvariantViolation(f"feedback of transaction {seq} before it was released")
 
-    def _conclude(self, parts: list[tuple[int, Part]]) -> None:
+    def _conclude(self, parts: list[tuple[int, MessagePart]]) -> None:
         """Note which shards have the feedback of which transactions."""
         meta = self._meta
         for shard, part in sorted(parts, key=lambda item: (item[1].seq, item[0], item[1].chunk)):

@@ -18,9 +18,9 @@ from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.procedures.view import Place
+from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
@@ -136,8 +136,8 @@ def _executed(
     def size(verdict: interpreter.Verdict) -> int:
         return len(encode_verdict(payload.id, position, verdict))
 
-    place = Place(payload.seq, payload.ts, payload.id.decode())
-    calls = interpreter.Calls(modules, place, _CONSTRAINTS in gathered.grants)
+    place = Stamp(payload.seq, payload.ts, payload.id.decode())
+    calls = interpreter.ExecutionContext(modules, place, _CONSTRAINTS in gathered.grants)
     txn, fault = None, None
     try:
         txn = _transaction_of(payload)
@@ -197,7 +197,7 @@ def _finished(
 def _changes(
     payload: Payload, writes: list[interpreter.Write], database: str
 ) -> list[tuple[bytes, bytes | None]]:
-    source = r.ChangeSource(CONNECTOR, database, payload.part, payload.off, payload.seq)
+    source = r.ChangeOrigin(CONNECTOR, database, payload.part, payload.off, payload.seq)
     name = payload.id.decode()
     found: list[tuple[bytes, bytes | None]] = []
     for index, write in enumerate(writes, start=1):

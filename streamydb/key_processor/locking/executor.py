@@ -13,8 +13,14 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.blocks import released_block
 from streamydb.key_processor.locking.execution import Finished, execute_gathered
 from streamydb.key_processor.locking.gatherer import TransactionGatherer
-from streamydb.key_processor.locking.messages import Granted, Part, Payload, Released, decode_list
-from streamydb.procedures.flows import joined
+from streamydb.key_processor.locking.messages import (
+    Granted,
+    MessagePart,
+    Payload,
+    Released,
+    decode_list,
+)
+from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
@@ -118,7 +124,7 @@ class _Block:
     """A block of feedback being filled."""
 
     rows: list[Released] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)
     size: int = 0
 
 
@@ -142,7 +148,7 @@ def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) 
             blocks.append(_Block())
         block = blocks[-1]
         block.rows += chunk
-        block.parts.append(Part(seq, number, len(chunks)))
+        block.parts.append(MessagePart(seq, number, len(chunks)))
         block.size += size
 
 

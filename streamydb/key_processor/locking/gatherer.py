@@ -21,14 +21,14 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.messages import Arrived, Granted, Payload, id_lock, key_lock
 from streamydb.limits import IN_FLIGHT_MAX
 
-__all__ = ["GatherState", "Gathered", "TransactionGatherer", "Waiting", "needed_locks"]
+__all__ = ["GatherState", "Gathered", "PartialTransaction", "TransactionGatherer", "needed_locks"]
 
 _INDEX = "gather"
 _BLOB_TRANSACTIONS = 64
 _UNKNOWN = -1
 
 
-class Waiting(msgspec.Struct, array_like=True, gc=False):
+class PartialTransaction(msgspec.Struct, array_like=True, gc=False):
     """A transaction of which not everything has come.
 
     ``wanted``: how many locks it needs, -1 before its payload has come. ``got``: how many it has.
@@ -47,7 +47,7 @@ class GatherState(msgspec.Struct):
     last one first.
     """
 
-    waiting: dict[int, Waiting] = {}
+    waiting: dict[int, PartialTransaction] = {}
     blobs: dict[int, int] = {}
     next_blob: int = 0
     complete: list[int] = []
@@ -123,12 +123,12 @@ class TransactionGatherer:
         self._fresh = {}
         self._blobs.put(_INDEX, msgspec.msgpack.encode(self.state))
 
-    def _waiting(self, seq: int) -> Waiting:
+    def _waiting(self, seq: int) -> PartialTransaction:
         if seq not in self._fresh:
             self._fresh[seq] = Arrived([], [])
-        return self.state.waiting.setdefault(seq, Waiting(_UNKNOWN, 0, []))
+        return self.state.waiting.setdefault(seq, PartialTransaction(_UNKNOWN, 0, []))
 
-    def _take(self, seq: int, waiting: Waiting) -> Gathered:
+    def _take(self, seq: int, waiting: PartialTransaction) -> Gathered:
         """Everything that has come for a transaction, which is then forgotten."""
         parts = [self._load(number)[seq] for number in waiting.blobs]
         if seq in self._fresh:

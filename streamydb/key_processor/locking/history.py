@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["History"]
+__all__ = ["StepHistory"]
 
 
 _LIVES_MAX: Final = 100
 """How many starts a shard remembers: feedback is read one step after it was written."""
 
 
-class History(msgspec.Struct):
+class StepHistory(msgspec.Struct):
     """Which life took which steps of a shard, as far as they were committed.
 
     ``lives``: (life, its first step), the oldest first. States of format 1 count as step 0.

@@ -2,7 +2,7 @@
 
 Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
 `Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
-written under it) and `Part` (which transactions a block of feedback finishes at its shard).
+written under it) and `MessagePart` (which transactions a block of feedback finishes at its shard).
 
 Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another.
 """
@@ -15,11 +15,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Arrived",
     "Granted",
-    "Part",
+    "MessagePart",
     "Payload",
     "Released",
     "decode_list",
@@ -104,7 +105,7 @@ class Released(msgspec.Struct, array_like=True, gc=False):
     value: bytes | None
 
 
-class Part(msgspec.Struct, array_like=True, gc=False):
+class MessagePart(msgspec.Struct, array_like=True, gc=False):
     """Chunk ``chunk`` of ``chunks`` of all that transaction ``seq`` has to say to one shard."""
 
     seq: int
@@ -133,7 +134,7 @@ def decode_list(data: bytes, kind: type[T]) -> list[T]:
     """
     try:
         found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise RecordError(f"not a list of {kind.__name__}: {error}") from error
     return found
 

@@ -9,10 +9,11 @@ from streamydb.columns.plans import PlanShape
 from streamydb.columns.shards import ShardConfig, taken_over, unreadable
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.locking.history import History
+from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock
-from streamydb.key_processor.role import Role
+from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
+from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]
@@ -52,10 +53,10 @@ class SingleMeta(msgspec.Struct):
     unresolved: list[Unresolved] = []
     locks: dict[bytes, Lock] = {}
     repeats: dict[int, int] = {}
-    role: Role = msgspec.field(default_factory=Role)
+    role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
     shape: PlanShape | None = None
-    history: History = msgspec.field(default_factory=History)
+    history: StepHistory = msgspec.field(default_factory=StepHistory)
     ignored: int = 0
     waits: int = 0
     behind: list[bytes] = []
@@ -70,7 +71,7 @@ def decode_meta(data: bytes) -> SingleMeta:
     """
     try:
         meta = _decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
     meta.config = taken_over(meta.config)
     return meta

@@ -14,14 +14,14 @@ from typing import Final
 
 from streamydb.client import ConflictError
 from streamydb.layers.documents.core import CollectionCore
-from streamydb.layers.documents.indexes import Index, Schema
+from streamydb.layers.documents.indexes import CollectionIndexes, Index
 from streamydb.layers.errors import (
     IndexNotReadyError,
     IndexValueTooLongError,
     InvalidArgumentError,
     UniqueViolationError,
 )
-from streamydb.layers.flows import Body, Flow, Writer, read, run, scan
+from streamydb.layers.steps import AttemptView, Body, Flow, read, run, scan
 
 __all__ = ["IndexedCore"]
 
@@ -53,8 +53,8 @@ class IndexedCore(CollectionCore):
             IndexNotReadyError: somebody else dropped it meanwhile.
         """
 
-        def announce(view: Writer) -> Body[Index]:
-            schema = Schema.of((yield [self.schema_key])[self.schema_key])
+        def announce(view: AttemptView) -> Body[Index]:
+            schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
             if name in schema.indexes:
                 return _same(schema.indexes[name], fields, unique=unique)
             schema = schema.with_new(name, fields, unique=unique)
@@ -79,8 +79,8 @@ class IndexedCore(CollectionCore):
     def _drop(self, name: str, number: int | None) -> Flow[bool]:
         """Remove an index from the schema, then its entries, which nobody sees any more."""
 
-        def forget(view: Writer) -> Body[Index | None]:
-            schema = Schema.of((yield [self.schema_key])[self.schema_key])
+        def forget(view: AttemptView) -> Body[Index | None]:
+            schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
             found = schema.indexes.get(name)
             if found is None or number not in (None, found.number):
                 return None
@@ -126,9 +126,9 @@ class IndexedCore(CollectionCore):
             yield from self._enter(index, ids[:half])
             yield from self._enter(index, ids[half:])
 
-    def _entering(self, view: Writer, index: Index, ids: list[str]) -> Body[None]:
+    def _entering(self, view: AttemptView, index: Index, ids: list[str]) -> Body[None]:
         found = yield [self.schema_key, *map(self.key, ids)]
-        self._check_building(Schema.of(found[self.schema_key]), index)
+        self._check_building(CollectionIndexes.of(found[self.schema_key]), index)
         added: dict[str, str] = {}
         for each in ids:
             key = index.key(self.prefix, each, found[self.key(each)])
@@ -143,12 +143,12 @@ class IndexedCore(CollectionCore):
             elif holders[key] != each:
                 raise UniqueViolationError(index.name, holders[key])
 
-    def _announce_ready(self, view: Writer, index: Index) -> Body[None]:
-        schema = Schema.of((yield [self.schema_key])[self.schema_key])
+    def _announce_ready(self, view: AttemptView, index: Index) -> Body[None]:
+        schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
         self._check_building(schema, index)
         view.put(self.schema_key, schema.with_ready(index).stored())
 
-    def _check_building(self, schema: Schema, index: Index) -> None:
+    def _check_building(self, schema: CollectionIndexes, index: Index) -> None:
         found = schema.indexes.get(index.name)
         if found is None or found.number != index.number:
             raise IndexNotReadyError(f"Index {index.name} was dropped while it was being built.")
@@ -163,7 +163,7 @@ def _same(index: Index, fields: Sequence[str], *, unique: bool) -> Index:
     return index
 
 
-def _delete(view: Writer, keys: list[str]) -> Body[None]:
+def _delete(view: AttemptView, keys: list[str]) -> Body[None]:
     """Delete keys, whatever is in them."""
     for key in keys:
         view.delete(key)

@@ -18,7 +18,7 @@ from streamydb.client import Entry
 from streamydb.client.session import new_id
 from streamydb.layers.documents.changes import Document, Update, merge_patch
 from streamydb.layers.documents.encoding import Scalar
-from streamydb.layers.documents.indexes import Bounds, Index, KeyRange, Schema
+from streamydb.layers.documents.indexes import CollectionIndexes, Index, IndexBounds, KeyRange
 from streamydb.layers.errors import (
     DocumentNotFoundError,
     DuplicateIdError,
@@ -27,8 +27,8 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.layers.flows import Body, Flow, Writer, read, scan
 from streamydb.layers.names import check_id, check_name
+from streamydb.layers.steps import AttemptView, Body, Flow, read, scan
 
 __all__ = ["PAGE_DOCUMENTS_MAX", "CollectionCore", "Found", "Page"]
 
@@ -78,7 +78,7 @@ class CollectionCore:
 
     def insert(
         self, document: Mapping[str, Any], *, document_id: str | None = None
-    ) -> Callable[[Writer], Body[str]]:
+    ) -> Callable[[AttemptView], Body[str]]:
         """Add a document and return its id, which is made up unless it is given.
 
         Raises:
@@ -88,7 +88,7 @@ class CollectionCore:
         named = new_id() if document_id is None else document_id
         made = _object(document)
 
-        def body(view: Writer) -> Body[str]:
+        def body(view: AttemptView) -> Body[str]:
             schema, before = yield from self.load(named)
             if before is not None:
                 raise DuplicateIdError(f"There is a document {named!r} already.")
@@ -97,11 +97,13 @@ class CollectionCore:
 
         return body
 
-    def put(self, document_id: str, document: Mapping[str, Any]) -> Callable[[Writer], Body[None]]:
+    def put(
+        self, document_id: str, document: Mapping[str, Any]
+    ) -> Callable[[AttemptView], Body[None]]:
         """Store a document, whether there was one or not; raises as `insert`."""
         made = _object(document)
 
-        def body(view: Writer) -> Body[None]:
+        def body(view: AttemptView) -> Body[None]:
             schema, before = yield from self.load(document_id)
             yield from self.store(view, schema, document_id, before, made)
 
@@ -109,18 +111,18 @@ class CollectionCore:
 
     def replace(
         self, document_id: str, document: Mapping[str, Any]
-    ) -> Callable[[Writer], Body[None]]:
+    ) -> Callable[[AttemptView], Body[None]]:
         """Replace a document that is there; raises as `modify`."""
         made = _object(document)
 
-        def body(view: Writer) -> Body[None]:
+        def body(view: AttemptView) -> Body[None]:
             yield from self.modify(document_id, lambda _: made)(view)
 
         return body
 
     def patch(
         self, document_id: str, patch: Mapping[str, Any]
-    ) -> Callable[[Writer], Body[Document]]:
+    ) -> Callable[[AttemptView], Body[Document]]:
         """Apply a JSON merge patch (RFC 7396): null removes a field; raises as `modify`."""
         wanted = _object(patch)
         return self.modify(document_id, lambda document: merge_patch(document, wanted))
@@ -133,7 +135,7 @@ class CollectionCore:
         inc: Mapping[str, float] | None = None,
         push: Mapping[str, Any] | None = None,
         unset: Iterable[str] = (),
-    ) -> Callable[[Writer], Body[Document]]:
+    ) -> Callable[[AttemptView], Body[Document]]:
         """Change fields by dotted paths; raises as `modify`.
 
         Args:
@@ -148,7 +150,7 @@ class CollectionCore:
 
     def modify(
         self, document_id: str, change: Callable[[Document], Mapping[str, Any]]
-    ) -> Callable[[Writer], Body[Document]]:
+    ) -> Callable[[AttemptView], Body[Document]]:
         """Store what a function makes of a document, and return it.
 
         Args:
@@ -162,7 +164,7 @@ class CollectionCore:
             UpdateError: the update does not fit the document.
         """
 
-        def body(view: Writer) -> Body[Document]:
+        def body(view: AttemptView) -> Body[Document]:
             schema, before = yield from self.load(document_id)
             if before is None:
                 raise DocumentNotFoundError(f"There is no document {document_id!r}.")
@@ -172,10 +174,10 @@ class CollectionCore:
 
         return body
 
-    def delete(self, document_id: str) -> Callable[[Writer], Body[bool]]:
+    def delete(self, document_id: str) -> Callable[[AttemptView], Body[bool]]:
         """Remove a document; tell whether there was one."""
 
-        def body(view: Writer) -> Body[bool]:
+        def body(view: AttemptView) -> Body[bool]:
             schema, before = yield from self.load(document_id)
             if before is not None:
                 yield from self.store(view, schema, document_id, before, None)
@@ -183,11 +185,11 @@ class CollectionCore:
 
         return body
 
-    def look(self, document_id: str) -> Callable[[Writer], Body[Document | None]]:
+    def look(self, document_id: str) -> Callable[[AttemptView], Body[Document | None]]:
         """Return a document; None if there is none."""
         key = self.key(document_id)
 
-        def body(_: Writer) -> Body[Document | None]:
+        def body(_: AttemptView) -> Body[Document | None]:
             found: Document | None = (yield [key])[key]
             return found
 
@@ -241,8 +243,8 @@ class CollectionCore:
             raise InvalidArgumentError(f"A page has 1 to {PAGE_DOCUMENTS_MAX} documents.")
         seq, after = (at, None) if cursor is None else _opened(cursor)
         shown = yield from read([self.schema_key], at=seq)
-        bounds = Bounds(equals, ge, gt, le, lt, prefix)
-        keys = self._range(Schema.of(shown[self.schema_key]), index, bounds)
+        bounds = IndexBounds(equals, ge, gt, le, lt, prefix)
+        keys = self._range(CollectionIndexes.of(shown[self.schema_key]), index, bounds)
         if after is not None and not keys.start <= after < keys.end:
             raise InvalidArgumentError("The cursor belongs to another query.")
         entries = yield from scan(
@@ -258,19 +260,19 @@ class CollectionCore:
         stored = (yield from read([self.schema_key]))[self.schema_key]
         return {
             name: {"fields": list(index.fields), "unique": index.unique, "ready": index.ready}
-            for name, index in Schema.of(stored).indexes.items()
+            for name, index in CollectionIndexes.of(stored).indexes.items()
         }
 
-    def load(self, document_id: str) -> Body[tuple[Schema, Document | None]]:
+    def load(self, document_id: str) -> Body[tuple[CollectionIndexes, Document | None]]:
         """Read a document with the schema that its next version must keep."""
         key = self.key(document_id)
         found = yield [self.schema_key, key]
-        return Schema.of(found[self.schema_key]), found[key]
+        return CollectionIndexes.of(found[self.schema_key]), found[key]
 
     def store(
         self,
-        view: Writer,
-        schema: Schema,
+        view: AttemptView,
+        schema: CollectionIndexes,
         document_id: str,
         before: Document | None,
         after: Document | None,
@@ -304,9 +306,9 @@ class CollectionCore:
         """The key of a document."""
         return f"{self.prefix}data/{check_id(document_id)}"
 
-    def _range(self, schema: Schema, index: str | None, bounds: Bounds) -> KeyRange:
+    def _range(self, schema: CollectionIndexes, index: str | None, bounds: IndexBounds) -> KeyRange:
         if index is None:
-            if bounds != Bounds(bounds.equals) or bounds.equals:
+            if bounds != IndexBounds(bounds.equals) or bounds.equals:
                 raise InvalidArgumentError("Name the index that the bounds are for.")
             return KeyRange(f"{self.prefix}data/", f"{self.prefix}data0")
         found = schema.indexes.get(index)

@@ -19,7 +19,7 @@ from streamydb.layers.errors import IndexValueTooLongError, InvalidArgumentError
 from streamydb.layers.names import check_name
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["FIELDS_MAX", "INDEXES_MAX", "Bounds", "Index", "KeyRange", "Schema"]
+__all__ = ["FIELDS_MAX", "INDEXES_MAX", "CollectionIndexes", "Index", "IndexBounds", "KeyRange"]
 
 FIELDS_MAX = 8
 """Fields of one index."""
@@ -36,7 +36,7 @@ class KeyRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class IndexBounds:
     """What a query wants of an index.
 
     Attributes:
@@ -111,7 +111,7 @@ class Index:
         """With what all keys of this index begin."""
         return f"{prefix}index/{self.number}/"
 
-    def range(self, prefix: str, bounds: Bounds) -> KeyRange:
+    def range(self, prefix: str, bounds: IndexBounds) -> KeyRange:
         """The keys that a query wants, in the order of the index.
 
         Raises:
@@ -124,7 +124,7 @@ class Index:
         start, end = self._next(bounds, len(equals))
         return KeyRange(base + start, base + end)
 
-    def _next(self, bounds: Bounds, place: int) -> tuple[str, str]:
+    def _next(self, bounds: IndexBounds, place: int) -> tuple[str, str]:
         """The range of the field after those that are equal."""
         given = [b for b in (bounds.ge, bounds.gt, bounds.le, bounds.lt) if b is not None]
         if not given and bounds.prefix is None:
@@ -151,7 +151,7 @@ class Index:
                 "unique": self.unique, "ready": self.ready}  # fmt: skip
 
 
-def _between(bounds: Bounds, given: Sequence[Scalar], *, down: bool) -> tuple[str, str]:
+def _between(bounds: IndexBounds, given: Sequence[Scalar], *, down: bool) -> tuple[str, str]:
     """The range of encodings between two values, which must be of kinds that compare."""
     if not all(map(is_scalar, given)):
         raise InvalidArgumentError("Bounds are texts, numbers or booleans.")
@@ -176,7 +176,7 @@ def _between(bounds: Bounds, given: Sequence[Scalar], *, down: bool) -> tuple[st
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class CollectionIndexes:
     """The indexes of a collection.
 
     Attributes:

@@ -27,7 +27,6 @@ from streamydb.client import (
 )
 from streamydb.client.transactions import Builder
 from streamydb.layers.errors import InvalidArgumentError, MovedError
-from streamydb.layers.flows import Build, Flow, commit, pause, read, scan
 from streamydb.layers.leaderboard.ranks import (
     BUCKET_ARRIVALS,
     PATH_DIGITS,
@@ -40,6 +39,7 @@ from streamydb.layers.leaderboard.ranks import (
     siblings_before,
 )
 from streamydb.layers.names import check_id, check_name
+from streamydb.layers.steps import Build, Flow, commit, pause, read, scan
 
 __all__ = ["MEMBERS_MAX", "STANDINGS_MAX", "BoardCore", "Standing"]
 

@@ -24,9 +24,9 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     MovedError,
 )
-from streamydb.layers.flows import Body, Build, Flow, Writer, call, commit, read, run, scan
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
+from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, run, scan
 
 __all__ = ["CLAIM_ITEMS_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting"]
 
@@ -230,14 +230,14 @@ class QueueCore:
         done = yield from self._settled("complete", claims, keys, {})
         self._check_held(claims, done)
 
-    def complete_in(self, claim: Claim) -> Callable[[Writer], Body[None]]:
+    def complete_in(self, claim: Claim) -> Callable[[AttemptView], Body[None]]:
         """Remove an item that is done, in a function under `run`: with its effects, or not at all.
 
         Raises:
             ClaimLostError: the claim is over.
         """
 
-        def body(view: Writer) -> Body[None]:
+        def body(view: AttemptView) -> Body[None]:
             key = f"{self.prefix}lane/{claim.lane}"
             claims = (yield [key])[key] or {}
             entry = claims.pop(claim.id, None)
@@ -286,7 +286,7 @@ class QueueCore:
         """Remove an item that nobody needs any more, claimed or not; tell whether it was there."""
         key = self._item(check_id(item_id))
 
-        def body(view: Writer) -> Body[bool]:
+        def body(view: AttemptView) -> Body[bool]:
             found = (yield [key])[key] is not None
             if found:
                 view.delete(key)

@@ -7,21 +7,21 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.digest import Digest
+from streamydb.columns.digest import StateDigest
 from streamydb.records.formats import UNREADABLE, not_read
 
-__all__ = ["Agreement", "Difference"]
+__all__ = ["Agreement", "Disagreement"]
 
 _KEPT_MAX: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Disagreement:
     """Two pipelines say different things about one state."""
 
-    first: Digest
+    first: StateDigest
     first_pipeline: str
-    second: Digest
+    second: StateDigest
     second_pipeline: str
 
     def other(self, pipeline: str) -> str | None:
@@ -50,10 +50,10 @@ class Agreement:
     def __init__(self, interval: int, shards: int = 0) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
-        self._known: dict[tuple[int, int], list[tuple[str, Digest]]] = {}
+        self._known: dict[tuple[int, int], list[tuple[str, StateDigest]]] = {}
         self.compared = 0
 
-    def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Difference | None:
+    def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Disagreement | None:
         """Take a record of `<db>.digests`; a difference, if it makes one and is ``live``.
 
         Raises:
@@ -61,7 +61,7 @@ class Agreement:
 
         """
         try:
-            digest = msgspec.json.decode(value or b"", type=Digest)
+            digest = msgspec.json.decode(value or b"", type=StateDigest)
         except UNREADABLE as error:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
@@ -76,4 +76,4 @@ class Agreement:
             del self._known[next(iter(self._known))]
         if not live or len(known) == 1:
             return None
-        return Difference(known[0][1], known[0][0], digest, pipeline)
+        return Disagreement(known[0][1], known[0][0], digest, pipeline)

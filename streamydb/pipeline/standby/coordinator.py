@@ -14,13 +14,13 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
-from streamydb.pipeline.standby.agreement import Agreement, Difference
+from streamydb.pipeline.standby.agreement import Agreement, Disagreement
 from streamydb.pipeline.standby.core import Action, Member, Play, Say
 from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.records.control import Audited
 from streamydb.records.rulings import Rulings
 
-__all__ = ["Coordinator", "Position", "View"]
+__all__ = ["Coordinator", "PipelinePosition", "StandbyReport"]
 
 log = logging.getLogger("streamydb.standby")
 
@@ -31,7 +31,7 @@ _SHOWN_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PipelinePosition:
     """How far the query is: last resolved seq, offsets read of the log (their sum), feedback read.
 
     ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
@@ -45,7 +45,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StandbyReport:
     """What people are shown."""
 
     role: str
@@ -75,7 +75,7 @@ class Coordinator:
 
     def __init__(
         self, topics: SharedTopics, config: ShardConfig, member: Member,
-        show: Callable[[View], None], rulings: RulingTopic,
+        show: Callable[[StandbyReport], None], rulings: RulingTopic,
     ) -> None:
         """Nothing is said yet."""
         self._topics = topics
@@ -90,15 +90,15 @@ class Coordinator:
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._agreement = Agreement(config.digest_interval, config.shards)
         self._live_from = 0
-        self._difference: Difference | None = None
+        self._difference: Disagreement | None = None
         self._audit_at: int | None = None
         self._sound: set[str] = set()
         self._alarm: str | None = None
-        self._shown: View | None = None
+        self._shown: StandbyReport | None = None
         self._show_ms = 0
         self._role_at: int | None = None
         self._untold: Play | None = None
-        self._position = Position(0, 0, 0)
+        self._position = PipelinePosition(0, 0, 0)
         self._fresh = False
         self._news = threading.Lock()
         self._stop = threading.Event()
@@ -175,7 +175,7 @@ class Coordinator:
         if not self._thread.is_alive():
             self._topics.close()
 
-    def note(self, position: Position) -> None:
+    def note(self, position: PipelinePosition) -> None:
         """Take in how far the query is; called by any thread."""
         with self._news:
             self._position, self._fresh = position, True
@@ -215,7 +215,7 @@ class Coordinator:
         self._act(member.tick(_now_ms()))
         self._tell()
 
-    def _is_known(self, position: Position) -> bool:
+    def _is_known(self, position: PipelinePosition) -> bool:
         """Whether a batch of this life has said what is resolved.
 
         The shards say so when they have read their role; a database that is empty says nothing.
@@ -253,7 +253,7 @@ class Coordinator:
         self._sound.discard(me)
         log.error("%s", found)
 
-    def _judge(self, position: Position) -> None:
+    def _judge(self, position: PipelinePosition) -> None:
         """Find out who is wrong: have the own state audited; of two that are sound, one stops.
 
         One whose state is damaged does not come out of the audit. The other one then goes on, and
@@ -278,7 +278,7 @@ class Coordinator:
     def _tell(self) -> None:
         member, now_ms = self._member, _now_ms()
         lag_ms, behind = member.lag_ms(now_ms) // 1000 * 1000, member.behind
-        view = View(
+        view = StandbyReport(
             member.role, member.epoch, member.leader.name or member.leader.pipeline,
             member.is_ready(now_ms), lag_ms, behind, self._alarm,
         )
@@ -291,7 +291,7 @@ class Coordinator:
         self._show(view)
 
 
-    def _is_alike(self, view: View) -> bool:
+    def _is_alike(self, view: StandbyReport) -> bool:
         """Whether nothing but how far behind it is has changed; that changes with every batch."""
         shown = self._shown
         return shown is not None and replace(view, behind=shown.behind) == shown

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from streamydb.pipeline.standby.position import Others, Own, Rank
-from streamydb.records.control import Audited, Beat, Claim, Following, Handover, Message
+from streamydb.records.control import Audited, Beat, Following, Handover, LeaderClaim, Message
 
 __all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
 
@@ -198,7 +198,7 @@ class Member:
 
     def replay(self, message: Message) -> None:
         """Take in what was said before the start."""
-        if message.log != self._log or not isinstance(message, Claim | Beat):
+        if message.log != self._log or not isinstance(message, LeaderClaim | Beat):
             return
         if isinstance(message, Beat):
             self.covered = self._told = max(self.covered, message.resolved)
@@ -266,7 +266,7 @@ class Member:
         self._called_ms = now_ms
         return [self._following(now_ms)]
 
-    def _hear_epoch(self, message: Claim | Beat, now_ms: int) -> list[Action]:
+    def _hear_epoch(self, message: LeaderClaim | Beat, now_ms: int) -> list[Action]:
         """Whoever has the highest epoch leads."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
@@ -471,7 +471,7 @@ class Member:
     def _claim(self, now_ms: int) -> list[Action]:
         self.role, self._said_ms, self._wish = "claiming", now_ms, None
         said_ms = self._own.say(now_ms)
-        return [Say(Claim(**self._sender, epoch=self.leader.epoch + 1, said_ms=said_ms))]
+        return [Say(LeaderClaim(**self._sender, epoch=self.leader.epoch + 1, said_ms=said_ms))]
 
     def _beat(self, now_ms: int) -> Say:
         own = self._own

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["Written", "longest_pause", "written"]
+__all__ = ["TimedVerdict", "longest_pause", "written"]
 
 _SEQ: Final = re.compile(rb'"seq":(\d+),"ts_ms":(\d+)')
 
 
-class Written(NamedTuple):
+class TimedVerdict(NamedTuple):
     """A verdict: when it was written, its seq, and when its transaction was appended, in ms."""
 
     at_ms: int
@@ -19,13 +19,13 @@ class Written(NamedTuple):
     appended_ms: int
 
 
-def written(at_ms: int, value: bytes | None) -> Written | None:
+def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
     """A record of the results topic; None if it is not understood."""
     found = _SEQ.search(value or b"")
-    return None if found is None else Written(at_ms, int(found[1]), int(found[2]))
+    return None if found is None else TimedVerdict(at_ms, int(found[1]), int(found[2]))
 
 
-def longest_pause(verdicts: Iterable[Written], begun_ms: int) -> int | None:
+def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
     """The longest time, in ms, in which a transaction waited and no new verdict was written.
 
     Of what was written after ``begun_ms``; None if nothing was. A verdict that is written again, by

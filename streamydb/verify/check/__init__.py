@@ -1,31 +1,31 @@
 """Proof that a database is what its log says: a serial replay, compared byte for byte.
 
 `run` reads Kafka; `logorder`, `expected`, `compare` and `report` are pure. In: the topics of a
-database, live or stopped. Out: a `Report` with counts, and the first differences in full. The
+database, live or stopped. Out: a `CheckReport` with counts, and the first differences in full. The
 replay is `streamydb.verify.oracle.core`, which shares no execution code with the engine.
 """
 
 from __future__ import annotations
 
-from streamydb.verify.check.compare import Comparison, Output, Place
+from streamydb.verify.check.compare import Comparison, Output, OutputName
 from streamydb.verify.check.expected import Expected
 from streamydb.verify.check.log import CheckError, Log
 from streamydb.verify.check.logorder import LogOrder
-from streamydb.verify.check.report import Counts, Difference, Report
-from streamydb.verify.check.run import Options, Step, check
+from streamydb.verify.check.report import CheckReport, Difference, OutputCounts
+from streamydb.verify.check.run import CheckOptions, CheckProgress, check
 
 __all__ = [
     "CheckError",
+    "CheckOptions",
+    "CheckProgress",
+    "CheckReport",
     "Comparison",
-    "Counts",
     "Difference",
     "Expected",
     "Log",
     "LogOrder",
-    "Options",
     "Output",
-    "Place",
-    "Report",
-    "Step",
+    "OutputCounts",
+    "OutputName",
     "check",
 ]

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
 from streamydb.verify.check.expected import Expected
-from streamydb.verify.check.report import Counts, Difference, Report, excerpt
+from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 from streamydb.verify.check.workflows import Workflows
 
 _SEQ = b',"seq":'
@@ -35,7 +36,7 @@ class Output(NamedTuple):
     value: bytes | None
 
 
-class Place(NamedTuple):
+class OutputName(NamedTuple):
     """Names one output whose expected bytes are wanted: kind, seq, index (0 but for changes)."""
 
     kind: str
@@ -103,13 +104,13 @@ class Comparison:
         later_seq: the highest seq past the replay that any output claimed.
     """
 
-    def __init__(self, expected: Expected, report: Report, workflows: Workflows) -> None:
+    def __init__(self, expected: Expected, report: CheckReport, workflows: Workflows) -> None:
         """Start with nothing seen; counts go to `report`."""
         self.expected = expected
         self.workflows = workflows
         self.report = report
         self.later_seq = 0
-        self._wanted: dict[Place, list[Difference]] = {}
+        self._wanted: dict[OutputName, list[Difference]] = {}
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
         self._seen_dead: set[int] = set()
@@ -131,7 +132,7 @@ class Comparison:
         if not 0 < seq <= self.expected.transactions:
             self._outside("results", counts, seq, output)
         elif hash((output.key, output.value)) != self.expected.results[seq - 1]:
-            self._differs("results", counts, Place("result", seq, 0), output)
+            self._differs("results", counts, OutputName("result", seq, 0), output)
         elif self._seen_results[seq - 1]:
             counts.duplicates += 1
         else:
@@ -146,7 +147,7 @@ class Comparison:
         if wanted is None:
             self._outside("deadletters", counts, seq, output)
         elif hash((output.key, output.value)) != wanted:
-            self._differs("deadletters", counts, Place("deadletter", seq, 0), output)
+            self._differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
         elif seq in self._seen_dead:
             counts.duplicates += 1
         else:
@@ -169,7 +170,7 @@ class Comparison:
         counts = self.report.changes
         try:
             change = self._decoder.decode(value)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._outside("changes", counts, 0, output)
             return
         seq, index = change.source.seq, change.transaction.total_order
@@ -179,7 +180,7 @@ class Comparison:
         if place < 0:
             self._outside("changes", counts, seq, output)
         elif hash((key, value)) != self.expected.changes[place]:
-            self._differs("changes", counts, Place("change", seq, index), output)
+            self._differs("changes", counts, OutputName("change", seq, index), output)
         elif self._seen_changes[place]:
             counts.duplicates += 1
         else:
@@ -232,7 +233,7 @@ class Comparison:
         try:
             record = msgspec.json.decode(output.value or b"", type=_Resolved)
             offsets = {int(number): offset for number, offset in record.offsets.items()}
-        except (msgspec.MsgspecError, ValueError):
+        except (*UNREADABLE, ValueError):
             self._violate("resolved", output, None, "is not a resolved record")
             return
         seq = record.resolved
@@ -276,7 +277,7 @@ class Comparison:
             self._violate("tombstone", place, self._last[key].seq, "has no tombstone")
         self._compare_values(values)
 
-    def wanted(self) -> dict[Place, list[Difference]]:
+    def wanted(self) -> dict[OutputName, list[Difference]]:
         """Differences that were kept and whose expected bytes a second replay can fill in."""
         return self._wanted
 
@@ -285,7 +286,7 @@ class Comparison:
         seen, counts = self._seen_results, self.report.results
         counts.missing = seen.count(0)
         at = seen.find(0)
-        while at >= 0 and self._absent("results", Place("result", at + 1, 0)):
+        while at >= 0 and self._absent("results", OutputName("result", at + 1, 0)):
             at = seen.find(0, at + 1)
 
     def _missing_changes(self) -> None:
@@ -297,7 +298,7 @@ class Comparison:
         at = seen.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
-            if not self._absent("changes", Place("change", seq, at - starts[seq - 1] + 1)):
+            if not self._absent("changes", OutputName("change", seq, at - starts[seq - 1] + 1)):
                 return
             at = seen.find(0, at + 1)
 
@@ -306,7 +307,7 @@ class Comparison:
         absent = sorted(self.expected.dead.keys() - self._seen_dead)
         self.report.deadletters.missing = len(absent)
         for seq in absent:
-            if not self._absent("deadletters", Place("deadletter", seq, 0)):
+            if not self._absent("deadletters", OutputName("deadletter", seq, 0)):
                 return
 
     def _compare_values(self, values: dict[bytes, tuple[bytes, int]]) -> None:
@@ -324,7 +325,7 @@ class Comparison:
 
     # -- keeping the evidence
 
-    def _outside(self, topic: str, counts: Counts, seq: int, output: Output) -> None:
+    def _outside(self, topic: str, counts: OutputCounts, seq: int, output: Output) -> None:
         """An output that the replay does not know: of a later transaction, or extra."""
         if seq > self.expected.transactions:
             counts.later += 1
@@ -339,20 +340,20 @@ class Comparison:
         )
         self.report.note(_difference(kind, topic, message, output, seq or None))
 
-    def _differs(self, topic: str, counts: Counts, place: Place, output: Output) -> None:
+    def _differs(self, topic: str, counts: OutputCounts, place: OutputName, output: Output) -> None:
         """An output with the bytes of no replay."""
         counts.differing += 1
         message = "the bytes (key or value) are not those of the replay"
         found = _difference("differing", topic, message, output, place.seq)
         self._keep(found, place)
 
-    def _absent(self, topic: str, place: Place) -> bool:
+    def _absent(self, topic: str, place: OutputName) -> bool:
         """Note a missing output; False once enough have been noted."""
         message = "the replay produces this record; it is not in the topic"
         found = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
         return self._keep(found, place)
 
-    def _keep(self, found: Difference, place: Place) -> bool:
+    def _keep(self, found: Difference, place: OutputName) -> bool:
         """Keep a difference and ask for its expected bytes; False if there are enough."""
         found.index = place.index or None
         before = len(self.report.differences)

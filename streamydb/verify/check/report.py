@@ -11,7 +11,7 @@ EXCERPT_BYTES_MAX = 600
 """How much of an expected or actual record is shown."""
 
 
-class Counts(msgspec.Struct):
+class OutputCounts(msgspec.Struct):
     """One kind of output (results, changes, dead letters) compared with the replay."""
 
     expected: int = 0
@@ -53,7 +53,7 @@ class Difference(msgspec.Struct, omit_defaults=True):
     actual: str | None = None
 
 
-class Report(msgspec.Struct):
+class CheckReport(msgspec.Struct):
     """The outcome of one check."""
 
     database: str
@@ -65,12 +65,12 @@ class Report(msgspec.Struct):
     markers: int = 0
     faults: int = 0
     """Transactions that a fault of ours has aborted; the replay takes that verdict as given."""
-    results: Counts = msgspec.field(default_factory=Counts)
-    changes: Counts = msgspec.field(default_factory=Counts)
-    deadletters: Counts = msgspec.field(default_factory=Counts)
-    streams: Counts = msgspec.field(default_factory=Counts)
+    results: OutputCounts = msgspec.field(default_factory=OutputCounts)
+    changes: OutputCounts = msgspec.field(default_factory=OutputCounts)
+    deadletters: OutputCounts = msgspec.field(default_factory=OutputCounts)
+    streams: OutputCounts = msgspec.field(default_factory=OutputCounts)
     """Records that procedures emitted."""
-    follow_ups: Counts = msgspec.field(default_factory=Counts)
+    follow_ups: OutputCounts = msgspec.field(default_factory=OutputCounts)
     """Records that workflows have appended to the log."""
     tombstones: int = 0
     resolved: int = 0

@@ -22,19 +22,19 @@ from streamydb.local.collector import no_collection
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records import decode_dead_letter
 from streamydb.records.rulings import Rulings
-from streamydb.verify.check.compare import Comparison, Output, Place
+from streamydb.verify.check.compare import Comparison, Output, OutputName
 from streamydb.verify.check.expected import Expected
 from streamydb.verify.check.log import Log
-from streamydb.verify.check.report import Difference, Report, excerpt
+from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle, OutputRecord
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource
 
-__all__ = ["Options", "Step", "check"]
+__all__ = ["CheckOptions", "CheckProgress", "check"]
 
-class Step(NamedTuple):
+class CheckProgress(NamedTuple):
     """How far the check is: what it does, and how many of how many records."""
 
     name: str
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CheckOptions:
     """What to check and how.
 
     Attributes:
@@ -67,10 +67,10 @@ class Options:
     modules: Modules = NO_MODULES
     constraints: bool | None = None
     trimmed: LogSource | None = None
-    progress: Callable[[Step], None] = field(default=lambda _step: None)
+    progress: Callable[[CheckProgress], None] = field(default=lambda _step: None)
 
 
-def check(options: Options) -> Report:
+def check(options: CheckOptions) -> CheckReport:
     """Replay and compare.
 
     Raises:
@@ -85,10 +85,12 @@ def check(options: Options) -> Report:
         try:
             return _check(options, log, started_s)
         except _AnotherFaultError:
-            options.progress(Step("a fault was reported meanwhile: once more", 0, log.records))
+            options.progress(
+                CheckProgress("a fault was reported meanwhile: once more", 0, log.records)
+            )
 
 
-def _founded(options: Options) -> Options:
+def _founded(options: CheckOptions) -> CheckOptions:
     """The options, with what the database was founded with where they say nothing."""
     given = (options.initial_partitions, options.id_window, options.constraints)
     if None not in given:
@@ -111,13 +113,13 @@ class _AnotherFaultError(Exception):
     """A transaction was aborted by a fault of ours, and the replay did not know."""
 
 
-def _check(options: Options, log: Log, started_s: float) -> Report:
+def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
     """Replay with the faults that are known by now.
 
     Raises:
         _AnotherFaultError: there are more.
     """
-    report = Report(database=options.database)
+    report = CheckReport(database=options.database)
     with no_collection():
         ruled = _rulings(options)
         report.faults = sum(
@@ -138,14 +140,14 @@ def _check(options: Options, log: Log, started_s: float) -> Report:
     return report
 
 
-def _oracle(options: Options, ruled: Rulings) -> Oracle:
+def _oracle(options: CheckOptions, ruled: Rulings) -> Oracle:
     return Oracle(
         options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules,
         constraints=bool(options.constraints),
     )
 
 
-def _rulings(options: Options) -> Rulings:
+def _rulings(options: CheckOptions) -> Rulings:
     """Which transactions a fault of ours has aborted, as it was ruled up to now."""
     log = log_id(options.connection, options.database)
     return rulings(options.connection, options.database, log)
@@ -160,7 +162,7 @@ def _fault(value: bytes | None) -> tuple[int, int] | None:
 
 
 def _replay(
-    options: Options, log: Log, ruled: Rulings, report: Report, workflows: Workflows
+    options: CheckOptions, log: Log, ruled: Rulings, report: CheckReport, workflows: Workflows
 ) -> tuple[Oracle, Expected]:
     """Run the log through the serial oracle and keep the digests of all outputs."""
     oracle = _oracle(options, ruled)
@@ -173,7 +175,7 @@ def _replay(
             if outputs and outputs[-1].topic in ("streams", "transactions"):
                 workflows.expect(outputs)
         done = expected.transactions + log.order.markers
-        options.progress(Step("replaying the log", done, total))
+        options.progress(CheckProgress("replaying the log", done, total))
     report.transactions = expected.transactions
     report.markers = log.order.markers
     report.held_back = log.order.held_back + log.unjoined
@@ -199,7 +201,7 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
 
 
 def _compare(
-    options: Options, comparison: Comparison, ruled: Rulings, log: Log
+    options: CheckOptions, comparison: Comparison, ruled: Rulings, log: Log
 ) -> tuple[float, int]:
     """Judge all outputs; wait for those that are missing.
 
@@ -240,7 +242,7 @@ def _compare(
 
 
 def _judge_all(
-    options: Options,
+    options: CheckOptions,
     reader: TopicReader,
     ends: dict[int, int],
     judge: Callable[[Output], None],
@@ -250,7 +252,7 @@ def _judge_all(
     for batch in reader.until(ends):
         _judge(batch, judge)
         done += len(batch)
-        options.progress(Step(f"comparing {reader.topic}", min(done, total), total))
+        options.progress(CheckProgress(f"comparing {reader.topic}", min(done, total), total))
 
 
 def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignore[type-arg]
@@ -260,7 +262,7 @@ def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignor
 
 
 def _wait(
-    options: Options,
+    options: CheckOptions,
     comparison: Comparison,
     readers: Mapping[str, TopicReader],
     judges: Mapping[str, Callable[[Output], None]],
@@ -272,12 +274,12 @@ def _wait(
         for topic, reader in readers.items():
             _judge(reader.batch(), judges[topic])
         done = report.results.matched
-        options.progress(Step("waiting for the pipeline", done, report.results.expected))
+        options.progress(CheckProgress("waiting for the pipeline", done, report.results.expected))
     report.caught_up = comparison.complete
     return time.monotonic() - started_s
 
 
-def _forgive_expired(report: Report, expired: int) -> None:
+def _forgive_expired(report: CheckReport, expired: int) -> None:
     """Results that the topic's retention has deleted are not missing; they cannot be checked."""
     report.results.expired = min(expired, report.results.missing)
     report.results.missing -= report.results.expired
@@ -313,7 +315,7 @@ def _judge_later(log: Log, comparison: Comparison) -> None:
 
 
 def _fill_in(
-    options: Options, log: Log, ruled: Rulings, wanted: dict[Place, list[Difference]]
+    options: CheckOptions, log: Log, ruled: Rulings, wanted: dict[OutputName, list[Difference]]
 ) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
     if not wanted:
@@ -326,8 +328,8 @@ def _fill_in(
 
 
 def _expected_records(
-    options: Options, log: Log, ruled: Rulings, last: int
-) -> Iterator[tuple[Place, bytes | None, bytes | None]]:
+    options: CheckOptions, log: Log, ruled: Rulings, last: int
+) -> Iterator[tuple[OutputName, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
     oracle = _oracle(options, ruled)
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
@@ -342,4 +344,8 @@ def _expected_records(
                 if topic == "changes" and value is not None:
                     index += 1
                 if value is not None:
-                    yield Place(kinds[topic], seq, index if topic == "changes" else 0), key, value
+                    yield (
+                        OutputName(kinds[topic], seq, index if topic == "changes" else 0),
+                        key,
+                        value,
+                    )

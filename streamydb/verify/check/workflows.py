@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
-from streamydb.verify.check.report import Counts, Difference, Report, excerpt
+from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +38,7 @@ class Workflows:
         later_seq: the highest seq past the replay that any of them claimed.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: CheckReport) -> None:
         """Start with nothing expected; counts go to `report`."""
         self.report = report
         self.later_seq = 0
@@ -74,7 +75,7 @@ class Workflows:
         try:
             found = self._decode(output.value or b"")
             place = found.seq, found.index
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             place = 0, 0
         self._judge("streams", self._streams, self.report.streams, place, output)
 
@@ -101,7 +102,7 @@ class Workflows:
                 )
 
     def _judge(
-        self, topic: str, wanted: dict[tuple[int, int], int], counts: Counts,
+        self, topic: str, wanted: dict[tuple[int, int], int], counts: OutputCounts,
         place: tuple[int, int], output: Output,
     ) -> None:
         seq, index = place

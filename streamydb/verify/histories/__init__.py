@@ -16,43 +16,43 @@ clients.
 
 from __future__ import annotations
 
-from streamydb.verify.histories.checking import CHECKERS, Report, check_history
+from streamydb.verify.histories.judge import CHECKERS, HistoryReport, check_history
 from streamydb.verify.histories.records import (
     Answer,
-    Append,
+    AppendOperation,
     Delivered,
     Delivery,
     Get,
     History,
     HistoryError,
     Operation,
-    Read,
-    Scan,
+    ReadOperation,
+    ScanOperation,
     Seen,
-    Watch,
-    Write,
+    WatchOperation,
+    WriteOperation,
     read_history,
     write_history,
 )
-from streamydb.verify.histories.violations import Violation
+from streamydb.verify.histories.violations import Anomaly
 
 __all__ = [
     "CHECKERS",
+    "Anomaly",
     "Answer",
-    "Append",
+    "AppendOperation",
     "Delivered",
     "Delivery",
     "Get",
     "History",
     "HistoryError",
+    "HistoryReport",
     "Operation",
-    "Read",
-    "Report",
-    "Scan",
+    "ReadOperation",
+    "ScanOperation",
     "Seen",
-    "Violation",
-    "Watch",
-    "Write",
+    "WatchOperation",
+    "WriteOperation",
     "check_history",
     "read_history",
     "write_history",

@@ -10,20 +10,20 @@ import msgspec
 
 from streamydb.verify.histories.records import (
     Answer,
-    Append,
+    AppendOperation,
     Get,
     Outcome,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
 )
 
-__all__ = ["Call", "Told", "ask_call", "call_of", "page_call", "told"]
+__all__ = ["AttemptAnswer", "HttpCall", "ask_call", "call_of", "page_call", "told"]
 
 
-class Call(NamedTuple):
+class HttpCall(NamedTuple):
     """An HTTP request."""
 
     method: str
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     body: bytes = b""
 
 
-class Told(NamedTuple):
+class AttemptAnswer(NamedTuple):
     """What an attempt came to.
 
     Attributes:
@@ -48,64 +48,64 @@ class Told(NamedTuple):
     cursor: str | None = None
 
 
-def call_of(request: Request) -> Call:
+def call_of(request: Request) -> HttpCall:
     """Return the HTTP request; of a scan, that of its first page."""
     match request:
-        case Write():
+        case WriteOperation():
             return _write_call(request)
-        case Append():
+        case AppendOperation():
             updates = [{"op": "append", "key": key, "value": element}
                        for key, new in request.appends.items() for element in new]  # fmt: skip
             txn = {"id": request.id, "updates": updates, "reads": request.reads}
-            return Call("POST", "/v1/transactions", {}, msgspec.json.encode(txn))
+            return HttpCall("POST", "/v1/transactions", {}, msgspec.json.encode(txn))
         case Get():
             query = urlencode(_wanted(request))
-            return Call("GET", f"/v1/kv/{quote(request.key)}?{query}", {})
-        case Read():
+            return HttpCall("GET", f"/v1/kv/{quote(request.key)}?{query}", {})
+        case ReadOperation():
             body = {"keys": request.keys, **_wanted(request)}
-            return Call("POST", "/v1/read", {}, msgspec.json.encode(body))
-        case Scan():
+            return HttpCall("POST", "/v1/read", {}, msgspec.json.encode(body))
+        case ScanOperation():
             query = urlencode({"prefix": request.prefix, "limit": request.limit} | _wanted(request))
-            return Call("GET", f"/v1/kv?{query}", {})
+            return HttpCall("GET", f"/v1/kv?{query}", {})
 
 
-def page_call(request: Scan, cursor: str) -> Call:
+def page_call(request: ScanOperation, cursor: str) -> HttpCall:
     """Return the request for the next page of a scan."""
     query = urlencode({"limit": request.limit, "cursor": cursor})
-    return Call("GET", f"/v1/kv?{query}", {})
+    return HttpCall("GET", f"/v1/kv?{query}", {})
 
 
-def ask_call(txn_id: str, location: str | None) -> Call:
+def ask_call(txn_id: str, location: str | None) -> HttpCall:
     """Return the question for the verdict of a transaction."""
-    return Call("GET", location or f"/v1/transactions/{quote(txn_id, safe='')}", {})
+    return HttpCall("GET", location or f"/v1/transactions/{quote(txn_id, safe='')}", {})
 
 
-def told(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> Told:
+def told(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> AttemptAnswer:
     """Return what an answer says of a request, or of the question for its verdict.
 
     Raises:
         ValueError: the answer is none that the documentation has; that is a fault in itself.
     """
-    if isinstance(request, Write | Append):
+    if isinstance(request, WriteOperation | AppendOperation):
         return _told_write(request, status, headers, body)
     if status == 200 or (status == 404 and isinstance(request, Get)):
         return _told_read(request, status, headers, body)
     if status in {429, 503}:
-        return Told("failed", f"{status} {_slug(body)}")
+        return AttemptAnswer("failed", f"{status} {_slug(body)}")
     raise ValueError(f"{status} for {request}: {body[:300]!r}")
 
 
 def _told_write(
-    request: Write | Append, status: int, headers: Mapping[str, str], body: bytes
-) -> Told:
+    request: WriteOperation | AppendOperation, status: int, headers: Mapping[str, str], body: bytes
+) -> AttemptAnswer:
     if status == 202:
-        return Told("unknown", "202", location=headers.get("location"))
+        return AttemptAnswer("unknown", "202", location=headers.get("location"))
     if status == 504:
-        return Told("unknown", f"504 {_slug(body)}", location=headers.get("location"))
+        return AttemptAnswer("unknown", f"504 {_slug(body)}", location=headers.get("location"))
     if status in {429, 503}:
-        return Told("failed", f"{status} {_slug(body)}")
+        return AttemptAnswer("failed", f"{status} {_slug(body)}")
     if status == 404 and _slug(body) == "transaction-unknown":
-        return Told("unknown", "404 transaction-unknown")
+        return AttemptAnswer("unknown", "404 transaction-unknown")
     if status not in {200, 201, 412}:
         raise ValueError(f"{status} for {request}: {body[:300]!r}")
     fields: dict[str, Any] = msgspec.json.decode(body)
@@ -114,29 +114,32 @@ def _told_write(
         raise ValueError(f"{fields['code']} for {request}")
     seen = {key: Seen(value) for key, value in fields.get("reads", {}).items()}
     answer = Answer(status, committed, fields["seq"], seen)
-    return Told("ok", str(status), answer)
+    return AttemptAnswer("ok", str(status), answer)
 
 
 def _told_read(
-    request: Get | Read | Scan, status: int, headers: Mapping[str, str], body: bytes
-) -> Told:
+    request: Get | ReadOperation | ScanOperation,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> AttemptAnswer:
     if isinstance(request, Get):
         seq = int(headers["streamydb-snapshot"])
         seen = Seen(None, 0)
         if status == 200:
             seen = Seen(msgspec.json.decode(body), int(headers["etag"].strip('"')))
-        return Told("ok", str(status), Answer(status, seq=seq, seen={request.key: seen}))
+        return AttemptAnswer("ok", str(status), Answer(status, seq=seq, seen={request.key: seen}))
     fields: dict[str, Any] = msgspec.json.decode(body)
-    if isinstance(request, Read):
+    if isinstance(request, ReadOperation):
         found = {key: _seen(entry) for key, entry in fields["entries"].items()}
-        return Told("ok", str(status), Answer(status, seq=fields["seq"], seen=found))
+        return AttemptAnswer("ok", str(status), Answer(status, seq=fields["seq"], seen=found))
     page = (fields["seq"], [entry["key"] for entry in fields["entries"]])
     found = {entry["key"]: _seen(entry) for entry in fields["entries"]}
     answer = Answer(status, seq=fields["seq"], seen=found, pages=[page])
-    return Told("ok", str(status), answer, cursor=fields["cursor"])
+    return AttemptAnswer("ok", str(status), answer, cursor=fields["cursor"])
 
 
-def _write_call(request: Write) -> Call:
+def _write_call(request: WriteOperation) -> HttpCall:
     headers = {"idempotency-key": request.id}
     expected = request.expected
     if expected is not None and expected.value is None:
@@ -145,11 +148,11 @@ def _write_call(request: Write) -> Call:
         headers["if-match"] = f'"{expected.version}"'
     target = f"/v1/kv/{quote(request.key)}"
     if request.value is None:
-        return Call("DELETE", target, headers)
-    return Call("PUT", target, headers, msgspec.json.encode(request.value))
+        return HttpCall("DELETE", target, headers)
+    return HttpCall("PUT", target, headers, msgspec.json.encode(request.value))
 
 
-def _wanted(request: Get | Read | Scan) -> dict[str, str | int]:
+def _wanted(request: Get | ReadOperation | ScanOperation) -> dict[str, str | int]:
     """The consistency that a read asks for."""
     wanted: dict[str, str | int] = {"consistency": request.consistency}
     if request.min_version is not None:

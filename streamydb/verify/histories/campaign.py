@@ -24,21 +24,21 @@ from streamydb.errors import StreamyError
 from streamydb.facade.payloads import new_id
 from streamydb.local.processes import end_with_parent
 from streamydb.verify.histories.library import make_recorders
-from streamydb.verify.histories.recording import HttpRecorder, Recorder
+from streamydb.verify.histories.recorder import HttpRecorder, Recorder
 from streamydb.verify.histories.records import (
-    Append,
+    AppendOperation,
     History,
     Line,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
-    Watch,
-    Write,
+    ScanOperation,
+    WatchOperation,
+    WriteOperation,
     encode_line,
     read_history,
 )
-from streamydb.verify.histories.watching import Watcher
-from streamydb.verify.histories.workload import Client, Shape
+from streamydb.verify.histories.watcher import Watcher
+from streamydb.verify.histories.workload import HistoryClient, Shape
 
 __all__ = ["STOP", "Campaign", "CampaignError", "files", "run"]
 
@@ -211,7 +211,7 @@ async def _client(
     """One client until the end."""
     rng = random.Random(f"{campaign.seed} {number}")  # noqa: S311 - reproducible choices
     recorder = make(rng)
-    client = Client(number, campaign.shape, rng, new_id)
+    client = HistoryClient(number, campaign.shape, rng, new_id)
     while budget.take():
         operation = await recorder.perform(client, client.next())
         if operation.outcome == "failed":
@@ -223,10 +223,10 @@ async def _begin(http: httpx.AsyncClient, campaign: Campaign) -> int:
     """The seq before the history."""
     rng = random.Random(f"{campaign.seed} begin")  # noqa: S311 - reproducible choices
     recorder = HttpRecorder(http, campaign.urls, rng, lambda _: None, campaign.shape)
-    client = Client(0, campaign.shape, rng, new_id)
+    client = HistoryClient(0, campaign.shape, rng, new_id)
 
     async def told() -> bool:
-        return (await recorder.perform(client, Read([]))).told is not None
+        return (await recorder.perform(client, ReadOperation([]))).told is not None
 
     await _until(told, "an answer of the database at the beginning")
     return client.newest
@@ -238,7 +238,7 @@ def _watcher(
     shape = campaign.shape
     prefix = (shape.prefix, shape.all_lists, shape.all_registers)[number % 3]
     rng = random.Random(f"{campaign.seed} watcher {number}")  # noqa: S311 - reproducible choices
-    watch = Watch(watcher=number, prefix=prefix, since=since, began_ns=time.monotonic_ns())
+    watch = WatchOperation(watcher=number, prefix=prefix, since=since, began_ns=time.monotonic_ns())
     return Watcher(http, campaign.urls, rng, sink, watch, shape.leave)
 
 
@@ -251,7 +251,7 @@ async def _finish(
     rng = random.Random(f"{campaign.seed} end")  # noqa: S311 - reproducible choices
     shape = campaign.shape
     recorder = HttpRecorder(http, campaign.urls, rng, sink, shape)
-    client = Client(number, shape, rng, new_id)
+    client = HistoryClient(number, shape, rng, new_id)
 
     async def surely(make: Callable[[], Request]) -> int:
         seqs: list[int] = []
@@ -266,12 +266,12 @@ async def _finish(
 
     for begin in range(0, len(keys), _KEYS):
         chunk = keys[begin : begin + _KEYS]
-        await surely(lambda chunk=chunk: Read(chunk))  # type: ignore[misc]
-    await surely(lambda: Scan(shape.prefix, _KEYS))
+        await surely(lambda chunk=chunk: ReadOperation(chunk))  # type: ignore[misc]
+    await surely(lambda: ScanOperation(shape.prefix, _KEYS))
     marks = (f"{number}.end.{n}" for n in range(1_000_000))
     seqs = [
-        await surely(lambda: Write(new_id(), f"{shape.all_registers}end", next(marks))),
-        await surely(lambda: Append(new_id(), {f"{shape.all_lists}end": [next(marks)]})),
+        await surely(lambda: WriteOperation(new_id(), f"{shape.all_registers}end", next(marks))),
+        await surely(lambda: AppendOperation(new_id(), {f"{shape.all_lists}end": [next(marks)]})),
     ]
     return min(seqs)
 
@@ -280,9 +280,9 @@ def _keys(history: History) -> list[str]:
     """All keys that were written."""
     keys: set[str] = set()
     for operation in history.operations:
-        if isinstance(operation.request, Write):
+        if isinstance(operation.request, WriteOperation):
             keys.add(operation.request.key)
-        elif isinstance(operation.request, Append):
+        elif isinstance(operation.request, AppendOperation):
             keys.update(operation.request.appends)
     return sorted(keys)
 

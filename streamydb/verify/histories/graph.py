@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["STARTS_MAX", "Edge", "Graph"]
+__all__ = ["STARTS_MAX", "DependencyGraph", "Edge"]
 
 STARTS_MAX: Final = 64
 """From how many places in a component the shortest cycle is looked for."""
@@ -21,7 +21,7 @@ class Edge(NamedTuple):
     why: str
 
 
-class Graph:
+class DependencyGraph:
     """Nodes are numbers; between two of them there is at most one edge of a kind."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
-from streamydb.client.connecting import connect_async
 from streamydb.client.connections import HttpOptions
+from streamydb.client.connector import connect_async
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
     CheckFailedError,
@@ -30,19 +30,19 @@ from streamydb.client.problems import (
 )
 from streamydb.client.session import Options, Session
 from streamydb.client.transactions import Committed
-from streamydb.verify.histories.answers import Told
-from streamydb.verify.histories.recording import PATIENCE_S, Recorder
+from streamydb.verify.histories.answers import AttemptAnswer
+from streamydb.verify.histories.recorder import PATIENCE_S, Recorder
 from streamydb.verify.histories.records import (
     Answer,
-    Append,
+    AppendOperation,
     Get,
     Line,
     Outcome,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
 )
 from streamydb.verify.histories.workload import Shape
 
@@ -55,7 +55,7 @@ _AGAIN: Final = 0.3
 _NOT_DONE: Final = (ConflictError, DeadlinePassedError, SnapshotGoneError)
 """Errors that do not pass, and that promise that nothing was written."""
 
-_Reading: TypeAlias = Get | Read | Scan
+_Reading: TypeAlias = Get | ReadOperation | ScanOperation
 _Way: TypeAlias = Callable[[], Awaitable[Answer]]
 _Make: TypeAlias = Callable[[random.Random], Recorder]
 
@@ -79,23 +79,25 @@ class _LibraryRecorder(Recorder):
         self._again: list[_Way] = []
 
     @abstractmethod
-    def _writing(self, request: Write | Append) -> Awaitable[Answer]:
+    def _writing(self, request: WriteOperation | AppendOperation) -> Awaitable[Answer]:
         """Begin a write."""
 
     @abstractmethod
     def _ways(self, error: OutcomeUnknownError | None, /) -> list[_Way]:
         """How to find out what became of the last write: to ask, to send it again."""
 
-    async def _do(self, request: Request, attempts: list[str]) -> Told:
+    async def _do(self, request: Request, attempts: list[str]) -> AttemptAnswer:
         """Do a request."""
-        if isinstance(request, Write | Append):
+        if isinstance(request, WriteOperation | AppendOperation):
             last = await self._write(request, attempts)
         else:
             last = await self._told(self._read(request))
             attempts.append(last.note)
         return last
 
-    async def _write(self, request: Write | Append, attempts: list[str]) -> Told:
+    async def _write(
+        self, request: WriteOperation | AppendOperation, attempts: list[str]
+    ) -> AttemptAnswer:
         """Send a write; find out what became of it."""
         self._again = []
         last = await self._told(self._writing(request), self._impatience_s())
@@ -114,7 +116,7 @@ class _LibraryRecorder(Recorder):
 
     async def _told(
         self, answer: Awaitable[Answer], timeout_s: float | None = None, *, sent: bool = False
-    ) -> Told:
+    ) -> AttemptAnswer:
         """What an attempt came to.
 
         Raises:
@@ -122,37 +124,37 @@ class _LibraryRecorder(Recorder):
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return Told("ok", "ok", await answer)
+                return AttemptAnswer("ok", "ok", await answer)
         except TimeoutError:
             self._again = self._ways(None)
-            return Told("unknown", "left")
+            return AttemptAnswer("unknown", "left")
         except OutcomeUnknownError as error:
             self._again = self._ways(error)
-            return Told("unknown", type(error).__name__)
+            return AttemptAnswer("unknown", type(error).__name__)
         except TransactionUnknownError as error:
-            return Told("unknown", type(error).__name__)
+            return AttemptAnswer("unknown", type(error).__name__)
         except CheckFailedError as error:
             refused = Answer(committed=False, seq=error.seq or None)
-            return Told(self._refused, type(error).__name__, refused)
+            return AttemptAnswer(self._refused, type(error).__name__, refused)
         except ClientError as error:
             if not error.retriable and not isinstance(error, _NOT_DONE):
                 raise
             passing = sent and not isinstance(error, DeadlinePassedError)
-            return Told("unknown" if passing else "failed", type(error).__name__)
+            return AttemptAnswer("unknown" if passing else "failed", type(error).__name__)
 
     def _client(self) -> AsyncClient:
         return self._rng.choice(self._clients)
 
     async def _read(self, request: _Reading) -> Answer:
         """Read at one snapshot."""
-        if isinstance(request, Scan):
+        if isinstance(request, ScanOperation):
             return await self._scan(request)
         keys = [request.key] if isinstance(request, Get) else request.keys
         found = await self._client().read(keys, consistency=request.consistency)
         seen = {key: Seen(entry.value, entry.version) for key, entry in found.entries.items()}
         return Answer(seq=found.seq, seen=seen)
 
-    async def _scan(self, request: Scan) -> Answer:
+    async def _scan(self, request: ScanOperation) -> Answer:
         """Scan the snapshot of a read of nothing, through any facade."""
         snapshot = await self._client().read([], consistency=request.consistency)
         scanned = self._client().scan(request.prefix, at=snapshot.seq)
@@ -167,7 +169,7 @@ class _LibraryRecorder(Recorder):
 class TransactionRecorder(_LibraryRecorder):
     """Writes are transactions with ids of their own, which may be sent again by other clients."""
 
-    async def _writing(self, request: Write | Append) -> Answer:
+    async def _writing(self, request: WriteOperation | AppendOperation) -> Answer:
         self._built = _built(self._client().atomic(request.id), request)
         return _answer(await self._built.commit())
 
@@ -189,7 +191,7 @@ class FunctionRecorder(_LibraryRecorder):
     _refused: Outcome = "failed"
     """A conflict, in every attempt that it was allowed."""
 
-    async def _writing(self, request: Write | Append) -> Answer:
+    async def _writing(self, request: WriteOperation | AppendOperation) -> Answer:
         client = self._client()
         self._last = Answer()
 
@@ -213,7 +215,7 @@ class FunctionRecorder(_LibraryRecorder):
         return [lambda: found(error.ask), lambda: found(error.send_again)]
 
     async def _read(self, request: _Reading) -> Answer:
-        if not isinstance(request, Read):
+        if not isinstance(request, ReadOperation):
             return await super()._read(request)
         keys = request.keys
 
@@ -224,9 +226,9 @@ class FunctionRecorder(_LibraryRecorder):
         return await self._client().run(function, consistency=request.consistency)
 
 
-async def _called(view: AsyncView, request: Write | Append) -> Answer:
+async def _called(view: AsyncView, request: WriteOperation | AppendOperation) -> Answer:
     """What a function does, and what it has seen: all of it, if it commits."""
-    if isinstance(request, Write):
+    if isinstance(request, WriteOperation):
         if request.expected is not None:
             found = await view.get(request.key)
             if found != request.expected.value:
@@ -244,13 +246,13 @@ async def _called(view: AsyncView, request: Write | Append) -> Answer:
     return Answer(seen={key: Seen(value) for key, value in after.items()})
 
 
-def _writes(request: Write | Append) -> bool:
-    return isinstance(request, Write) or bool(request.appends)
+def _writes(request: WriteOperation | AppendOperation) -> bool:
+    return isinstance(request, WriteOperation) or bool(request.appends)
 
 
-def _built(txn: AsyncAtomic, request: Write | Append) -> AsyncAtomic:
+def _built(txn: AsyncAtomic, request: WriteOperation | AppendOperation) -> AsyncAtomic:
     """The transaction of a request."""
-    if isinstance(request, Append):
+    if isinstance(request, AppendOperation):
         for key, new in request.appends.items():
             for element in new:
                 txn.append(key, element)

@@ -21,14 +21,14 @@ from streamydb.verify.histories.records import (
     Get,
     History,
     Operation,
-    Read,
-    Scan,
+    ReadOperation,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.steps import Step
-from streamydb.verify.histories.violations import Violation, shown
+from streamydb.verify.histories.steps import RegisterStep
+from streamydb.verify.histories.violations import Anomaly, shown
 from streamydb.verify.histories.zones import Clash, clashing
 
 __all__ = ["CONFIGURATIONS_MAX", "check_registers", "linearize", "register_steps"]
@@ -54,7 +54,7 @@ class _Configuration(NamedTuple):
 class _Search:
     """The search for one key."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[RegisterStep]) -> None:
         ordered = sorted(steps, key=lambda step: step.invoked_ns)
         self.completed = [step for step in ordered if step.returned_ns is not None]
         self.pending = [s for s in ordered if s.returned_ns is None and s.kind in {"write", "set"}]
@@ -106,7 +106,7 @@ class _Search:
                     yield self._done(at, place, used, step.after(state))
 
     def _helped(
-        self, step: Step, at: _Configuration, latest_ns: int
+        self, step: RegisterStep, at: _Configuration, latest_ns: int
     ) -> Iterator[tuple[int, str | None]]:
         """States in which a step can happen, made by pending steps that are taken for it."""
         if step.kind != "refused":
@@ -183,8 +183,8 @@ class _Search:
 
 
 def linearize(
-    steps: Sequence[Step], configurations_max: int = CONFIGURATIONS_MAX
-) -> tuple[bool | None, list[Step], str | None]:
+    steps: Sequence[RegisterStep], configurations_max: int = CONFIGURATIONS_MAX
+) -> tuple[bool | None, list[RegisterStep], str | None]:
     """Tell whether the steps on one register, absent at first, can be put in a legal order.
 
     Returns:
@@ -197,14 +197,16 @@ def linearize(
     return fits, [search.completed[place] for place in stuck], search.deepest.state
 
 
-def register_steps(history: History) -> dict[str, list[Step]]:
-    """Return the steps on each key that is written by `Write`; stale reads are left out."""
-    keys = {op.request.key for op in history.operations if isinstance(op.request, Write)}
-    steps: dict[str, list[Step]] = {key: [] for key in keys}
+def register_steps(history: History) -> dict[str, list[RegisterStep]]:
+    """Return the steps on each key that is written by `WriteOperation`; stale reads are left
+    out.
+    """
+    keys = {op.request.key for op in history.operations if isinstance(op.request, WriteOperation)}
+    steps: dict[str, list[RegisterStep]] = {key: [] for key in keys}
     for operation in history.operations:
         if operation.outcome == "failed":
             continue
-        if isinstance(operation.request, Write):
+        if isinstance(operation.request, WriteOperation):
             steps[operation.request.key].append(_write_step(operation, operation.request))
             continue
         for key, step in _read_steps(operation, keys):
@@ -214,7 +216,7 @@ def register_steps(history: History) -> dict[str, list[Step]]:
 
 def check_registers(
     history: History, configurations_max: int = CONFIGURATIONS_MAX
-) -> list[Violation]:
+) -> list[Anomaly]:
     """Find keys whose writes and strong reads are not linearizable."""
     found = []
     for key, steps in sorted(register_steps(history).items()):
@@ -233,40 +235,40 @@ def check_registers(
         )
         lines = [what]
         lines += [shown(history.operations[step.operation]) for step in stuck[:_SHOWN]]
-        found.append(Violation(name, "\n  ".join(lines), tuple(step.operation for step in stuck)))
+        found.append(Anomaly(name, "\n  ".join(lines), tuple(step.operation for step in stuck)))
     return found
 
 
-def _clash(history: History, key: str, clash: Clash) -> Violation:
+def _clash(history: History, key: str, clash: Clash) -> Anomaly:
     """Steps of two values that must each have been there at one and the same time."""
     lines = [f"{key}: {clash.why}", *(shown(history.operations[s.operation]) for s in clash.steps)]
     places = tuple(step.operation for step in clash.steps)
-    return Violation("not-linearizable", "\n  ".join(lines), places)
+    return Anomaly("not-linearizable", "\n  ".join(lines), places)
 
 
-def _write_step(operation: Operation, request: Write) -> Step:
+def _write_step(operation: Operation, request: WriteOperation) -> RegisterStep:
     value = frozen(request.value)
     end = operation.returned_ns if operation.outcome == "ok" else None
     if request.expected is None:
-        return Step("write", operation.invoked_ns, end, value, None, operation.index)
+        return RegisterStep("write", operation.invoked_ns, end, value, None, operation.index)
     refused = operation.told is not None and not operation.told.committed
     expected = frozen(request.expected.value)
     kind: Literal["set", "refused"] = "refused" if refused else "set"
-    return Step(kind, operation.invoked_ns, end, value, expected, operation.index)
+    return RegisterStep(kind, operation.invoked_ns, end, value, expected, operation.index)
 
 
-def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, Step]]:
+def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, RegisterStep]]:
     """What a strong read says of each register; a scan also says which ones are absent."""
     request, answer = operation.request, operation.told
-    if not isinstance(request, Get | Read | Scan) or answer is None:
+    if not isinstance(request, Get | ReadOperation | ScanOperation) or answer is None:
         return
     if request.consistency != "strong":
         return
     about = keys & answer.seen.keys()
-    if isinstance(request, Scan):
+    if isinstance(request, ScanOperation):
         about |= {key for key in keys if key.startswith(request.prefix)}
     for key in sorted(about):
         value = frozen(answer.seen.get(key, Seen()).value)
-        yield key, Step(
+        yield key, RegisterStep(
             "read", operation.invoked_ns, operation.returned_ns, value, None, operation.index
         )

@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from streamydb.verify.histories.graph import Graph
-from streamydb.verify.histories.records import Append, Get, History, Operation, Read, Scan, frozen
-from streamydb.verify.histories.violations import Violation, shown
+from streamydb.verify.histories.graph import DependencyGraph
+from streamydb.verify.histories.records import (
+    AppendOperation,
+    Get,
+    History,
+    Operation,
+    ReadOperation,
+    ScanOperation,
+    frozen,
+)
+from streamydb.verify.histories.violations import Anomaly, shown
 
 __all__ = ["Lists", "infer"]
 
@@ -36,9 +44,9 @@ class Lists:
         violations: what needs no cycle to be wrong.
     """
 
-    graph: Graph = field(default_factory=Graph)
+    graph: DependencyGraph = field(default_factory=DependencyGraph)
     nodes: set[int] = field(default_factory=set)
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[Anomaly] = field(default_factory=list)
 
 
 class _Inference:
@@ -51,13 +59,13 @@ class _Inference:
         self.own: dict[int, dict[str, list[str]]] = {}
         self.keys: set[str] = set()
         for operation in history.operations:
-            if isinstance(operation.request, Append):
+            if isinstance(operation.request, AppendOperation):
                 self._note_appends(operation, operation.request)
         self.views: dict[str, list[_View]] = {key: [] for key in self.keys}
         for operation in history.operations:
             self._note_views(operation)
 
-    def _note_appends(self, operation: Operation, request: Append) -> None:
+    def _note_appends(self, operation: Operation, request: AppendOperation) -> None:
         mine = {key: [str(frozen(e)) for e in new] for key, new in request.appends.items()}
         self.own[operation.index] = mine
         self.keys.update(mine)
@@ -74,11 +82,11 @@ class _Inference:
         seen = operation.told.seen
         about: set[str] = self.keys & seen.keys()
         match operation.request:
-            case Scan(prefix=prefix):
+            case ScanOperation(prefix=prefix):
                 about |= {key for key in self.keys if key.startswith(prefix)}
-            case Get() | Read():
+            case Get() | ReadOperation():
                 pass
-            case Append(reads=reads):
+            case AppendOperation(reads=reads):
                 about |= self.keys & set(reads)
             case _:
                 return
@@ -195,7 +203,7 @@ class _Inference:
 
     def _report(self, anomaly: str, key: str, what: str, *places: int) -> None:
         lines = [f"{key}: {what}", *(shown(self.history.operations[p]) for p in places)]
-        self.result.violations.append(Violation(anomaly, "\n  ".join(lines), places))
+        self.result.violations.append(Anomaly(anomaly, "\n  ".join(lines), places))
 
 
 def infer(history: History) -> Lists:

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.verify.histories.campaign import Campaign, files
 from streamydb.verify.histories.campaign import run as run_campaign
-from streamydb.verify.histories.checking import check_history
+from streamydb.verify.histories.judge import check_history
 from streamydb.verify.histories.records import History, read_history
 from streamydb.verify.histories.workload import Shape
 

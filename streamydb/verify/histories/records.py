@@ -13,9 +13,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
+
 __all__ = [
     "Answer",
-    "Append",
+    "AppendOperation",
     "Consistency",
     "Delivered",
     "Delivery",
@@ -25,12 +27,12 @@ __all__ = [
     "Line",
     "Operation",
     "Outcome",
-    "Read",
+    "ReadOperation",
     "Request",
-    "Scan",
+    "ScanOperation",
     "Seen",
-    "Watch",
-    "Write",
+    "WatchOperation",
+    "WriteOperation",
     "encode_line",
     "frozen",
     "read_history",
@@ -54,7 +56,7 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     version: int | None = None
 
 
-class Write(msgspec.Struct, tag="write", tag_field="kind", omit_defaults=True):
+class WriteOperation(msgspec.Struct, tag="write", tag_field="kind", omit_defaults=True):
     """`PUT` or, with value None, `DELETE`.
 
     `expected` is what the client saw with the ETag that it sends as `If-Match`; its value None
@@ -67,7 +69,7 @@ class Write(msgspec.Struct, tag="write", tag_field="kind", omit_defaults=True):
     expected: Seen | None = None
 
 
-class Append(msgspec.Struct, tag="append", tag_field="kind", omit_defaults=True):
+class AppendOperation(msgspec.Struct, tag="append", tag_field="kind", omit_defaults=True):
     """`POST /v1/transactions` that appends elements to lists and reads keys after that."""
 
     id: str
@@ -83,7 +85,7 @@ class Get(msgspec.Struct, tag="get", tag_field="kind", omit_defaults=True):
     min_version: int | None = None
 
 
-class Read(msgspec.Struct, tag="read", tag_field="kind", omit_defaults=True):
+class ReadOperation(msgspec.Struct, tag="read", tag_field="kind", omit_defaults=True):
     """`POST /v1/read`."""
 
     keys: list[str]
@@ -91,7 +93,7 @@ class Read(msgspec.Struct, tag="read", tag_field="kind", omit_defaults=True):
     min_version: int | None = None
 
 
-class Scan(msgspec.Struct, tag="scan", tag_field="kind", omit_defaults=True):
+class ScanOperation(msgspec.Struct, tag="scan", tag_field="kind", omit_defaults=True):
     """`GET /v1/kv?prefix=`, all pages; the first with this consistency, then by cursor."""
 
     prefix: str
@@ -100,7 +102,7 @@ class Scan(msgspec.Struct, tag="scan", tag_field="kind", omit_defaults=True):
     min_version: int | None = None
 
 
-Request: TypeAlias = Write | Append | Get | Read | Scan
+Request: TypeAlias = WriteOperation | AppendOperation | Get | ReadOperation | ScanOperation
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -149,7 +151,7 @@ class Operation(msgspec.Struct, tag="operation", kw_only=True, omit_defaults=Tru
         return self.answer if self.outcome == "ok" else None
 
 
-class Watch(msgspec.Struct, tag="watch", kw_only=True):
+class WatchOperation(msgspec.Struct, tag="watch", kw_only=True):
     """A watcher begins: it follows the keys with a prefix from after a seq on."""
 
     watcher: int
@@ -181,7 +183,7 @@ class Delivery(msgspec.Struct, tag="delivery", kw_only=True, omit_defaults=True)
     changes: list[Delivered] = []
 
 
-Line: TypeAlias = Operation | Watch | Delivery
+Line: TypeAlias = Operation | WatchOperation | Delivery
 
 
 @dataclass(slots=True)
@@ -189,7 +191,7 @@ class History:
     """A history in memory: operations by invocation, watches, deliveries by watcher in order."""
 
     operations: list[Operation] = field(default_factory=list)
-    watches: list[Watch] = field(default_factory=list)
+    watches: list[WatchOperation] = field(default_factory=list)
     deliveries: dict[int, list[Delivery]] = field(default_factory=dict)
 
     @classmethod
@@ -199,7 +201,7 @@ class History:
         for line in lines:
             if isinstance(line, Operation):
                 history.operations.append(line)
-            elif isinstance(line, Watch):
+            elif isinstance(line, WatchOperation):
                 history.watches.append(line)
             else:
                 history.deliveries.setdefault(line.watcher, []).append(line)
@@ -240,7 +242,7 @@ def _lines(path: Path) -> Iterator[Line]:
                 return
             try:
                 yield _DECODER.decode(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise HistoryError(f"{path}, line {number}: {error}") from None
 
 

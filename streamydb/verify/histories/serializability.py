@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from streamydb.verify.histories.graph import STARTS_MAX, Edge, Graph
+from streamydb.verify.histories.graph import STARTS_MAX, DependencyGraph, Edge
 from streamydb.verify.histories.lists import Lists, infer
-from streamydb.verify.histories.records import Get, History, Operation, Read, Scan
-from streamydb.verify.histories.violations import Violation, shown
+from streamydb.verify.histories.records import Get, History, Operation, ReadOperation, ScanOperation
+from streamydb.verify.histories.violations import Anomaly, shown
 
 __all__ = ["REALTIME", "SESSION", "add_real_time", "check_lists"]
 
@@ -37,7 +37,7 @@ _LEVELS: Final = (
 _ORDERS: Final = (("", ()), ("-session", (SESSION,)), ("-realtime", (SESSION, REALTIME)))
 
 
-def check_lists(history: History) -> list[Violation]:
+def check_lists(history: History) -> list[Anomaly]:
     """Find what no strictly serial execution of the transactions and reads explains."""
     lists = infer(history)
     graph = lists.graph
@@ -47,7 +47,7 @@ def check_lists(history: History) -> list[Violation]:
     return [*lists.violations, *_cycles(history, lists)]
 
 
-def add_real_time(graph: Graph, operations: Iterable[Operation]) -> None:
+def add_real_time(graph: DependencyGraph, operations: Iterable[Operation]) -> None:
     """Add an edge wherever one operation returned before another was invoked.
 
     Only what does not follow from other edges is added: an operation that returned is forgotten as
@@ -76,16 +76,22 @@ def add_real_time(graph: Graph, operations: Iterable[Operation]) -> None:
 def _is_current(operation: Operation) -> bool:
     """Whether it must show what had returned before: not so for reads that may be old."""
     request = operation.request
-    return not isinstance(request, Get | Read | Scan) or request.consistency == "strong"
+    return (
+        not isinstance(request, Get | ReadOperation | ScanOperation)
+        or request.consistency == "strong"
+    )
 
 
-def _add_sessions(graph: Graph, operations: Iterable[Operation]) -> None:
+def _add_sessions(graph: DependencyGraph, operations: Iterable[Operation]) -> None:
     """Add an edge from what a session has seen to each read that asks for at least that."""
     sessions: dict[tuple[int, int], list[Operation]] = {}
     for operation in operations:
         earlier = sessions.setdefault((operation.client, operation.session), [])
         request = operation.request
-        if isinstance(request, Get | Read | Scan) and request.min_version is not None:
+        if (
+            isinstance(request, Get | ReadOperation | ScanOperation)
+            and request.min_version is not None
+        ):
             for one in earlier:
                 seq = None if one.told is None else one.told.seq
                 if seq is not None and seq <= request.min_version:
@@ -102,7 +108,7 @@ def _follows_all(earlier: Iterable[Operation], min_version: int) -> bool:
     return all(seq is not None and seq <= min_version for seq in seqs)
 
 
-def _cycles(history: History, lists: Lists) -> Iterator[Violation]:
+def _cycles(history: History, lists: Lists) -> Iterator[Anomaly]:
     """One cycle of each component, under the name of the weakest guarantee that it breaks."""
     reported: set[int] = set()
     for suffix, order in _ORDERS:
@@ -119,7 +125,9 @@ def _cycles(history: History, lists: Lists) -> Iterator[Violation]:
                     yield _violation(history, name + suffix, cycle)
 
 
-def _single(graph: Graph, component: set[int], kinds: tuple[str, ...]) -> list[Edge] | None:
+def _single(
+    graph: DependencyGraph, component: set[int], kinds: tuple[str, ...]
+) -> list[Edge] | None:
     """A short cycle with exactly one anti-dependency."""
     edges = (edge for node in sorted(component) for edge in graph.out(node, ("rw",)))
     inside = (edge for edge in edges if edge.target in component)
@@ -128,10 +136,10 @@ def _single(graph: Graph, component: set[int], kinds: tuple[str, ...]) -> list[E
     return min(islice(found, STARTS_MAX), key=len, default=None)
 
 
-def _violation(history: History, name: str, cycle: list[Edge]) -> Violation:
+def _violation(history: History, name: str, cycle: list[Edge]) -> Anomaly:
     """A cycle in words: every operation, and why it must come before the next."""
     lines = ["each of these must come before the next, and the last before the first:"]
     for edge in cycle:
         lines.append(shown(history.operations[edge.source]))
         lines.append(f"  ↓ {edge.kind}: #{edge.target} {edge.why}")
-    return Violation(name, "\n  ".join(lines), tuple(edge.source for edge in cycle))
+    return Anomaly(name, "\n  ".join(lines), tuple(edge.source for edge in cycle))

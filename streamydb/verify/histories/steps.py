@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["Step"]
+__all__ = ["RegisterStep"]
 
 
-class Step(NamedTuple):
+class RegisterStep(NamedTuple):
     """An operation on one register.
 
     Attributes:

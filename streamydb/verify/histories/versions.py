@@ -15,18 +15,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from streamydb.verify.histories.records import (
-    Append,
+    AppendOperation,
     Get,
     History,
     Operation,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.violations import Violation, shown
+from streamydb.verify.histories.violations import Anomaly, shown
 
 __all__ = ["check_numbers", "check_pages", "check_sessions"]
 
@@ -39,15 +39,15 @@ class _Version(NamedTuple):
     operation: int
 
 
-def check_numbers(history: History) -> list[Violation]:
+def check_numbers(history: History) -> list[Anomaly]:
     """Find seqs and versions that contradict each other, real time, or what was read."""
     timelines, found = _timelines(history)
     return [*found, *_real_time(history), *_snapshots(history, timelines)]
 
 
-def check_sessions(history: History) -> list[Violation]:
+def check_sessions(history: History) -> list[Anomaly]:
     """Find reads that show less than their session had seen, or than they asked for."""
-    found: list[Violation] = []
+    found: list[Anomaly] = []
     newest: dict[tuple[int, int], Operation] = {}
     for operation in history.operations:
         answer = operation.told
@@ -67,12 +67,12 @@ def check_sessions(history: History) -> list[Violation]:
     return found
 
 
-def check_pages(history: History) -> list[Violation]:
+def check_pages(history: History) -> list[Anomaly]:
     """Find scans whose pages are of several snapshots, out of order, or not what was asked for."""
-    found: list[Violation] = []
+    found: list[Anomaly] = []
     for operation in history.operations:
         request, answer = operation.request, operation.told
-        if not isinstance(request, Scan) or answer is None:
+        if not isinstance(request, ScanOperation) or answer is None:
             continue
         keys = [key.encode() for _, page in answer.pages for key in page]
         if len({seq for seq, _ in answer.pages}) > 1:
@@ -86,9 +86,9 @@ def check_pages(history: History) -> list[Violation]:
     return found
 
 
-def _timelines(history: History) -> tuple[dict[str, list[_Version]], list[Violation]]:
+def _timelines(history: History) -> tuple[dict[str, list[_Version]], list[Anomaly]]:
     """The versions of each key by seq, from all who wrote or saw one."""
-    found: list[Violation] = []
+    found: list[Anomaly] = []
     known: dict[tuple[str, int], _Version] = {}
     for operation in history.operations:
         for key, version in _versions(operation):
@@ -108,9 +108,9 @@ def _versions(operation: Operation) -> Iterator[tuple[str, _Version]]:
     answer, request = operation.told, operation.request
     if answer is None:
         return
-    if isinstance(request, Write) and answer.committed and answer.seq is not None:
+    if isinstance(request, WriteOperation) and answer.committed and answer.seq is not None:
         yield request.key, _Version(answer.seq, frozen(request.value), operation.index)
-    if isinstance(request, Append) and answer.committed and answer.seq is not None:
+    if isinstance(request, AppendOperation) and answer.committed and answer.seq is not None:
         for key in request.appends.keys() & answer.seen.keys():
             value = frozen(answer.seen[key].value)
             yield key, _Version(answer.seq, value, operation.index)
@@ -119,7 +119,7 @@ def _versions(operation: Operation) -> Iterator[tuple[str, _Version]]:
             yield key, _Version(seen.version, frozen(seen.value), operation.index)
 
 
-def _real_time(history: History) -> Iterator[Violation]:
+def _real_time(history: History) -> Iterator[Anomaly]:
     """Seqs in the order of real time: of verdicts, and of what strong reads show."""
     returned = sorted(
         (op for op in history.operations if op.told and op.returned_ns is not None),
@@ -145,7 +145,7 @@ def _real_time(history: History) -> Iterator[Violation]:
 
 def _snapshots(
     history: History, timelines: dict[str, list[_Version]]
-) -> Iterator[Violation]:
+) -> Iterator[Anomaly]:
     """What reads saw of each key is its last version up to the snapshot's seq.
 
     A value without its version may be of a write whose outcome nobody knows.
@@ -153,14 +153,20 @@ def _snapshots(
     perhaps_deleted = {
         op.request.key
         for op in history.operations
-        if isinstance(op.request, Write) and op.request.value is None and op.outcome == "unknown"
+        if isinstance(op.request, WriteOperation)
+        and op.request.value is None
+        and op.outcome == "unknown"
     }
     for operation in history.operations:
         answer, request = operation.told, operation.request
-        if answer is None or answer.seq is None or not isinstance(request, Get | Read | Scan):
+        if (
+            answer is None
+            or answer.seq is None
+            or not isinstance(request, Get | ReadOperation | ScanOperation)
+        ):
             continue
         about = dict(answer.seen)
-        if isinstance(request, Scan):
+        if isinstance(request, ScanOperation):
             about |= {k: Seen(None, 0) for k in timelines
                       if k.startswith(request.prefix) and k not in about}  # fmt: skip
         for key, seen in about.items():
@@ -182,7 +188,7 @@ def _snapshots(
 
 
 def _asked(request: Request) -> int | None:
-    return request.min_version if isinstance(request, Get | Read | Scan) else None
+    return request.min_version if isinstance(request, Get | ReadOperation | ScanOperation) else None
 
 
 def _seq(operation: Operation) -> int:
@@ -191,14 +197,17 @@ def _seq(operation: Operation) -> int:
 
 
 def _is_write(operation: Operation) -> bool:
-    return isinstance(operation.request, Write | Append)
+    return isinstance(operation.request, WriteOperation | AppendOperation)
 
 
 def _is_strong(operation: Operation) -> bool:
     request = operation.request
-    return not isinstance(request, Get | Read | Scan) or request.consistency == "strong"
+    return (
+        not isinstance(request, Get | ReadOperation | ScanOperation)
+        or request.consistency == "strong"
+    )
 
 
-def _violation(anomaly: str, message: str, *operations: Operation) -> Violation:
+def _violation(anomaly: str, message: str, *operations: Operation) -> Anomaly:
     lines = [message, *map(shown, operations)]
-    return Violation(anomaly, "\n  ".join(lines), tuple(op.index for op in operations))
+    return Anomaly(anomaly, "\n  ".join(lines), tuple(op.index for op in operations))

@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 
 from streamydb.verify.histories.records import (
-    Append,
+    AppendOperation,
     Get,
     Operation,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
 )
 
-__all__ = ["Violation", "shown", "shown_request"]
+__all__ = ["Anomaly", "shown", "shown_request"]
 
 _TEXT_MAX = 160
 
 
-class Violation(msgspec.Struct, frozen=True):
+class Anomaly(msgspec.Struct, frozen=True):
     """Something that the contract excludes.
 
     Attributes:
@@ -48,18 +48,18 @@ def shown(operation: Operation) -> str:
 def shown_request(request: Request) -> str:
     """Return a request as a short text."""
     match request:
-        case Write(value=None, expected=expected):
+        case WriteOperation(value=None, expected=expected):
             return f"delete {request.key}{_condition(expected)}"
-        case Write(expected=expected):
+        case WriteOperation(expected=expected):
             return f"put {request.key} = {_short(request.value)}{_condition(expected)}"
-        case Append():
+        case AppendOperation():
             parts = [f"{key} += {_short(new)}" for key, new in request.appends.items()]
             return f"transaction {', '.join(parts) or 'read-only'} reads {_short(request.reads)}"
         case Get():
             return f"{request.consistency} get {request.key}"
-        case Read():
+        case ReadOperation():
             return f"{request.consistency} read {_short(request.keys)}"
-        case Scan():
+        case ScanOperation():
             return f"{request.consistency} scan {request.prefix}*"
 
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamydb.verify.histories.records import (
-    Append,
+    AppendOperation,
     Delivery,
     History,
     Operation,
-    Watch,
-    Write,
+    WatchOperation,
+    WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.violations import Violation, shown
+from streamydb.verify.histories.violations import Anomaly, shown
 
 __all__ = ["check_watches"]
 
 
-def check_watches(history: History) -> list[Violation]:
+def check_watches(history: History) -> list[Anomaly]:
     """Find changes that watchers got twice, in another order, torn, or not at all."""
-    found: list[Violation] = []
+    found: list[Anomaly] = []
     for watch in history.watches:
         deliveries = history.deliveries.get(watch.watcher, [])
         found += _order(watch, deliveries)
@@ -34,17 +34,17 @@ def check_watches(history: History) -> list[Violation]:
     return found
 
 
-def _order(watch: Watch, deliveries: list[Delivery]) -> Iterator[Violation]:
+def _order(watch: WatchOperation, deliveries: list[Delivery]) -> Iterator[Anomaly]:
     """Ids only grow."""
     last = watch.since
     for delivery in deliveries:
         if delivery.seq <= last:
             what = f"{_name(watch)}: id {delivery.seq} after {last}"
-            yield Violation("watch-order", what)
+            yield Anomaly("watch-order", what)
         last = max(last, delivery.seq)
 
 
-def _chains(watch: Watch, deliveries: list[Delivery]) -> Iterator[Violation]:
+def _chains(watch: WatchOperation, deliveries: list[Delivery]) -> Iterator[Anomaly]:
     """Each change of a key finds what the one before left."""
     left: dict[str, str | None] = {} if watch.since else dict.fromkeys(_keys(deliveries))
     for delivery in deliveries:
@@ -52,13 +52,13 @@ def _chains(watch: Watch, deliveries: list[Delivery]) -> Iterator[Violation]:
             before, after = frozen(change.before), frozen(change.after)
             if change.key in left and left[change.key] != before:
                 what = f"{change.key} was left at {left[change.key]}, and found at {before}"
-                yield Violation("watch-gap", f"{_name(watch)}, id {delivery.seq}: {what}")
+                yield Anomaly("watch-gap", f"{_name(watch)}, id {delivery.seq}: {what}")
             left[change.key] = after
 
 
 def _whole(
-    history: History, watch: Watch, deliveries: list[Delivery]
-) -> Iterator[Violation]:
+    history: History, watch: WatchOperation, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
     """What one transaction wrote comes under one id, and none of what was not executed."""
     places: dict[tuple[str, str], int] = {}
     for delivery in deliveries:
@@ -76,8 +76,8 @@ def _whole(
 
 
 def _complete(
-    history: History, watch: Watch, deliveries: list[Delivery]
-) -> Iterator[Violation]:
+    history: History, watch: WatchOperation, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
     """All that committed up to the last id is there, as far as the watch goes back."""
     if not deliveries:
         return
@@ -101,9 +101,9 @@ def _complete(
 def _written(operation: Operation, prefix: str) -> list[tuple[str, str]]:
     """What an operation writes that can be told from all else: values and elements."""
     request = operation.request
-    if isinstance(request, Write) and request.value is not None:
+    if isinstance(request, WriteOperation) and request.value is not None:
         pairs = [(request.key, str(frozen(request.value)))]
-    elif isinstance(request, Append):
+    elif isinstance(request, AppendOperation):
         pairs = [(key, str(frozen(e))) for key, new in request.appends.items() for e in new]
     else:
         pairs = []
@@ -127,9 +127,9 @@ def _refused(operation: Operation) -> bool:
     return operation.outcome == "failed" or (told is not None and not told.committed)
 
 
-def _name(watch: Watch) -> str:
+def _name(watch: WatchOperation) -> str:
     return f"watcher {watch.watcher} of {watch.prefix}* since {watch.since}"
 
 
-def _violation(anomaly: str, what: str, operation: Operation) -> Violation:
-    return Violation(anomaly, f"{what}\n  {shown(operation)}", (operation.index,))
+def _violation(anomaly: str, what: str, operation: Operation) -> Anomaly:
+    return Anomaly(anomaly, f"{what}\n  {shown(operation)}", (operation.index,))

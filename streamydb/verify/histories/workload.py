@@ -9,18 +9,18 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.verify.histories.records import (
-    Append,
+    AppendOperation,
     Consistency,
     Get,
     Operation,
-    Read,
+    ReadOperation,
     Request,
-    Scan,
+    ScanOperation,
     Seen,
-    Write,
+    WriteOperation,
 )
 
-__all__ = ["LISTS", "REGISTERS", "Client", "Shape"]
+__all__ = ["LISTS", "REGISTERS", "HistoryClient", "Shape"]
 
 REGISTERS: Final = "r/"
 """Prefix of the keys that hold one value each."""
@@ -74,7 +74,7 @@ _WEIGHTS: Final = {"append": 30, "put": 12, "swap": 12, "delete": 4, "get": 20, 
                    "scan": 6, "read-write": 2}  # fmt: skip
 
 
-class Client:
+class HistoryClient:
     """One client's choices; it learns from its answers.
 
     Attributes:
@@ -110,7 +110,7 @@ class Client:
             case "read-write":
                 return self._append(0, reads=True)
             case "put":
-                return Write(self._new_id(), self._register(), self._value())
+                return WriteOperation(self._new_id(), self._register(), self._value())
             case "delete":
                 return self._conditional(None)
             case "swap":
@@ -120,10 +120,10 @@ class Client:
                 return Get(key, *self._consistency())
             case "read":
                 count = self._rng.randint(2, self._shape.keys_max)
-                return Read([*self._lists(count), self._register()], *self._consistency())
+                return ReadOperation([*self._lists(count), self._register()], *self._consistency())
             case _:
                 prefix = self._rng.choice([self._shape.all_registers, self._list_prefix])
-                return Scan(prefix, self._shape.page, *self._consistency())
+                return ScanOperation(prefix, self._shape.page, *self._consistency())
 
     def learn(self, operation: Operation) -> None:
         """Take note of an answer."""
@@ -135,7 +135,7 @@ class Client:
             if key.startswith(self._shape.all_registers) and seen.version is not None:
                 self._seen[key] = seen
         request = operation.request
-        if isinstance(request, Write) and answer.committed and answer.seq is not None:
+        if isinstance(request, WriteOperation) and answer.committed and answer.seq is not None:
             version = 0 if request.value is None else answer.seq
             self._seen[request.key] = Seen(request.value, version)
 
@@ -143,19 +143,19 @@ class Client:
     def _list_prefix(self) -> str:
         return f"{self._shape.all_lists}{self._made // self._shape.generation:04}/"
 
-    def _append(self, count: int, *, reads: bool) -> Append:
+    def _append(self, count: int, *, reads: bool) -> AppendOperation:
         keys = self._lists(count)
         looked_at = self._lists(self._rng.randint(0 if keys else 1, self._shape.keys_max))
         wanted = sorted({*keys, *looked_at}) if reads else []
-        return Append(self._new_id(), {key: [self._value()] for key in keys}, wanted)
+        return AppendOperation(self._new_id(), {key: [self._value()] for key in keys}, wanted)
 
-    def _conditional(self, value: Any) -> Write:
+    def _conditional(self, value: Any) -> WriteOperation:
         """A write that holds only if the key is as this client saw it last."""
         key = self._register()
         expected = self._seen.get(key)
         if value is None and (expected is None or not expected.version):
             expected = None  # there is no `If-Match` for an absent key
-        return Write(self._new_id(), key, value, expected)
+        return WriteOperation(self._new_id(), key, value, expected)
 
     def _consistency(self) -> tuple[Consistency, int | None]:
         kind = self._rng.choice(("strong", "strong", "session", "snapshot"))

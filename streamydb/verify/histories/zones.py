@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from streamydb.verify.histories.steps import Step
+from streamydb.verify.histories.steps import RegisterStep
 
 __all__ = ["Clash", "clashing"]
 
@@ -24,16 +24,16 @@ class Clash(NamedTuple):
     """Steps that contradict one another, and why."""
 
     why: str
-    steps: tuple[Step, ...]
+    steps: tuple[RegisterStep, ...]
 
 
 class _Zone(NamedTuple):
     """The steps of a value; it is there from `first`'s return to `last`'s invocation."""
 
     value: str | None
-    first: Step
-    last: Step
-    writer: Step | None
+    first: RegisterStep
+    last: RegisterStep
+    writer: RegisterStep | None
 
     @property
     def begin(self) -> float:
@@ -44,12 +44,12 @@ class _Zone(NamedTuple):
         return self.last.invoked_ns
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[RegisterStep, ...]:
         named = [self.writer] if self.writer is not None else []
         return tuple(dict.fromkeys([*named, self.first, self.last]))
 
 
-def clashing(steps: Sequence[Step]) -> Clash | None:
+def clashing(steps: Sequence[RegisterStep]) -> Clash | None:
     """Find steps that no order explains; None if the zones do not clash (there may be none yet)."""
     zones = []
     for zone in _zones(steps):
@@ -73,10 +73,10 @@ def clashing(steps: Sequence[Step]) -> Clash | None:
     return _refused_in_vain(steps, forward)
 
 
-def _zones(steps: Sequence[Step]) -> Iterator[_Zone]:
+def _zones(steps: Sequence[RegisterStep]) -> Iterator[_Zone]:
     """The zone of each value; each operation on an absent key has a zone of its own."""
-    groups: dict[str, list[Step]] = {}
-    writers: dict[str, Step] = {}
+    groups: dict[str, list[RegisterStep]] = {}
+    writers: dict[str, RegisterStep] = {}
     for step in steps:
         if step.kind in {"write", "set"}:
             if step.value is not None:
@@ -107,7 +107,7 @@ def _around(
     return forward[at] if inside else None
 
 
-def _refused_in_vain(steps: Sequence[Step], forward: Sequence[_Zone]) -> Clash | None:
+def _refused_in_vain(steps: Sequence[RegisterStep], forward: Sequence[_Zone]) -> Clash | None:
     """A refusal while what it expected was there all the time."""
     zones = {zone.value: zone for zone in forward}
     for step in steps:
@@ -121,5 +121,5 @@ def _name(value: str | None) -> str:
     return "no value" if value is None else value
 
 
-def _end(step: Step) -> float:
+def _end(step: RegisterStep) -> float:
     return math.inf if step.returned_ns is None else step.returned_ns

@@ -17,20 +17,20 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
-from streamydb.constraints import Refused, amended
+from streamydb.constraints import DeclarationRefused, amended
 from streamydb.constraints.judge import Judge
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.core import version_of
-from streamydb.procedures.flows import NO_OUTPUTS, Outputs, turn_of
+from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Declared
-from streamydb.procedures.view import Place as CallPlace
+from streamydb.procedures.view import Stamp as CallPlace
 from streamydb.records import (
     CONSTRAINTS_KEY,
     Call,
     Change,
-    ChangeSource,
+    ChangeOrigin,
     ChangeTransaction,
     Duplicate,
     Failed,
@@ -306,7 +306,7 @@ class Oracle:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
             value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
-        except Refused as refused:
+        except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         return self._concluded(txn, {CONSTRAINTS_KEY: value}, place)
@@ -428,7 +428,7 @@ class _Place(NamedTuple):
                 before=_raw(before),
                 after=_raw(after),
                 ts_ms=self.ts_ms,
-                source=ChangeSource(
+                source=ChangeOrigin(
                     CONNECTOR, self.database, source.partition, source.offset, self.seq
                 ),
                 transaction=ChangeTransaction(name, index, index),

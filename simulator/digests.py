@@ -1,0 +1,89 @@
+"""What the digests must be: summed up from the whole state at each interval's end, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from streamydb.columns.digest import StateDigest, item_lanes
+from streamydb.columns.hashing import shard_of
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Columns, Ragged
+from streamydb.txn_processor.compile import parse_ints
+from streamydb.verify.oracle.core import OutputRecord
+
+__all__ = ["state_digest", "wrong_digests"]
+
+State = dict[bytes, tuple[bytes, int]]
+_MASK = (1 << 64) - 1
+
+
+def wrong_digests(
+    records: Iterable[tuple[bytes | None, bytes | None]], outputs: Sequence[OutputRecord],
+    last: int, config: ShardConfig,
+) -> str | None:
+    """Hold digest records against the expected outputs; what is wrong, if anything."""
+    found: dict[tuple[int, int], bytes] = {}
+    for _, value in records:
+        digest = msgspec.json.decode(value or b"", type=StateDigest)
+        place = digest.seq, digest.shard
+        if found.setdefault(place, value or b"") != value:
+            return f"two digests at {place}: {found[place]!r} and {value!r}"
+    expected = _expected(outputs, last, config)
+    shown = {place: msgspec.json.decode(v, type=StateDigest).state for place, v in found.items()}
+    if shown != expected:
+        wrong = [p for p in sorted({*shown, *expected}) if shown.get(p) != expected.get(p)]
+        detail = [(p, shown.get(p), expected.get(p)) for p in wrong[:3]]
+        return f"digests differ (seq and shard, found, expected): {detail}"
+    return None
+
+
+def _expected(
+    outputs: Sequence[OutputRecord], last: int, config: ShardConfig
+) -> dict[tuple[int, int], str]:
+    """The digest of each shard's state at each interval's end."""
+    writes = []
+    for output in outputs:
+        if output.topic == "changes" and output.value is not None and output.key is not None:
+            change = msgspec.json.decode(output.value)
+            after = msgspec.json.decode(output.value, type=_After).after
+            writes.append((change["source"]["seq"], output.key, None if change["op"] == "d"
+                           else bytes(after)))  # fmt: skip
+    states: list[State] = [{} for _ in range(config.shards)]
+    digests = [state_digest(state) for state in states]
+    expected, at = {}, 0
+    for end in range(config.digest_interval, last + 1, config.digest_interval):
+        written = set()
+        while at < len(writes) and writes[at][0] <= end:
+            seq, key, value = writes[at]
+            shard = shard_of(key, config.shards)
+            states[shard].pop(key, None)
+            if value is not None:
+                states[shard][key] = value, seq
+            written.add(shard)
+            at += 1
+        for shard in written:
+            digests[shard] = state_digest(states[shard])
+        expected.update({(end, shard): digest for shard, digest in enumerate(digests)})
+    return expected
+
+
+class _After(msgspec.Struct):
+    after: msgspec.Raw
+
+
+def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
+    """The digest of keys with their values (canonical JSON) and versions, one by one."""
+    if not state:
+        return "0" * 32
+    texts = Ragged.of([value for value, _ in state.values()])
+    tags, numbers = parse_ints(texts.data, texts.offsets)
+    versions = np.array([version for _, version in state.values()], np.int64)
+    keys = Ragged.of(list(state))
+    items = Columns(
+        {"tag": tags, "number": numbers, "version": versions}, {"key": keys, "text": texts}
+    )
+    low, high = item_lanes(items).sum(axis=0, dtype=np.uint64).tolist()
+    return f"{high & _MASK:016x}{low & _MASK:016x}"

@@ -1,0 +1,48 @@
+"""Break the rulings on faults of ours on purpose (see `mutations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from simulator import cluster, faults, pipelines
+from streamydb.key_processor.locking import executor
+from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import core
+
+__all__ = [
+    "believe_the_exception",
+    "follow_without_rulings",
+    "rule_on_what_is_known",
+    "rule_without_a_fence",
+]
+
+
+@contextmanager
+def believe_the_exception() -> Iterator[None]:
+    """Rulings: a fault of ours aborts its transaction at once, and nobody writes that down."""
+
+    def require(_faults: Any, *, executed: bool = False) -> None:
+        del executed
+
+    with ExitStack() as stack:
+        for place in (compiling, core, executor):
+            stack.enter_context(mock.patch.object(place, "require_ruled", require))
+        yield
+
+
+def rule_without_a_fence() -> Any:
+    """Rulings: whoever led before may still rule."""
+    return mock.patch.object(faults.SimulatedRulings, "fence", return_value=None)
+
+
+def rule_on_what_is_known() -> Any:
+    """Rulings: nobody looks whether a result was written before."""
+    return mock.patch.object(cluster.Cluster, "_known", return_value=[])
+
+
+def follow_without_rulings() -> Any:
+    """Rulings: a pipeline keeps those that it began with."""
+    return mock.patch.object(pipelines.Pair, "_reload", return_value=None)

@@ -1,0 +1,474 @@
+"""Break the real classes on purpose: each mutation must be caught, or the rest proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+import numpy as np
+from msgspec import UNSET
+
+from simulator import fault_mutations as rulings
+from simulator import value_mutations
+from simulator.value_mutations import together
+from streamydb import errors, records
+from streamydb.columns import plans
+from streamydb.key_processor import core as shard
+from streamydb.key_processor import grants, idwindow, role, values
+from streamydb.key_processor.locking import core, locks, repetitions
+from streamydb.key_processor.locking.history import StepHistory
+from streamydb.records import transaction
+from streamydb.sorter import core as sorter
+from streamydb.sorter import log_end, planner
+from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import enforce as enforcing
+from streamydb.txn_processor import execution, interpreter, outputs
+
+__all__ = ["MUTATIONS", "Mutation", "mutated"]
+
+
+def _plan_on_incomplete_feedback() -> Any:
+    """Lock: keys are free as soon as any feedback has come."""
+    return mock.patch.object(
+        shard.KeyTransactionProcessor, "_is_complete", lambda self, _: bool(self._meta.tokens)
+    )
+
+
+def _plan_while_open() -> Any:
+    """Lock: the next plan is made though the last one is in flight."""
+
+    def complete(self: Any, fresh: Any) -> Iterator[Any]:
+        if self._meta.open is not None and not self._is_complete(self._meta.open):
+            self._meta.open, self._meta.tokens, self._meta.feedback = None, {}, []
+            return
+        yield from original(self, fresh)
+
+    original = shard.KeyTransactionProcessor._complete  # noqa: SLF001 - the point
+    return mock.patch.object(shard.KeyTransactionProcessor, "_complete", complete)
+
+
+def _feedback_of_any_attempt() -> Any:
+    """Recovery: feedback is known by the number of its plan, and limits change at once."""
+    number = plans.PlanName
+    named = mock.patch.object(plans.OpenPlan, "name", lambda self: number(self.number))
+    told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
+    return together(named, told, _limits_at_once())
+
+
+def _feedback_of_any_step() -> Any:
+    """Recovery: all feedback counts, and limits change at once."""
+    held = mock.patch.object(StepHistory, "holds", return_value=True)
+    return together(held, _limits_at_once())
+
+
+def _limits_at_once() -> Any:
+    begun = shard.KeyTransactionProcessor.__init__
+    begun_single = core.SingleShard.__init__
+
+    def of_the_start(self: Any, *rest: Any) -> None:
+        (begun if isinstance(self, shard.KeyTransactionProcessor) else begun_single)(self, *rest)
+        self._meta.shape = rest[-1].shape
+
+    return together(
+        mock.patch.object(shard.KeyTransactionProcessor, "__init__", of_the_start),
+        mock.patch.object(core.SingleShard, "__init__", of_the_start),
+    )
+
+
+def _release_at_the_watermark() -> Any:
+    """Sorter: what lies at the watermark is released, too."""
+    original = sorter.KeyedEventTimeSorter.watermark
+    return mock.patch.object(
+        sorter.KeyedEventTimeSorter, "watermark", lambda self: original(self) + 1
+    )
+
+
+def _order_by_offset() -> Any:
+    """Sorter: partitions are merged by offset instead of by effective time."""
+
+    def first(table: Any, watermark: int, limit: int) -> Any:
+        order = np.lexsort((table.cols["part"], table.cols["off"]))
+        return order[table.cols["ts"][order] < watermark][:limit]
+
+    return mock.patch.object(sorter, "_first_in_order", first)
+
+
+def _trust_the_arrival() -> Any:
+    """Sorter: pieces of a partition are taken in the order in which they arrive."""
+    return mock.patch.object(sorter, "_first_position", lambda part: part[0])
+
+
+def _ignore_read_write_conflicts() -> Any:
+    """Planner: transactions are spread without looking at their keys."""
+    original = planner.plan_transactions
+
+    def plan(released: Any, earlier: Any, procs: int) -> Any:
+        found = original(released, earlier, procs)
+        found.proc = np.arange(len(found.proc)) % procs
+        return found
+
+    return mock.patch.object(shard, "plan_transactions", plan)
+
+
+def _forget_ids_of_the_plan() -> Any:
+    """Dedupe: two records with one id in one plan both execute."""
+    return mock.patch.object(
+        shard, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
+    )
+
+
+def _forget_the_window() -> Any:
+    """Dedupe: ids of earlier plans are forgotten."""
+    return mock.patch.object(
+        idwindow.IdWindow, "last_use", lambda _self, id0, _id1, _upto: np.zeros(len(id0), np.int64)
+    )
+
+
+def _believe_the_cache() -> Any:
+    """Recovery: the local file is believed wherever it stands."""
+
+    def catch_up(self: Any, _attempt: int) -> None:
+        self._store.apply(self._store.position(), (self.state.applied, self.state.digest), [], [])
+
+    return mock.patch.object(values.ShardValues, "_catch_up", catch_up)
+
+
+def _grant_while_held() -> Any:
+    """Lock: a lock looks free while its holder is open."""
+    original = locks.LockTable.grant
+
+    def grant(self: Any, *rest: Any) -> Any:
+        for name in self._touched:
+            self.state[name].holder = 0
+        return original(self, *rest)
+
+    return mock.patch.object(locks.LockTable, "grant", grant)
+
+
+def _readers_overtake() -> Any:
+    """Lock: readers do not wait for the writers ahead of them."""
+    original = locks.LockTable.enqueue
+
+    def enqueue(self: Any, name: bytes, seq: int, *, write: bool) -> None:
+        original(self, name, seq, write=write)
+        waiting = self.state[name].waiting
+        if not write:
+            waiting.insert(0, waiting.pop())
+
+    return mock.patch.object(locks.LockTable, "enqueue", enqueue)
+
+
+def _forget_repeats() -> Any:
+    """Dedupe: no transaction is taken for a repetition."""
+    original = repetitions.Repeats.find
+
+    def find(self: Any, own: Any, before: int, resolved: Any) -> Any:
+        original(self, own, before, resolved)
+        return repetitions.FoundRepeats()
+
+    return mock.patch.object(repetitions.Repeats, "find", find)
+
+
+def _latest_module() -> Any:
+    """Procedures: calls run the version that was deployed last, not the one of their place."""
+    original = interpreter.current_module
+    newest: dict[str, Any] = {}
+
+    def current(call: Any, look: Any, modules: Any) -> Any:
+        found = original(call, look, modules)
+        if found is None:
+            return None
+        kept = newest.setdefault(call.module, found)
+        return kept if call.name in kept.procedures else found
+
+    return mock.patch.object(interpreter, "current_module", current)
+
+
+def _unlocked_deploys() -> Any:
+    """Procedures: a deploy does not lock its module, so calls of it are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.deploy is not UNSET:
+            return dict.fromkeys(found, False)
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _copies_count() -> Any:
+    """Workflows: a copy of a follow-up is executed again."""
+    original = interpreter.turn_of
+
+    def turn(call: Any, look: Any) -> Any:
+        found = original(call, look)
+        return None if found is None else found._replace(code=None)
+
+    return mock.patch.object(interpreter, "turn_of", turn)
+
+
+def _follow_ups_backwards() -> Any:
+    """Workflows: the follow-ups of a batch are appended in another order."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[::-1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _follow_ups_lost() -> Any:
+    """Workflows: only the first follow-up of a batch is appended."""
+    original = outputs.workflow_records
+
+    def records(given: Any) -> Any:
+        return original(given._replace(follow_ups=given.follow_ups[:1]))
+
+    return mock.patch.object(outputs, "workflow_records", records)
+
+
+def _unlocked_flows() -> Any:
+    """Workflows: those who emit do not lock the count of their module."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        return {key: write and not key.startswith("$flows/") for key, write in found.items()}
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _violations_do_not_count() -> Any:
+    """Workflows and constraints: a follow-up that a constraint aborts is not noted as done."""
+    original = interpreter._counted  # noqa: SLF001 - the point
+
+    def counted(verdict: Any, turn: Any, look: Any) -> Any:
+        violated = verdict.code == errors.CONSTRAINT_VIOLATED
+        return original(verdict, None if violated else turn, look)
+
+    return mock.patch.object(interpreter, "_counted", counted)
+
+
+def _violations_emit() -> Any:
+    """Workflows and constraints: what a constraint aborts has emitted nevertheless."""
+    original = interpreter._concluded  # noqa: SLF001 - as above
+
+    def concluded(*args: Any) -> Any:
+        verdict = original(*args)
+        if verdict.code is not None and len(args) > 5:
+            verdict.outputs = args[5].outputs
+        return verdict
+
+    return mock.patch.object(interpreter, "_concluded", concluded)
+
+
+def _judge_the_value_before() -> Any:
+    """Constraints: values are judged as they were before the transaction."""
+    original = enforcing.enforce
+
+    def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
+        return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
+
+    return mock.patch.object(interpreter, "enforce", enforce)
+
+
+def _unlocked_constraints() -> Any:
+    """Constraints: a declaration does not lock their key, so writes are not ordered with it."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        found = original(txn)
+        if txn.constrain is not UNSET:
+            found[records.CONSTRAINTS_KEY] = False
+        return found
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _constraints_of_the_plan() -> Any:
+    """Constraints: those at the beginning of a plan hold for all of it."""
+    original = execution._Rules.send  # noqa: SLF001 - the point
+
+    def send(self: Any, route: Any, start: int) -> None:
+        if start == 0:
+            original(self, route, start)
+
+    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+
+
+def _unlocked_index() -> Any:
+    """Uniqueness: index keys are not locked, only looked at."""
+    original = transaction.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        return original(txn) | dict.fromkeys(txn.locks, False)
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def _keep_the_index() -> Any:
+    """Uniqueness: a value that goes away keeps its place in the index."""
+    original = enforcing._index_keys  # noqa: SLF001 - the point
+
+    def index_keys(rules: Any, writes: Any) -> Any:
+        return [], original(rules, writes)[1]
+
+    return mock.patch.object(enforcing, "_index_keys", index_keys)
+
+
+def _run_ahead_in_silence() -> Any:
+    """Standby: one that follows executes more than is known to have been written."""
+    release = mock.patch.object(role.ShardRole, "may_release", lambda _self, _seq, limit: limit)
+    silent = mock.patch.object(role.ShardRole, "is_silent", lambda self, _: not self.leads)
+    return together(release, silent)
+
+
+def _mix_silent_and_loud() -> Any:
+    """Standby: a plan that begins with what is covered takes more, and all of it is silent."""
+    def release(self: Any, seq: int, limit: int) -> int:
+        return limit if self.leads or seq < self.covered else 0
+
+    return mock.patch.object(role.ShardRole, "may_release", release)
+
+
+def _believe_the_log() -> Any:
+    """Recovery: a start goes on wherever the log is, whatever the log was."""
+    return mock.patch.object(log_end.LogEnd, "require", return_value=None)
+
+
+def _forget_in_time() -> Any:
+    """Deadlines: ids are forgotten at the window, although their deadlines have not passed."""
+
+    def remembers(self: Any, used: tuple[int, int], seq: int, _ts: int) -> bool:
+        return bool(used[0] > max(seq - self.state.window, 0))
+
+    def repeated(self: Any, original: int, seq: int, ts: int) -> Any:
+        return self.use(original) if self.remembers((original, 0), seq, ts) else None
+
+    return together(
+        mock.patch.object(idwindow.IdWindow, "remembers", remembers),
+        mock.patch.object(idwindow.IdWindow, "repeated", repeated),
+    )
+
+
+def _drop_in_time() -> Any:
+    """Deadlines: the blobs of a span go when it begins, not when it has ended."""
+
+    def passed(self: Any, ts: int) -> list[int]:
+        return [number for number in self.state.spans if number * self.state.span_ms <= ts]
+
+    return mock.patch.object(idwindow.IdWindow, "_passed", passed)
+
+
+def _execute_too_late() -> Any:
+    """Deadlines: a record that comes after its deadline is executed."""
+
+    def untimely(deadlines: Any, _times: Any) -> Any:
+        return np.zeros(len(deadlines), np.uint8)
+
+    return together(
+        mock.patch.object(grants, "untimely", untimely),
+        mock.patch.object(repetitions, "untimely", untimely),
+    )
+
+
+def _compare_deadlines() -> Any:
+    """Deadlines: a transaction that is sent again with a new one counts as another."""
+
+    def identities(texts: Any, home: Any) -> Any:
+        original(texts, home)
+        return texts
+
+    original = compiling._identities  # noqa: SLF001 - the point
+    return mock.patch.object(compiling, "_identities", identities)
+
+
+class Mutation(NamedTuple):
+    """What is broken (its docstring says so), in which groupings, and what it takes to notice.
+
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
+    takes them.
+    """
+
+    patch: Callable[[], Any]
+    groupings: tuple[str, ...]
+    pair: bool = False
+    workflows: float | None = None
+    constraints: float | None = None
+    deadlines: float | None = None
+    large: float | None = None
+    faults: float = 0.0
+
+
+_BOTH = ("planner", "single")
+_MANY, _HALF, _MOST = 0.2, 0.5, 0.9
+_FEW, _SOME = 0.02, 0.1
+MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
+    "lock-open": Mutation(_plan_while_open, ("planner",)),
+    "lock-held": Mutation(_grant_while_held, ("single",)),
+    "lock-readers": Mutation(_readers_overtake, ("single",)),
+    "feedback-attempt": Mutation(_feedback_of_any_attempt, ("planner",)),
+    "feedback-step": Mutation(_feedback_of_any_step, ("single",)),
+    "sorter-watermark": Mutation(_release_at_the_watermark, _BOTH),
+    "sorter-offsets": Mutation(_order_by_offset, _BOTH),
+    "sorter-arrival": Mutation(_trust_the_arrival, _BOTH),
+    "planner-conflicts": Mutation(_ignore_read_write_conflicts, ("planner",)),
+    "dedupe-plan": Mutation(_forget_ids_of_the_plan, ("planner",)),
+    "dedupe-window": Mutation(_forget_the_window, _BOTH),
+    "dedupe-repeats": Mutation(_forget_repeats, ("single",)),
+    "deadlines-window": Mutation(_forget_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-blobs": Mutation(_drop_in_time, _BOTH, deadlines=_MOST),
+    "deadlines-late": Mutation(_execute_too_late, _BOTH, deadlines=_HALF),
+    "deadlines-identity": Mutation(_compare_deadlines, _BOTH, deadlines=_HALF),
+    "procedures-version": Mutation(_latest_module, _BOTH),
+    "procedures-order": Mutation(_unlocked_deploys, _BOTH),
+    "workflows-copies": Mutation(_copies_count, _BOTH, workflows=_MANY),
+    "workflows-order": Mutation(_follow_ups_backwards, _BOTH, workflows=_MANY),
+    "workflows-lost": Mutation(_follow_ups_lost, _BOTH, workflows=_MANY),
+    "workflows-lock": Mutation(_unlocked_flows, _BOTH, workflows=_MANY),
+    "workflows-violations": Mutation(_violations_do_not_count, _BOTH, workflows=_MANY),
+    "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
+    "constraints-before": Mutation(_judge_the_value_before, _BOTH, constraints=_HALF),
+    "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
+    "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
+    "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
+    "unique-release": Mutation(_keep_the_index, _BOTH),
+    "log-tail": Mutation(_believe_the_log, _BOTH),
+    "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
+    "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),
+    "values-limit": Mutation(value_mutations.meet_anything, _BOTH, large=_HALF),
+    "values-begin": Mutation(value_mutations.bounded_from_the_start, _BOTH, large=_HALF),
+    "values-grants": Mutation(value_mutations.grant_everything, ("single",), large=_HALF),
+    "values-made": Mutation(value_mutations.make_anything, _BOTH, large=_HALF),
+    "values-withdrawn": Mutation(
+        value_mutations.remember_what_is_withdrawn, ("planner",), large=_HALF
+    ),
+    "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
+    "cache": Mutation(_believe_the_cache, _BOTH),
+    "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),
+    "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),
+    "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
+    "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
+    "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
+    "rulings-fence": Mutation(
+        rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-known": Mutation(
+        rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME
+    ),
+    "rulings-standby": Mutation(
+        rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME
+    ),
+}
+"""Mutations by name."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Run the body with the mutation ``name`` in place."""
+    with MUTATIONS[name].patch():
+        yield

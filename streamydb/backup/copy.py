@@ -1,0 +1,303 @@
+"""Taking a backup of a database that runs, or going on with one.
+
+The log is append-only and decides everything, so a copy of it up to some offsets is consistent
+whatever happens meanwhile. It is copied in files of some megabytes; a copy that was interrupted
+goes on after the last file that is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder
+from streamydb.backup.kafka import BackupLog, told_digests
+from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.pieces import LogSource, Piece
+from streamydb.backup.replay import EVERYTHING, LogReplay, replay
+from streamydb.backup.state import State
+from streamydb.columns.shards import ShardConfig
+from streamydb.kafka.reader import Span
+from streamydb.local.file_lock import write_whole
+from streamydb.procedures.folder import FolderModules
+
+__all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is done, and how much of how much."""
+
+_SEGMENT_BYTES: Final = 16 << 20
+_SEGMENT_ROWS: Final = 200_000
+_SAME: Final = (
+    "database", "log", "partitions", "id_window", "digest_interval", "constraints"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The database of a backup.
+
+    Attributes:
+        connection: settings of confluent-kafka.
+        database: its name.
+        log: Kafka's id of its log.
+        shards: how many it has.
+        grouping: planner or single.
+        partitions: of the log when it was created.
+        id_window: for how many seqs an id is remembered.
+        digest_interval: transactions from digest to digest.
+        constraints: whether constraints may be declared.
+        procedures: the folder of its modules.
+    """
+
+    connection: Mapping[str, str]
+    database: str
+    log: str
+    shards: int
+    grouping: str
+    partitions: int
+    id_window: int
+    digest_interval: int
+    constraints: bool = False
+    procedures: Path = field(default_factory=Path)
+
+
+class Taken(NamedTuple):
+    """What a backup has now.
+
+    Attributes:
+        seq: the last transaction that can be restored.
+        ts_ms: its commit timestamp.
+        records: of the log that were copied by this call.
+        keys: after that transaction.
+        digest: of the state after it.
+        state: the seq of the newest state.
+        verified: how many digests of the pipelines the copy was held against.
+    """
+
+    seq: int
+    ts_ms: int
+    records: int
+    keys: int
+    digest: str
+    state: int
+    verified: int
+
+
+def take(
+    folder: BackupFolder, subject: Subject, resolved: int, keep: int, progress: Progress,
+    *, compare: bool = True,
+) -> Taken:
+    """Copy what has come to the log, and make a state of it.
+
+    Args:
+        folder: a backup of the same database, or nothing yet.
+        subject: the database.
+        resolved: the last seq whose outputs are all written: the state to make.
+        keep: how many states to keep, the newest.
+        progress: is told how far it is.
+        compare: hold the digests of the copy against those of the pipelines.
+
+    Raises:
+        BackupError: the folder is another database's or damaged; the log lacks records; the copy
+            does not give what the pipelines have computed.
+    """
+    log = BackupLog(subject.connection, subject.database)
+    spans = log.spans()
+    manifest = _begin(folder, subject, spans)
+    if resolved < max(manifest.states, default=0):
+        raise BackupError(
+            f"{folder.folder} has a state at seq {max(manifest.states)}, and {subject.database} is "
+            f"resolved up to {resolved}: wait until the pipeline is there"
+        )
+    copied = _copy(folder, log, spans, progress)
+    folder.write_rulings(log.rulings())
+    _copy_procedures(subject.procedures, folder.procedures)
+    ends = _ends(folder, spans)
+    base = folder.newest_state(manifest, resolved)
+    config = config_of(manifest)
+    modules = FolderModules([folder.procedures])
+    with state_at(folder, config, base, resolved, ends, modules, progress) as (state, digests):
+        if base is None or base.about.seq < resolved:
+            folder.state(resolved).write(owned(state, subject))
+    kept = folder.state(resolved).read()
+    with state_at(folder, config, kept, EVERYTHING, ends, modules, progress) as (newest, more):
+        last = newest.about
+    told = told_digests(subject.connection, subject.database, subject.digest_interval)
+    verified = _compare(digests | more, told) if compare else 0
+    states = sorted({*manifest.states, resolved})[-keep:]
+    finished = msgspec.structs.replace(
+        manifest, seq=last.seq, ts_ms=last.ts_ms, ends=ends, states=states, shards=subject.shards,
+        grouping=subject.grouping,
+    )
+    folder.write_manifest(finished)
+    folder.drop_states(states)
+    return Taken(
+        last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified
+    )
+
+
+def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
+    """The fixed settings of a backup's database."""
+    return ShardConfig(
+        manifest.database, incarnation, manifest.shards, manifest.partitions, manifest.id_window,
+        manifest.grouping, digest_interval=manifest.digest_interval,
+        constraints=manifest.constraints,
+    )
+
+
+def owned(state: State, subject: Subject) -> State:
+    """A state that says whose it is."""
+    about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
+    return State(about, state.values, state.ids, state.verdicts)
+
+
+@contextmanager
+def state_at(
+    source: LogSource, config: ShardConfig, base: State | None, seq: int, ends: Mapping[int, int],
+    modules: FolderModules, progress: Progress,
+) -> Iterator[tuple[State, dict[int, str]]]:
+    """Execute a log up to a seq: the state there, within the body, and the digests on the way.
+
+    Args:
+        source: the log.
+        config: of the database.
+        base: the state to begin with.
+        seq: where to stop; `EVERYTHING`: where the log stops.
+        ends: per partition, where to stop reading.
+        modules: where the code of stored procedures is.
+        progress: is told how far it is.
+
+    Raises:
+        BackupError: the log ends before that seq.
+        ModuleMissing: a stored procedure's code is not there.
+    """
+    if base is not None and base.about.seq == seq:
+        yield base, {}
+        return
+    work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
+    try:
+        goal = seq if seq != EVERYTHING else 0
+        with closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run:
+            replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
+            yield run.state(config.database, base.about.log if base else ""), run.digests
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> BackupManifest:
+    """What the folder has so far; a new one begins with nothing at seq 0."""
+    if folder.exists():
+        manifest = folder.manifest()
+        for name in _SAME:
+            old, new = getattr(manifest, name), getattr(subject, name)
+            if old != new:
+                raise BackupError(
+                    f"{folder.folder} is a backup of a database with {name} {old}, this one has "
+                    f"{new}: name another folder"
+                )
+        return manifest
+    if folder.has_other_files():
+        raise BackupError(f"{folder.folder} is not empty and no backup: name another folder")
+    trimmed = {number: span.low for number, span in spans.items() if span.low}
+    if trimmed:
+        raise BackupError(
+            f"the log of {subject.database} was trimmed (it begins at {_places(trimmed)}), so a "
+            "new backup could not be restored: go on with the one that it was trimmed behind"
+        )
+    manifest = BackupManifest(
+        format=FORMAT, seq=0, ts_ms=0, ends={}, states=[],
+        **{name: getattr(subject, name) for name in (*_SAME, "shards", "grouping")},
+    )
+    folder.write_manifest(manifest)
+    return manifest
+
+
+def _places(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{number}/{offset}" for number, offset in sorted(offsets.items()))
+
+
+def _copy(
+    folder: BackupFolder, log: BackupLog, spans: Mapping[int, Span], progress: Progress
+) -> int:
+    """Copy what the folder does not have; how many offsets."""
+    starts = {}
+    for number in spans:
+        segments = folder.segments(number)
+        starts[number] = segments[-1].end if segments else 0
+    total, done = sum(span.high - starts[number] for number, span in spans.items()), 0
+    for number, span in spans.items():
+        at = starts[number]
+        if at > span.high:
+            raise BackupError(
+                f"{folder.folder} has partition {number} up to offset {at}, and {log.topic} ends "
+                f"at {span.high}: records of the log are lost; keep this backup"
+            )
+        for piece in _joined(log.pieces(number, at, span.high)):
+            folder.add_segment(piece, at, piece.end)
+            done, at = done + piece.end - at, piece.end
+            progress("copying the log", done, total)
+    return done
+
+
+def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
+    """Up to where the folder has each partition."""
+    segments = {number: folder.segments(number) for number in spans}
+    return {number: known[-1].end if known else 0 for number, known in segments.items()}
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
+    """The same records in pieces of a size for files."""
+    kept: list[Piece] = []
+    size = rows = 0
+    for piece in pieces:
+        kept.append(piece)
+        size += sum(len(value or b"") for value in piece.values)
+        rows += len(piece.values)
+        if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
+            yield _join(kept)
+            kept, size, rows = [], 0, 0
+    if kept:
+        yield _join(kept)
+
+
+def _join(pieces: list[Piece]) -> Piece:
+    return Piece(
+        pieces[0].partition,
+        np.concatenate([piece.offsets for piece in pieces]),
+        np.concatenate([piece.append_ms for piece in pieces]),
+        [key for piece in pieces for key in piece.keys],
+        [value for piece in pieces for value in piece.values],
+    )
+
+
+def _copy_procedures(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.py"):
+        data = path.read_bytes()
+        if not (target / path.name).exists() or (target / path.name).read_bytes() != data:
+            write_whole(target / path.name, data)
+
+
+def _compare(mine: Mapping[int, str], told: Mapping[int, Mapping[str, str]]) -> int:
+    """Hold the digests of the copy against those that pipelines told; how many there were."""
+    compared = 0
+    for seq, digest in mine.items():
+        for pipeline, other in told.get(seq, {}).items():
+            compared += 1
+            if other != digest:
+                raise BackupError(
+                    f"at seq {seq} the copy of the log gives the state {digest}, and pipeline "
+                    f"{pipeline} told {other}: one of them is wrong; run `streamydb check`. If "
+                    "it finds no difference but faults of ours (code internal), use --no-compare"
+                )
+    return compared

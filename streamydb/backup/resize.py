@@ -1,0 +1,118 @@
+"""Another number of shards for a database that stands still: its state is divided anew.
+
+The state at the last resolved seq becomes what a new checkpoint begins with; nothing is written
+again, and seqs, versions and remembered ids go on. The old checkpoint is kept beside the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder, StateFolder
+from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.start import START
+from streamydb.backup.state import About, State
+from streamydb.kafka.reader import Span
+from streamydb.procedures.folder import FolderModules
+
+__all__ = ["divide", "put_aside", "standing_still"]
+
+
+@contextmanager
+def standing_still(checkpoint: Path) -> Iterator[None]:
+    """Hold the checkpoint, so that no pipeline runs on it meanwhile.
+
+    Raises:
+        BackupError: one does.
+    """
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    with (checkpoint / "lease").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupError(
+                f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`)"
+            ) from None
+        yield
+
+
+def divide(
+    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
+    target: StateFolder, progress: Progress,
+) -> About:
+    """Write the state of a database at its last resolved seq; what it is.
+
+    Args:
+        subject: the database.
+        checkpoint: of its pipeline; a state that it began with is a start.
+        backup: with a state to begin with, if the log was trimmed or is long.
+        resolved: the last resolved seq.
+        target: where to write it.
+        progress: is told how far it is.
+
+    Raises:
+        BackupError: the log was trimmed, and there is no state to begin with.
+    """
+    log = BackupLog(subject.connection, subject.database)
+    spans = log.spans()
+    base = _base(subject, checkpoint, backup, resolved, spans)
+    ends = {number: span.high for number, span in spans.items()}
+    manifest = BackupManifest(
+        format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
+        partitions=subject.partitions, id_window=subject.id_window,
+        digest_interval=subject.digest_interval, constraints=subject.constraints,
+        seq=resolved, ts_ms=0, ends=ends, states=[],
+    )
+    modules = FolderModules([subject.procedures])
+    config = config_of(manifest)
+    with state_at(log, config, base, resolved, ends, modules, progress) as (state, _):
+        if not _has_rest(spans, state.about):
+            raise BackupError(
+                f"the log of {subject.database} was trimmed, and nothing at hand is at seq "
+                f"{resolved} or just before: name the backup that it was trimmed behind "
+                "(--from-state)"
+            )
+        target.write(owned(state, subject))
+        return state.about
+
+
+def _base(
+    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
+    spans: Mapping[int, Span],
+) -> State | None:
+    """The newest state that is at hand, not after the seq, of which the log has what follows."""
+    found: list[tuple[About, StateFolder]] = []
+    folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
+    if backup is not None:
+        folders += [backup.state(seq) for seq in backup.manifest().states]
+    for folder in folders:
+        about = folder.about()
+        if about.log != subject.log:
+            raise BackupError(f"{folder.folder} is of another log than that of {subject.database}")
+        if about.seq <= resolved and _has_rest(spans, about):
+            found.append((about, folder))
+    if not found:
+        return None
+    return max(found, key=lambda each: each[0].seq)[1].read()
+
+
+def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
+    """Whether the log has all that comes after a state."""
+    known = about.offsets()
+    return all(known.get(number, 0) >= span.low for number, span in spans.items())
+
+
+def put_aside(checkpoint: Path) -> Path:
+    """Rename a checkpoint folder, so that a new one can take its place; where it is now."""
+    for number in range(1, 1_000):
+        aside = checkpoint.with_name(f"{checkpoint.name}.before-{number}")
+        if not aside.exists():
+            checkpoint.rename(aside)
+            return aside
+    raise BackupError(f"there are too many old checkpoints beside {checkpoint}: delete some")

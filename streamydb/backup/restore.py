@@ -1,0 +1,246 @@
+"""A new database from a backup, right after any seq: the beginning of the old log, appended anew.
+
+The records get their old offsets and append times, so the new pipeline finds the same order, the
+same seqs, versions and commit timestamps, and writes the same results; what is appended afterwards
+comes after them. Times are kept by having the topic take the producer's while it is loaded. Where
+the old log has a gap (a control record of a Kafka transaction), a marker that says nothing fills
+it; and if there are several partitions, one last marker in each closes the part that was restored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from confluent_kafka import KafkaError, Message
+
+from streamydb.backup.copy import Progress, config_of, state_at
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder
+from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.pieces import Piece, advance
+from streamydb.backup.state import About
+from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
+from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.rulings import RulingTopic
+from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.procedures.folder import FolderModules
+from streamydb.records import Marker, decode_marker, encode_marker
+from streamydb.records.rulings import Rulings
+from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
+
+__all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
+
+SEQUENCER: Final = "restore"
+_TIMES: Final = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+
+
+class Line(NamedTuple):
+    """A record as it shall lie in the new log."""
+
+    offset: int
+    append_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
+    """The last seq whose commit timestamp is not after a time.
+
+    Raises:
+        BackupError: the time is after the backup's.
+    """
+    limit = math.floor(at.timestamp() * 1000)
+    if limit > manifest.ts_ms:
+        raise BackupError(
+            f"{folder.folder} ends with seq {manifest.seq}, committed at {_shown(manifest.ts_ms)}: "
+            f"what was committed up to {at} may not be in it whole"
+        )
+    states = {}
+    times: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+    for partition, end in manifest.ends.items():
+        state = PartitionState()
+        for piece in folder.pieces(partition, 0, end):
+            times.setdefault(partition, []).append(_times(state, piece))
+            state = advance(state, piece)
+        states[partition] = state
+    order = KeyedEventTimeSorter(SorterState(manifest.partitions, states), MemoryBlobs())
+    found = 0
+    for partition, join in enumerate(order.joined()):
+        if join is not None and join <= limit:
+            found += sum(int(np.count_nonzero(some <= limit)) for some in times.get(partition, []))
+    return min(found, manifest.seq)
+
+
+def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The effective times of a piece's transactions."""
+    times = piece.append_ms.copy()
+    markers = [decode_marker(value) for value in piece.values]
+    for row, marker in enumerate(markers):
+        if marker is not None:
+            times[row] = max(int(times[row]), marker.marker)
+    np.maximum.accumulate(times, out=times)
+    kept = np.array([marker is None for marker in markers], np.bool_)
+    return np.maximum(times, before.effective)[kept]
+
+
+def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
+    """What the state right after a seq is; its positions say which records come before it.
+
+    Raises:
+        BackupError: the backup does not go so far, or is damaged.
+    """
+    if not 0 <= seq <= manifest.seq:
+        raise BackupError(f"{folder.folder} has the seqs 1 to {manifest.seq}, not {seq}")
+    base = folder.newest_state(manifest, seq)
+    modules = FolderModules([folder.procedures])
+    config, ends = config_of(manifest), manifest.ends
+    with state_at(folder, config, base, seq, ends, modules, progress) as (state, _):
+        return state.about
+
+
+def lines(
+    folder: BackupFolder,
+    manifest: BackupManifest,
+    partition: int,
+    places: Mapping[int, PartitionState],
+) -> Iterator[Line]:
+    """What a partition of the new log shall hold.
+
+    Args:
+        folder: the backup.
+        manifest: of it.
+        partition: of the log.
+        places: per partition, what is known where the restored part ends.
+    """
+    state, at, time = places.get(partition, PartitionState()), 0, 0
+    filler = encode_marker(Marker(0, 1, SEQUENCER))
+    for piece in folder.pieces(partition, 0, state.position):
+        for offset, append_ms, key, value in piece.rows():
+            for gap in range(at, offset):
+                yield Line(gap, time or append_ms, None, filler)
+            yield Line(offset, append_ms, key, value)
+            at, time = offset + 1, append_ms
+    for gap in range(at, state.position):
+        yield Line(gap, time or 1, None, filler)
+    if len(manifest.ends) > 1:
+        last = max((known.effective for known in places.values()), default=0)
+        closing = Marker(max(last, 0) + 1, len(manifest.ends), SEQUENCER)
+        yield Line(state.position, max(time, last, 1), None, encode_marker(closing))
+
+
+def append_log(
+    connection: Mapping[str, str], database: str, contents: Mapping[int, Iterator[Line]],
+    note: Callable[[int], None],
+) -> int:
+    """Fill the log of a new database, or go on with it; how many records were appended.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: whose topics are there.
+        contents: per partition, what it shall hold.
+        note: is told how many records are there.
+
+    Raises:
+        BackupError: the log has other records, or Kafka did not take some.
+    """
+    topic = TopicNames(database).transactions
+    set_times(connection, topic, _TIMES)
+    done = appended = 0
+    try:
+        with _LogAppender(connection, topic, BackupError) as appender:
+            for partition, content in contents.items():
+                done += _compare(connection, topic, partition, content)
+                for line in content:
+                    appender.append_line(partition, line)
+                    done, appended = done + 1, appended + 1
+                    note(done)
+    finally:
+        set_times(connection, topic, {"message.timestamp.type": "LogAppendTime"})
+    return appended
+
+
+def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
+    """Change settings of the log that say whose clock its records carry."""
+    for name, value in given.items():
+        mend(connection, [TopicProblem(topic, "", "", setting=(name, value))])
+
+
+def keep_rulings(
+    connection: Mapping[str, str], database: str, known: Rulings,
+    places: Mapping[int, PartitionState],
+) -> None:
+    """Have the new database know which of the restored records a fault of ours has aborted, and
+    from where on the rules hold that the old one had not begun with.
+    """
+    add_shared(connection, database)
+    log = log_id(connection, database)
+    ends = {partition: state.position for partition, state in places.items()}
+    record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
+    topic = RulingTopic(connection, database, log, known.begins)
+    try:
+        topic.adopt(
+            lambda: [
+                fault
+                for fault in known.faults
+                if fault.offset < places.get(fault.partition, PartitionState()).position
+            ]
+        )
+    finally:
+        topic.close()
+
+
+def _compare(
+    connection: Mapping[str, str], topic: str, partition: int, content: Iterator[Line]
+) -> int:
+    """Hold what is in the log already against what shall be there; how many records there are."""
+    found = 0
+    with TopicReader(connection, topic) as reader:
+        span = reader.spans()[partition]
+        if span.low > 0:
+            raise BackupError(f"{topic} was trimmed: restore into a new database")
+        reader.assign({partition: 0})
+        for batch in reader.until({partition: span.high}):
+            for record in batch:
+                offset, time = record.offset() or 0, record.timestamp()[1]
+                have = Line(offset, time, record.key(), record.value())
+                if next(content, None) != have:
+                    raise BackupError(
+                        f"{topic}, partition {partition}, offset {have.offset}: there is another "
+                        "record than the backup has. Restore into a new database (--database)"
+                    )
+                found += 1
+    return found
+
+
+class _LogAppender(TopicAppender):
+    """Appends lines, and sees that each gets its offset."""
+
+    def append_line(self, partition: int, line: Line) -> None:
+        """Append a record; waits while too many are on their way."""
+
+        def delivered(fault: KafkaError | None, record: Message) -> None:
+            if fault is not None:
+                self.fault = self.fault or fault.str()
+            elif record.offset() != line.offset:
+                self.fault = self.fault or (
+                    f"offset {line.offset} of the backup went to {record.offset()}; does somebody "
+                    "else write to the log?"
+                )
+
+        self.append(
+            line.value, key=line.key, partition=partition, timestamp=line.append_ms,
+            delivered=delivered,
+        )  # fmt: skip
+
+
+def _shown(ts_ms: int) -> str:
+    return dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,129 @@
+"""Deleting the beginning of a log that a backup keeps and nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from streamydb.backup.copy import Progress
+from streamydb.backup.errors import BackupError
+from streamydb.backup.folder import BackupFolder
+from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.needs import Need
+from streamydb.backup.state import About
+from streamydb.kafka import TopicNames
+from streamydb.kafka.admin import answers
+from streamydb.kafka.clients import administrator
+from streamydb.kafka.reader import Span
+
+__all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
+
+_TIMEOUT_S: Final = 60.0
+
+
+class Cut(NamedTuple):
+    """What can be deleted.
+
+    Attributes:
+        about: the oldest state of the backup: what begins anew, begins there at the earliest.
+        deletes: per partition, from the first offset that there is to before which.
+    """
+
+    about: About
+    deletes: dict[int, Span]
+
+    @property
+    def records(self) -> int:
+        """How many offsets."""
+        return sum(span.high - span.low for span in self.deletes.values())
+
+
+def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping[int, Span]) -> Cut:
+    """Where the log may be cut: before its oldest state.
+
+    Raises:
+        BackupError: the backup is another log's, or has no state.
+    """
+    must_be_of(folder, manifest, log)
+    if not manifest.states:
+        raise BackupError(f"{folder.folder} has no state: run `streamydb backup` again")
+    about = folder.state(min(manifest.states)).about()
+    offsets = about.offsets()
+    deletes = {
+        number: Span(span.low, max(span.low, offsets.get(number, 0)))
+        for number, span in spans.items()
+    }
+    return Cut(about, {n: span for n, span in deletes.items() if span.high > span.low})
+
+
+def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None:
+    """Refuse a backup of another log than that with Kafka's id ``log``.
+
+    Raises:
+        BackupError: it is.
+    """
+    if manifest.log != log:
+        raise BackupError(
+            f"{folder.folder} is the backup of another log of {manifest.database}: name the one "
+            "of this database"
+        )
+
+
+def refusals(wanted: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
+    """Why the log must not be cut there, one line for each that still needs what would go.
+
+    Args:
+        wanted: the cut.
+        known: who needs what.
+        without: names that do not count: pipelines that are gone for good.
+    """
+    left, found = set(without), []
+    for need in known:
+        if need.name in left:
+            continue
+        if need.seq is not None and need.seq < wanted.about.seq:
+            found.append(
+                f"{need.who} is at seq {need.seq}, before the backup's oldest state at seq "
+                f"{wanted.about.seq}"
+            )
+        for number, span in wanted.deletes.items() if need.offsets is not None else ():
+            at = (need.offsets or {}).get(number, 0)
+            if at < span.high:
+                found.append(
+                    f"{need.who} goes on at offset {at} of partition {number}, before {span.high}"
+                )
+    return found
+
+
+def verify(folder: BackupFolder, wanted: Cut, progress: Progress) -> None:
+    """Read all that would be deleted from the backup, and every state in it.
+
+    Raises:
+        BackupError: something is missing or damaged.
+    """
+    for seq in folder.manifest().states:
+        folder.state(seq).read()
+    total = sum(span.high for span in wanted.deletes.values())
+    done = 0
+    for number, span in wanted.deletes.items():
+        for piece in folder.pieces(number, 0, span.high):
+            progress("reading the backup", done + piece.end, total)
+        done += span.high
+
+
+def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int, int]:
+    """Delete; per partition, the first offset that is left.
+
+    Raises:
+        TopicsError: Kafka refuses or does not answer.
+    """
+    topic = TopicNames(database).transactions
+    places = [TopicPartition(topic, n, span.high) for n, span in wanted.deletes.items()]
+    if not places:
+        return {}
+    admin = administrator(connection)
+    asked = admin.delete_records(places, request_timeout=_TIMEOUT_S)
+    done = answers(asked, "trim")
+    return {place.partition: found.low_watermark for place, found in done.items()}

@@ -1,0 +1,79 @@
+"""What `backup`, `restore`, `trim` and `resize` share: which database, its settings, progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamydb.cli.common import fail
+from streamydb.cli.phases import bar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamydb.backup.copy import Subject
+    from streamydb.cli.phases import Phase
+    from streamydb.cli.target import Target
+
+__all__ = ["noting", "resolved_seq", "size_of", "subject_of"]
+
+
+def subject_of(target: Target) -> Subject:
+    """The database of a command, with the settings of its checkpoint if that is here.
+
+    Raises:
+        TopicsError: Kafka does not answer, or there is no such log.
+        ConfigurationError: the checkpoint's record cannot be read.
+    """
+    from streamydb import kafka
+    from streamydb.backup.copy import Subject
+    from streamydb.kafka.foundation import FACTS, facts_of
+    from streamydb.pipeline.config import read_record
+
+    settings, record = target.settings, target.place.record()
+    names = kafka.TopicNames(target.database)
+    log = kafka.describe(target.connection, target.database).get(names.transactions)
+    if log is None:
+        fail(
+            f"there is no database {target.database} at {target.bootstrap} (no topic "
+            f"{names.transactions}): name it with --database and --bootstrap"
+        )
+    log_id = kafka.log_id(target.connection, target.database)
+    facts = kafka.recall(target.connection, target.database, log_id)
+    known = read_record(target.place.checkpoint)
+    if known is not None:
+        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
+    created = record.partitions if record is not None else log.partitions
+    given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
+    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
+    return Subject(
+        connection=target.connection, database=target.database, log=log_id,
+        shards=settings.shards, grouping=settings.grouping, procedures=target.procedures,
+        **{name: value for name, value in facts.known().items() if name != "grouping"},
+    )
+
+
+def resolved_seq(target: Target) -> int:
+    """The last seq whose outputs are all written.
+
+    Raises:
+        ReadingError: Kafka does not answer.
+    """
+    from streamydb.kafka.positions import look
+
+    settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
+    return look(settings).seq
+
+
+def noting(phase: Phase) -> Callable[[str, int, int], None]:
+    """Progress that shows up in a phase's line."""
+
+    def note(what: str, done: int, total: int) -> None:
+        phase.note(f"{what} {bar(done, total)} {done:,} of {total:,}")
+
+    return note
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

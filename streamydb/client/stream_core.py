@@ -1,0 +1,86 @@
+"""Following a stream: one unbroken sequence of records, made of as many pages as it takes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from streamydb.client.errors import ClientError
+from streamydb.client.problems import InvalidParameterError
+from streamydb.client.reconnection import Reconnecting
+from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
+from streamydb.client.session import Session
+from streamydb.limits import INTEGER_MAX
+from streamydb.records.emission import Emitted
+
+__all__ = ["After", "FollowedStream"]
+
+After = int | tuple[int, int] | None
+"""A seq, or (seq, index)."""
+
+_WAIT_S = 15.0
+
+
+class FollowedStream:
+    """A stream's records on their way.
+
+    Args:
+        session: the client's state.
+        stream: `module.stream`.
+        after: the transaction, or the record of one, after which it begins; None: the beginning.
+        end: stop when there are no more, instead of waiting for them.
+    """
+
+    def __init__(self, session: Session, stream: str, after: After, *, end: bool) -> None:
+        """Nothing is asked for yet."""
+        self._session = session
+        self._stream = stream
+        self._after = _text(after)
+        self._wait_s = 0.0 if end else _WAIT_S
+        self._cursor: str | None = None
+        self._ready: deque[Emitted] = deque()
+        self._more = True
+
+    def next(self) -> Flow[Emitted | None]:
+        """Return the next record, however long that takes; None at the end.
+
+        Raises:
+            NoSuchStreamError: there is no such stream.
+            ClientError: no connection could be made for long, or it must not be read.
+        """
+        trying = Reconnecting(self._session)
+        while not self._ready:
+            if not self._more and not self._wait_s:
+                return None
+            try:
+                page = yield from self._page()
+            except ClientError as error:
+                yield from trying.failed(error)
+            else:
+                trying.succeeded()
+                self._ready.extend(page.records)
+                self._cursor, self._more = page.cursor, page.more
+        record = self._ready.popleft()
+        self._session.saw(record.seq)
+        return record
+
+    def _page(self) -> Flow[EmissionsPage]:
+        after = self._after if self._cursor is None else None
+        timeout_s = self._session.options.timeout_s
+        page: EmissionsPage = yield from perform(
+            Emissions(self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s)
+        )
+        return page
+
+
+def _text(after: After) -> str | None:
+    """The place as the facade takes it.
+
+    Raises:
+        InvalidParameterError: it is none.
+    """
+    if after is None:
+        return None
+    parts = after if isinstance(after, tuple) else (after,)
+    if not 1 <= len(parts) <= 2 or not all(0 <= part <= INTEGER_MAX for part in parts):
+        raise InvalidParameterError("`after` is a seq, or (seq, index).")
+    return ".".join(map(str, parts))

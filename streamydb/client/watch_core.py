@@ -1,0 +1,156 @@
+"""Following the changes: one unbroken sequence made of as many streams as it takes.
+
+A stream tells now and then up to which seq everything has been given. After a cut, the next one
+begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal
+
+import msgspec
+
+from streamydb.client.core import current_seq
+from streamydb.client.errors import ClientError
+from streamydb.client.reconnection import Reconnecting
+from streamydb.client.requests import (
+    Change,
+    Event,
+    Flow,
+    Open,
+    Progress,
+    Receive,
+    perform,
+)
+from streamydb.client.session import Session
+
+__all__ = ["Watching", "decode_event"]
+
+
+class _Source(msgspec.Struct):
+    seq: int
+
+
+class _Transaction(msgspec.Struct):
+    id: str
+    total_order: int
+
+
+class _Event(msgspec.Struct):
+    """The data of an event `change`: the fields that are of use here."""
+
+    key: str
+    op: Literal["c", "u", "d"]
+    before: Any
+    after: Any
+    ts_ms: int
+    source: _Source
+    transaction: _Transaction
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def decode_event(data: bytes) -> Change:
+    """Return the change in the data of an event; msgspec's errors if there is none."""
+    event = _decode(data)
+    return Change(
+        key=event.key,
+        op=event.op,
+        before=event.before,
+        value=event.after,
+        seq=event.source.seq,
+        number=event.transaction.total_order,
+        ts_ms=event.ts_ms,
+        txn_id=event.transaction.id,
+    )
+
+
+class Watching:
+    """A sequence of changes on its way.
+
+    Args:
+        session: the client's state.
+        prefix: only changes of keys that begin with it.
+        since: the seq after which it begins; None: from when it is started.
+
+    Attributes:
+        seq: all changes up to it have been given: what to begin after, to go on later.
+    """
+
+    def __init__(self, session: Session, prefix: str, since: int | None) -> None:
+        """Nothing is asked for yet."""
+        self.seq = since
+        self._session = session
+        self._prefix = prefix
+        self._received = 0
+        self._place = (0, 0)
+        self._ready: deque[Change | Progress] = deque()
+        self._open = self._started = False
+
+    def start(self) -> Flow[None]:
+        """Find out where to begin; the second time this does nothing."""
+        if self._started:
+            return
+        if self.seq is None:
+            self.seq = yield from current_seq(self._session, self._session.freshness(), None)
+        self._received, self._started = self.seq, True
+
+    def next(self) -> Flow[Change]:
+        """Return the next change, however long that takes.
+
+        Raises:
+            ClientError: no connection could be made for long, or the changes must not be read.
+        """
+        yield from self.start()
+        trying = Reconnecting(self._session)
+        while True:
+            change = self._given()
+            if change is not None:
+                return change
+            try:
+                events = yield from self._receive()
+            except ClientError as error:
+                self._open = False
+                yield from trying.failed(error)
+            else:
+                if events:
+                    trying.succeeded()
+                self._take(events)
+
+    def _receive(self) -> Flow[list[Event]]:
+        """Wait for events, on a new stream if there is none."""
+        if not self._open:
+            yield from perform(Open(self._received, self._prefix))
+            self._open = True
+        events: list[Event] = yield from perform(Receive())
+        return events
+
+    def _take(self, events: list[Event]) -> None:
+        """Keep what has not been received before."""
+        for event in events:
+            if isinstance(event, Change):
+                place = (event.seq, event.number)
+                if place > self._place and event.seq > self._received:
+                    self._place = place
+                    self._ready.append(event)
+            elif isinstance(event, Progress) and event.seq > self._received:
+                self._received = event.seq
+                self._ready.append(event)
+
+    def _given(self) -> Change | None:
+        """Take the next change that is ready, and the progress on both sides of it."""
+        self._skip_progress()
+        if not self._ready:
+            return None
+        change = self._ready.popleft()
+        self._skip_progress()
+        if isinstance(change, Change):
+            self._session.saw(change.seq)
+            return change
+        return None
+
+    def _skip_progress(self) -> None:
+        while self._ready and isinstance(self._ready[0], Progress):
+            self.seq = self._ready.popleft().seq

@@ -1,0 +1,207 @@
+"""Serving a facade over HTTP with uvicorn."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from streamydb.errors import ConfigurationError
+from streamydb.facade.auth import load_tokens
+from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+from streamydb.kafka.patience import Patience
+from streamydb.local.collector import keep_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import uvicorn
+    from litestar.types import ASGIApp
+
+    from streamydb.facade.metrics import FacadeMetrics
+    from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+    from streamydb.local.folder import PipelineStatus
+    from streamydb.settings import Settings
+
+__all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
+
+_LOG: Final = logging.getLogger("streamydb.facade")
+_BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: what Linux grants by default. One that finds no room tries
+again after 1, 2, 4 and 8 seconds, so that a burst of some thousand clients would wait 15."""
+_SHUTDOWN_S: Final = 10
+_OTHER_FILES: Final = 500
+"""Files and sockets that a facade has open beside its connections, at most."""
+
+
+def checked(settings: FacadeSettings) -> FacadeSettings:
+    """Return the settings as they are served with; refuse an open facade that others can reach.
+
+    Without tokens, requests must name a loopback host: else any web page that a user of this
+    machine visits could point its own host name here and read and write the database.
+
+    Raises:
+        ConfigurationError: off loopback there must be tokens.
+    """
+    if load_tokens(settings):
+        if not settings.on_loopback and settings.tls_key_file is None:
+            _LOG.warning("serving without TLS: tokens and data can be read on the network")
+        return settings
+    if not settings.on_loopback:
+        raise ConfigurationError(
+            f"{settings.host} can be reached from other machines, so that the facade needs tokens: "
+            "name a file of them with STREAMYDB_SERVE_TOKENS_FILE, or listen on 127.0.0.1"
+        )
+    if settings.allowed_hosts is not None:
+        return settings
+    return settings.model_copy(update={"allowed_hosts": (*LOOPBACK_HOSTS, settings.host)})
+
+
+def make_server(
+    settings: FacadeSettings,
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    pipeline: Callable[[], PipelineStatus] | None = None,
+) -> uvicorn.Server:
+    """Return the server, not started yet.
+
+    Raises:
+        ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
+    """
+    from streamydb.facade.app import create_app
+
+    settings = checked(settings)
+    app = create_app(model, log, changes, settings, pipeline=pipeline)
+    return server_of(app, settings, app.metrics)
+
+
+def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) -> uvicorn.Server:
+    """Return a server of an application with the facade's settings and bounds, not started yet.
+
+    Raises:
+        ConfigurationError: the certificates cannot be read.
+    """
+    import uvicorn
+
+    from streamydb.facade.acceptor import Server
+    from streamydb.facade.connections import protocol_of
+
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=protocol_of(settings, metrics),
+        ws="none",
+        lifespan="on",
+        access_log=False,  # it would show keys
+        server_header=False,
+        proxy_headers=False,
+        log_config=None,
+        backlog=_BACKLOG,
+        h11_max_incomplete_event_size=settings.incomplete_bytes_max,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        ssl_certfile=settings.tls_certificate_file,
+        ssl_keyfile=settings.tls_key_file,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
+            f"key ({error.strerror or type(error).__name__})"
+        ) from None
+    return Server(config)
+
+
+def serve(
+    settings: FacadeSettings,
+    model: ReadModel,
+    log: TransactionLog,
+    changes: ChangeSource,
+    pipeline: Callable[[], PipelineStatus] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        ConfigurationError: see `make_server`; or the address is taken.
+    """
+    server = make_server(settings, model, log, changes, pipeline)
+    with suppress(ValueError):  # not the main thread: then no signal comes here
+        # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+    _take_file_handles(settings.connections_max + _OTHER_FILES)
+    keep_all()  # a collection that walked through it would hold up all readers
+    with listen(settings) as listener:
+        server.run(sockets=[listener])
+
+
+def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
+    """Serve a database on Kafka until SIGINT or SIGTERM; waits until Kafka answers.
+
+    Args:
+        settings: the database and the connection.
+        facade: where and how to serve.
+        model: what is read; a follower elsewhere keeps it up to date.
+
+    Raises:
+        ConfigurationError: see `serve`.
+        LogUnavailableError: Kafka refuses us, or has no such database.
+    """
+    from streamydb.facade.kafka import KafkaLog
+    from streamydb.facade.kafka_changes import KafkaChanges
+    from streamydb.local.folder import DatabaseFolder
+
+    pipeline = DatabaseFolder(settings.home, settings.database).status
+    log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    checked(facade)
+    Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
+    serve(facade, model, log, changes, pipeline)
+
+
+def _wait(seconds: float) -> bool:
+    """Wait; a signal ends the process, as nothing is being served yet."""
+    time.sleep(seconds)
+    return False
+
+
+def _take_file_handles(wanted: int) -> None:
+    """Raise this process's limit of open files to what its connections need, if that may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _LOG.warning(
+            "this process may have %d files open, its connections may need %d: raise the limit "
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", most, wanted,
+        )  # fmt: skip
+
+
+def listen(settings: FacadeSettings) -> socket.socket:
+    """Return the socket to serve on; it drops connections whose other side does not read.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            timeout_ms = round(1000 * settings.send_timeout_s)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}; choose "
+            "another with --port"
+        ) from None
+    return listener

@@ -1,0 +1,154 @@
+"""Queries in SQL: what a facade, or a client without one, does for `POST /v1/query`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from streamydb.facade.auth import Caller
+from streamydb.facade.bounds import Limiter
+from streamydb.facade.ports import ReadModel, Snapshot
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Consistency, Reader, in_thread
+from streamydb.facade.settings import FacadeSettings
+
+if TYPE_CHECKING:
+    from streamydb.sql.pool import QueryPool
+    from streamydb.sql.worker import Job, QueryOutcome, StoredRow
+
+__all__ = ["QueryRunner", "SqlQuery"]
+
+_PAGE_ROWS: Final = 1_000
+_LATE_S: Final = 1.0
+"""The processor time that a query may take beyond its time, before the system ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """What is asked: one SELECT, values of its parameters, which keys, which state.
+
+    ``wait_s``: how long to wait for that state, if that is less than the settings say.
+    """
+
+    sql: str
+    params: tuple[Any, ...] = ()
+    prefix: str = ""
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+    wait_s: float = math.inf
+
+
+class QueryRunner:
+    """Runs queries, a few at a time."""
+
+    def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
+        """Query `model`, at states that `reader` finds."""
+        self._model = model
+        self._reader = reader
+        self._settings = settings
+        self._pool: QueryPool | None = None
+        self.running = Limiter("queries", max(1, settings.queries_max))
+
+    async def run(self, query: SqlQuery, client: Caller) -> bytes:
+        """Return the JSON of the answer.
+
+        Raises:
+            ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
+                overloaded, and what a read may meet.
+        """
+        pool = self._started()
+        prefixes = _prefixes(query.prefix, client)
+        with self.running.enter(client.name):
+            job = await self._job(query, prefixes)
+            outcome = await pool.run(job, self._settings.query_timeout_s)
+        return _body(outcome)
+
+    async def stop(self) -> None:
+        """End the process that is kept ready."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _started(self) -> QueryPool:
+        from streamydb.sql.pool import QueryPool, installed
+
+        if not self._settings.queries_max:
+            raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
+        if not installed():
+            detail = "This facade has no DuckDB; install it there: pip install 'streamydb[sql]'."
+            raise ProblemError("queries-off", detail)
+        if self._pool is None:
+            self._pool = QueryPool()
+        return self._pool
+
+    async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
+        """The query with the place of its data, or with the data if they lie in memory."""
+        from streamydb.read_model import ReadModel as StoredModel
+        from streamydb.sql.worker import Job
+
+        settings = self._settings
+        opened = await self._reader.snapshot(
+            at=query.at, consistency=query.consistency, min_version=query.min_version,
+            wait_s=query.wait_s,
+        )  # fmt: skip
+        with opened as snapshot:
+            stored = self._model if isinstance(self._model, StoredModel) else None
+            rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
+            return Job(
+                sql=query.sql,
+                params=list(query.params),
+                prefixes=prefixes,
+                folder=None if stored is None else str(stored.folder),
+                database="" if stored is None else stored.database,
+                at=query.at if stored else snapshot.seq,
+                rows=rows,
+                memory_bytes=settings.query_memory_bytes_max,
+                threads=settings.query_threads_max,
+                cpu_s=round(settings.query_threads_max * (settings.query_timeout_s + _LATE_S)),
+                rows_max=settings.query_rows_max,
+                bytes_max=settings.answer_bytes_max,
+            )
+
+
+def _prefixes(prefix: str, client: Caller) -> list[str]:
+    """The keys that a query sees: all that the client asks for and may read."""
+    from streamydb.sql.keyspace import within
+
+    found = within(prefix, client.scopes["read"])
+    if not found:
+        client.must_read(prefix)
+    return found
+
+
+def _rows(snapshot: Snapshot, prefixes: list[str]) -> list[StoredRow]:
+    return list(_walk(snapshot, prefixes))
+
+
+def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
+    from streamydb.sql.worker import StoredRow
+
+    for prefix in prefixes:
+        after: str | None = None
+        while page := snapshot.scan(prefix=prefix, after=after, limit=_PAGE_ROWS):
+            for entry in page:
+                yield StoredRow(entry.key, entry.value, entry.version, entry.ts_ms)
+            after = page[-1].key
+
+
+def _body(outcome: QueryOutcome) -> bytes:
+    """The answer, or the problem that it is."""
+    if outcome.kind == "invalid":
+        detail = "The query cannot be run; `error` says why."
+        raise ProblemError("query-invalid", detail, error=outcome.message)
+    if outcome.kind == "costly":
+        detail = "It was ended. Ask for less: a prefix, a range of keys, fewer joins."
+        raise ProblemError("query-costly", detail)
+    if outcome.kind == "large":
+        raise ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
+    if outcome.kind == "gone":
+        detail = f"The oldest snapshot is at seq {outcome.oldest}."
+        raise ProblemError("snapshot-gone", detail, oldest=outcome.oldest)
+    return bytes(outcome.body)

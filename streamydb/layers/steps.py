@@ -1,0 +1,402 @@
+"""How a layer is written once for both clients: flows of steps, performed by a driver.
+
+A *flow* is a generator that yields steps and is sent what the client answered; a *body* is one that
+yields lists of keys and is sent their values, inside a function under `run`. `blocking` and
+`awaiting` make a method of either client of a flow, `within` and `within_async` one of a body.
+Steps use the public methods of the clients and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from streamydb.client import (
+    AsyncClient,
+    AsyncView,
+    Client,
+    Committed,
+    Consistency,
+    Entry,
+    Session,
+    Snapshot,
+    View,
+)
+from streamydb.client.awaiting.driving import drive as drive_awaiting
+from streamydb.client.blocking.driving import drive as drive_blocking
+from streamydb.client.transactions import Builder
+
+__all__ = [
+    "AttemptView",
+    "Body",
+    "Build",
+    "CallStep",
+    "Commit",
+    "DeployStep",
+    "Flow",
+    "PauseStep",
+    "ReadStep",
+    "RunStep",
+    "ScanStep",
+    "Step",
+    "awaiting",
+    "blocking",
+    "call",
+    "commit",
+    "commit_deploy",
+    "drive",
+    "drive_async",
+    "pause",
+    "read",
+    "run",
+    "running",
+    "running_async",
+    "scan",
+    "within",
+    "within_async",
+]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+Build: TypeAlias = Callable[[Builder], object]
+"""Adds to a transaction that is being put together."""
+
+
+class Step(Protocol):
+    """One thing that a client does."""
+
+    def perform(self, client: Client) -> Any:
+        """Do it."""
+
+    async def perform_async(self, client: AsyncClient) -> Any:
+        """Do it, awaiting."""
+
+
+Flow: TypeAlias = Generator[Step, Any, _T]
+Body: TypeAlias = Generator[list[str], dict[str, Any], _T]
+
+
+class AttemptView(Protocol):
+    """The part of a view that a body calls; it yields the keys that it reads."""
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value."""
+
+    def delete(self, key: str) -> None:
+        """Remove a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStep:
+    """Read keys at one snapshot."""
+
+    keys: list[str]
+    at: int | None
+    consistency: Consistency | None
+
+    def perform(self, client: Client) -> Snapshot:
+        """Do it."""
+        return client.read(self.keys, at=self.at, consistency=self.consistency)
+
+    async def perform_async(self, client: AsyncClient) -> Snapshot:
+        """Do it, awaiting."""
+        return await client.read(self.keys, at=self.at, consistency=self.consistency)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStep:
+    """Read a range of keys at a seq, in the order of the keys."""
+
+    prefix: str
+    at: int
+    start: str | None
+    end: str | None
+    limit: int | None
+
+    def perform(self, client: Client) -> list[Entry]:
+        """Do it."""
+        return list(
+            client.scan(
+                self.prefix, start=self.start, end=self.end, limit=self.limit, at=self.at
+            )
+        )
+
+    async def perform_async(self, client: AsyncClient) -> list[Entry]:
+        """Do it, awaiting."""
+        found = client.scan(
+            self.prefix, start=self.start, end=self.end, limit=self.limit, at=self.at
+        )
+        return [entry async for entry in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Put a transaction together and commit it."""
+
+    build: Build
+
+    def perform(self, client: Client) -> Committed:
+        """Do it."""
+        atomic = client.atomic()
+        self.build(atomic)
+        return atomic.commit()
+
+    async def perform_async(self, client: AsyncClient) -> Committed:
+        """Do it, awaiting."""
+        atomic = client.atomic()
+        self.build(atomic)
+        return await atomic.commit()
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """Call a stored procedure on given keys."""
+
+    procedure: str
+    args: Mapping[str, Any]
+    keys: list[str]
+
+    def perform(self, client: Client) -> Committed:
+        """Do it."""
+        return client.call(self.procedure, self.args, keys=self.keys)
+
+    async def perform_async(self, client: AsyncClient) -> Committed:
+        """Do it, awaiting."""
+        return await client.call(self.procedure, self.args, keys=self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class DeployStep:
+    """Make a version of a module current."""
+
+    record: Mapping[str, Any]
+
+    def perform(self, client: Client) -> Committed:
+        """Do it."""
+        return client.transaction(deploy=self.record)
+
+    async def perform_async(self, client: AsyncClient) -> Committed:
+        """Do it, awaiting."""
+        return await client.transaction(deploy=self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Execute a body as a transaction, again after a conflict."""
+
+    body: Callable[[AttemptView], Body[Any]]
+    conflicts_max: int | None
+
+    def perform(self, client: Client) -> Any:
+        """Do it."""
+        return client.run(
+            lambda view: _in_view(view, self.body(view)), conflicts_max=self.conflicts_max
+        )
+
+    async def perform_async(self, client: AsyncClient) -> Any:
+        """Do it, awaiting."""
+
+        async def function(view: AsyncView) -> Any:
+            return await _in_view_async(view, self.body(view))
+
+        return await client.run(function, conflicts_max=self.conflicts_max)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseStep:
+    """Wait before the next attempt, longer after each, by chance (as the clients do)."""
+
+    attempt: int
+
+    def seconds(self, session: Session) -> float:
+        """How long: exponential, with full jitter."""
+        options = session.options
+        mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self.attempt, 30))
+        return 2 * mean * session.random()
+
+    def perform(self, client: Client) -> None:
+        """Do it."""
+        time.sleep(self.seconds(client.session))
+
+    async def perform_async(self, client: AsyncClient) -> None:
+        """Do it, awaiting."""
+        await asyncio.sleep(self.seconds(client.session))
+
+
+def read(
+    keys: Iterable[str], *, at: int | None = None, consistency: Consistency | None = None
+) -> Flow[Snapshot]:
+    """Read keys at one snapshot."""
+    answer: Snapshot = yield ReadStep(list(keys), at, consistency)
+    return answer
+
+
+def scan(
+    prefix: str,
+    at: int,
+    *,
+    start: str | None = None,
+    end: str | None = None,
+    limit: int | None = None,
+) -> Flow[list[Entry]]:
+    """Read a range of keys at a seq."""
+    answer: list[Entry] = yield ScanStep(prefix, at, start, end, limit)
+    return answer
+
+
+def commit(build: Build) -> Flow[Committed]:
+    """Commit what ``build`` puts together."""
+    answer: Committed = yield Commit(build)
+    return answer
+
+
+def call(procedure: str, args: Mapping[str, Any], keys: Iterable[str]) -> Flow[Committed]:
+    """Call a stored procedure on given keys."""
+    answer: Committed = yield CallStep(procedure, args, list(dict.fromkeys(keys)))
+    return answer
+
+
+def commit_deploy(record: Mapping[str, Any]) -> Flow[Committed]:
+    """Make a version of a module current."""
+    answer: Committed = yield DeployStep(record)
+    return answer
+
+
+def run(body: Callable[[AttemptView], Body[_T]], conflicts_max: int | None = None) -> Flow[_T]:
+    """Execute a body as a transaction, so often at most; by default as the client has it."""
+    answer: _T = yield RunStep(body, conflicts_max)
+    return answer
+
+
+def pause(attempt: int) -> Flow[None]:
+    """Wait before the next attempt; the first one has the number 0."""
+    yield PauseStep(attempt)
+
+
+def drive(client: Client, flow: Flow[_T]) -> _T:
+    """Run a flow to its end on a blocking client."""
+    return drive_blocking(flow, lambda step: step.perform(client))
+
+
+async def drive_async(client: AsyncClient, flow: Flow[_T]) -> _T:
+    """Run a flow to its end on a client for coroutines."""
+    return await drive_awaiting(flow, lambda step: step.perform_async(client))
+
+
+def _in_view(view: View, body: Body[_T]) -> _T:
+    """Run a body to its end on a view."""
+    try:
+        keys = next(body)
+        while True:
+            keys = body.send(view.read(keys))
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+
+
+async def _in_view_async(view: AsyncView, body: Body[_T]) -> _T:
+    """Run a body to its end on a view for coroutines."""
+    try:
+        keys = next(body)
+        while True:
+            keys = body.send(await view.read(keys))
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+
+
+class _OfClient(Protocol):
+    client: Client
+    core: Any
+
+
+class _OfAsyncClient(Protocol):
+    client: AsyncClient
+    core: Any
+
+
+class _OfView(Protocol):
+    view: View
+    core: Any
+
+
+class _OfAsyncView(Protocol):
+    view: AsyncView
+    core: Any
+
+
+def blocking(
+    method: Callable[Concatenate[Any, _P], Flow[_T]],
+) -> Callable[Concatenate[_OfClient, _P], _T]:
+    """Make a method that blocks of a core's method."""
+
+    @wraps(method)
+    def made(self: _OfClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return drive(self.client, method(self.core, *args, **named))
+
+    return made
+
+
+def awaiting(
+    method: Callable[Concatenate[Any, _P], Flow[_T]],
+) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
+    """Make a coroutine method of a core's method."""
+
+    @wraps(method)
+    async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return await drive_async(self.client, method(self.core, *args, **named))
+
+    return made
+
+
+def running(
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
+) -> Callable[Concatenate[_OfClient, _P], _T]:
+    """Make a method that blocks of a core's method that returns a body."""
+
+    @wraps(method)
+    def made(self: _OfClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return drive(self.client, run(method(self.core, *args, **named)))
+
+    return made
+
+
+def running_async(
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
+) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
+    """Make a coroutine method of a core's method that returns a body."""
+
+    @wraps(method)
+    async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return await drive_async(self.client, run(method(self.core, *args, **named)))
+
+    return made
+
+
+def within(
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
+) -> Callable[Concatenate[_OfView, _P], _T]:
+    """Make a method that acts in a view of a core's method that returns a body."""
+
+    @wraps(method)
+    def made(self: _OfView, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return _in_view(self.view, method(self.core, *args, **named)(self.view))
+
+    return made
+
+
+def within_async(
+    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
+) -> Callable[Concatenate[_OfAsyncView, _P], Awaitable[_T]]:
+    """Make a coroutine method that acts in a view of a core's method that returns a body."""
+
+    @wraps(method)
+    async def made(self: _OfAsyncView, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return await _in_view_async(self.view, method(self.core, *args, **named)(self.view))
+
+    return made

@@ -1,0 +1,177 @@
+"""What a pipeline's start takes from the database itself: the facts it was founded with.
+
+They lie beside the log (`streamydb.kafka.foundation`). A database of an earlier release has no such
+record: the first start takes the facts from its checkpoint, else from what pipelines told each
+other, else from the log where that leaves no doubt, and records them. It also records
+where the rules of this release begin: what earlier ones may have executed keeps its meaning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from streamydb.columns.shards import ShardConfig
+from streamydb.errors import ConfigurationError, RecordError
+from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.foundation import FACTS, Founding, facts_of, recall, record
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
+from streamydb.pipeline.config import read_record
+from streamydb.records.begins import Begins
+from streamydb.records.control import decode_message
+from streamydb.settings import Settings
+
+__all__ = ["begun", "founded", "of_terms", "settled"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+_BINDING: Final = ("partitions", "id_window", "digest_interval", "constraints")
+"""What outputs follow from; the grouping changes none."""
+
+
+def founded(
+    settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription,
+    results: TopicDescription,
+) -> tuple[Settings, Begins]:
+    """The settings, with what the database was founded with in the place of what is not given;
+    and where rules begin in its log.
+
+    Args:
+        settings: as options and environment say.
+        checkpoint: the pipeline's folder.
+        known_log: Kafka's id of the log.
+        log_topic: the log.
+        results: the topic of the results.
+
+    Raises:
+        ConfigurationError: an option contradicts a fact, or nobody can tell how many partitions the
+            log began with.
+    """
+    connection, database = settings.client_config(), settings.database
+    known = before = recall(connection, database, known_log)
+    recorded = read_record(checkpoint)
+    if recorded is not None:
+        known = known.completed(_of_config(known_log, recorded))
+    elif set(FACTS) - set(known.known()):
+        for told in _told(connection, database, known_log):
+            known = known.completed(told)
+    facts = begun(settled(settings, known, log_topic), log_topic, results)
+    holds = record(connection, database, facts)
+    if holds != before:
+        log.info("recorded what the database was founded with: %s", holds.known())
+    _refuse(settings, holds)
+    fixed = holds.known()
+    if "grouping" in settings.model_fields_set:
+        fixed["grouping"] = settings.grouping
+    elif recorded is not None:
+        fixed["grouping"] = recorded.grouping
+    return settings.model_copy(update=fixed), holds.begins
+
+
+def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescription) -> Founding:
+    """These facts, with a place for every rule of this release that nobody has given one.
+
+    Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
+    ends now, before which an earlier release may have executed everything.
+    """
+    ends = dict(enumerate(log_topic.ends)) if any(results.ends) else {}
+    begins = Begins(dict.fromkeys(facts.begins.missing(), ends))
+    return facts.completed(Founding(log=facts.log, begins=begins))
+
+
+def settled(settings: Settings, known: Founding, log_topic: TopicDescription) -> Founding:
+    """All facts: those that are known, then what is given, then what follows from the log.
+
+    Raises:
+        ConfigurationError: what is given contradicts what is known, or nothing tells the number of
+            partitions.
+    """
+    _refuse(settings, known)
+    given = facts_of(settings)
+    partitions = known.partitions
+    if partitions is None:
+        partitions = _partitions(settings, log_topic)
+    elif partitions > log_topic.partitions:
+        raise ConfigurationError(
+            f"{log_topic.name} has {log_topic.partitions} partitions, but it was founded with "
+            f"{partitions}: is it another cluster's?"
+        )
+    rest = Founding(log=known.log, **{**given, "partitions": partitions})
+    return known.completed(rest)
+
+
+def of_terms(known_log: str, terms: str) -> Founding:
+    """The facts in what a pipeline told of its settings (`ShardConfig.terms`)."""
+    named = dict(part.split("=", 1) for part in terms.split() if "=" in part)
+    facts: dict[str, Any] = {
+        name: int(named[name])
+        for name in ("partitions", "id_window", "digest_interval")
+        if named.get(name, "").isdigit()
+    }
+    if named.get("constraints") in ("True", "False"):
+        facts["constraints"] = named["constraints"] == "True"
+    return Founding(log=known_log, **facts)
+
+
+def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
+    """How many partitions a log began with that nobody has recorded it of.
+
+    A log with one partition, or without any record, has not grown. Markers name how many there
+    were when they were written; a log may have grown before the first one.
+    """
+    present = log_topic.partitions
+    if "partitions" in settings.model_fields_set:
+        if settings.partitions > present:
+            what = f"the log has {present} partitions, so it cannot have begun with"
+            raise ConfigurationError(f"{what} {settings.partitions}; mend --partitions")
+        return settings.partitions
+    if present == 1 or not any(log_topic.ends):
+        return present
+    raise ConfigurationError(
+        f"{log_topic.name} has {present} partitions, and nothing says how many it had when the "
+        "database was created, which decides the order. Start once on the old checkpoint, or give "
+        f"--partitions: {present} if none was ever added, else the number it was created with"
+    )
+
+
+def _of_config(known_log: str, config: ShardConfig) -> Founding:
+    return Founding(log=known_log, **facts_of(config))
+
+
+def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:
+    """What pipelines over the log told of their settings, as far as that is still kept."""
+    try:
+        with TopicReader(connection, TopicNames(database).control) as reader:
+            spans = reader.spans()
+            reader.assign({number: span.low for number, span in spans.items()})
+            for batch in reader.until({number: span.high for number, span in spans.items()}):
+                for each in batch:
+                    try:
+                        message = decode_message(each.value())
+                    except RecordError:
+                        continue
+                    if message.log == known_log and message.terms:
+                        yield of_terms(known_log, message.terms)
+    except TopicMissingError:
+        return
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
+
+
+def _refuse(settings: Settings, known: Founding) -> None:
+    """Refuse options and environment that contradict what is known."""
+    for name in _BINDING:
+        fact = getattr(known, name)
+        if fact is None or name not in settings.model_fields_set:
+            continue
+        given = getattr(settings, name)
+        if given != fact:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigurationError(
+                f"the database {settings.database} was founded with {name}={fact}, now {given} is "
+                f"given; leave {option} (STREAMYDB_{name.upper()}) out: what was executed follows "
+                "from it, so only another database can have another"
+            )

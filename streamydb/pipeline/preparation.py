@@ -1,0 +1,163 @@
+"""What a start makes sure of before the query: a whole checkpoint, and topics that still fit it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from streamydb.backup.start import Beginning
+from streamydb.columns.shards import ShardConfig
+from streamydb.errors import ConfigurationError
+from streamydb.kafka.admin import TopicsError
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
+from streamydb.pipeline.repair import REBUILD, mend, offsets_of
+from streamydb.sorter.log_end import LogEnd, mark_of
+
+__all__ = ["log_ends", "resume"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+_LITTLE: Final[dict[str, str]] = {
+    "queued.min.messages": "1", "fetch.max.bytes": "2097152", "max.partition.fetch.bytes": "1100000"
+}
+"""Of the consumer that reads single records: nothing is fetched ahead."""
+
+
+def resume(
+    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
+) -> dict[int, LogEnd]:
+    """Make a checkpoint whole, compare it with the topics; what the shards are to verify.
+
+    Nothing is written to a topic before.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: the pipeline's configuration.
+        checkpoint: its folder.
+        start: the state that it began with.
+
+    Raises:
+        ConfigurationError: it cannot go on; the message names what helps.
+        TopicsError: Kafka does not answer.
+    """
+    try:
+        return _resume(connection, database, checkpoint, start)
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
+
+
+def _resume(
+    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
+) -> dict[int, LogEnd]:
+    names = TopicNames(database.database)
+    operators = 2 if database.grouping == "single" else 1
+    found = mend(checkpoint, database.shards, operators)
+    topic = names.transactions
+    known = () if start is None else start.offsets
+    begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
+    if found is None:
+        return log_ends(connection, topic, begins)
+    if found.moved:
+        log.warning(
+            "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
+            "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
+            "same",
+            ", ".join(found.moved[:5]), found.batch, found.again,
+        )
+    done = offsets_of(checkpoint, found.batch) or {topic: begins}
+    begun = offsets_of(checkpoint, found.batch + 1)
+    feedback = names.feedback_of(database.name)
+    _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
+    _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
+    return log_ends(connection, topic, done.get(topic, {}))
+
+
+def log_ends(
+    connection: Mapping[str, str], topic: str, ends: Mapping[int, int]
+) -> dict[int, LogEnd]:
+    """The last record before an offset of each partition, where it has not been trimmed.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: the log.
+        ends: the offsets.
+
+    Raises:
+        ReadingError: Kafka does not answer.
+    """
+    wanted = {partition: end for partition, end in ends.items() if end > 0}
+    found: dict[int, LogEnd] = {}
+    if not wanted:
+        return found
+    with TopicReader({**connection, **_LITTLE}, topic) as reader:
+        lows = {partition: reader.span(partition).low for partition in wanted}
+        back = 1
+        while wanted:
+            starts = {q: max(lows[q], end - back) for q, end in wanted.items() if lows[q] < end}
+            reader.assign(starts)
+            for batch in reader.until({q: wanted[q] for q in starts}):
+                for record in batch:
+                    partition, offset = record.partition() or 0, record.offset() or 0
+                    if offset < wanted[partition]:
+                        mark = mark_of(record.value())
+                        stamp = record.timestamp()[1]
+                        found[partition] = LogEnd(wanted[partition], offset, stamp, mark)
+            for partition, end in wanted.items():
+                if starts.get(partition) == 0 and partition not in found:
+                    found[partition] = LogEnd(end, -1, -1, "")
+            wanted = {
+                q: end for q, end in wanted.items()
+                if q in starts and q not in found and starts[q] > lows[q]
+            }
+            back *= 4
+    return found
+
+
+def _require_log(
+    connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int]
+) -> None:
+    """Refuse a log that was trimmed behind what is needed, or that ends before it."""
+    with TopicReader(connection, topic) as reader:
+        for partition in sorted({*done, *begun}):
+            span, read = reader.span(partition), done.get(partition, 0)
+            upto = max(read, begun.get(partition, 0))
+            if span.low > read:
+                raise ConfigurationError(
+                    f"the offsets [{read}, {span.low}) of {topic}-{partition} were deleted before "
+                    "the pipeline had read them; nothing is skipped (see docs/operations.md, "
+                    "'Records of the log are gone')"
+                )
+            if span.high < upto:
+                raise ConfigurationError(
+                    f"{topic}-{partition} ends at offset {span.high}, but this checkpoint has read "
+                    f"up to {upto}: the end of the log was lost, say with a broker's power. "
+                    "Nothing is skipped (see docs/operations.md, 'The end of the log is lost')"
+                )
+
+
+def _require_feedback(
+    connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int]
+) -> None:
+    """Refuse feedback that is gone: the plan it belongs to would never be finished."""
+    try:
+        with TopicReader(connection, topic) as reader:
+            spans = {partition: reader.span(partition) for partition in {*done, *begun}}
+    except TopicMissingError:
+        spans = dict.fromkeys(done, Span(0, 0))
+    for partition, span in sorted(spans.items()):
+        read = done.get(partition, 0)
+        if span.low > read:
+            raise ConfigurationError(
+                f"the feedback of this pipeline begins at offset {span.low} of {topic}-{partition},"
+                f" but this checkpoint has read it up to {read} only: what lies between was "
+                f"deleted. The log has everything; {REBUILD}"
+            )
+        if span.high < max(read, begun.get(partition, 0)):
+            raise ConfigurationError(
+                f"{topic}-{partition} ends at offset {span.high}, but this checkpoint has read "
+                f"up to {read}: the end of the feedback was lost, say with a broker's power. The "
+                f"log has everything; {REBUILD}"
+            )

@@ -1,0 +1,239 @@
+"""A planned hand-over: choose who is to lead, ask for it, and see what it cost the clients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from streamydb.errors import StreamyError
+from streamydb.kafka import TopicNames, log_id
+from streamydb.kafka.creation import existing
+from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
+from streamydb.pipeline.standby.position import Rank
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message
+
+__all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
+
+_TURN_S: Final = 0.05
+_LISTEN_S: Final = 1.5
+_STANDBY_S: Final = 3.0
+_IDLE_S: Final = 3.0
+_VERDICTS_MAX: Final = 2_000_000
+
+
+class HandoverError(StreamyError):
+    """There is no standby that is ready, or it did not take over in time."""
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """Who leads now, how long it took, and how long clients got no verdict meanwhile.
+
+    ``pause_s`` is None if no verdict was written, or (``pause_unknown`` says why) it is not known.
+    """
+
+    leader: str
+    pipeline: str
+    epoch: int
+    resolved: int
+    seconds: float
+    pause_s: float | None = None
+    pause_unknown: str | None = None
+
+
+_START: Final = "start a standby with `streamydb pipeline --standby`"
+
+
+class Standbys:
+    """What standbys say of themselves, and who of them is to lead.
+
+    Args:
+        to: the name of the one that is wanted; empty: any.
+
+    """
+
+    def __init__(self, to: str) -> None:
+        """Nobody has said anything."""
+        self._to = to
+        self._told: int | None = None
+        self._heard: dict[str, Following] = {}
+
+    def take(self, message: Message) -> None:
+        """Take in what is said."""
+        if isinstance(message, Beat):
+            self._told = message.resolved if self._told is None else self._told
+            self._heard.pop(message.pipeline, None)
+        elif isinstance(message, Following) and self._to in ("", message.name):
+            self._heard[message.pipeline] = message
+
+    def best(self) -> Following | None:
+        """The one that is ready and has executed most; None if none is."""
+        ready = [message for message in self._heard.values() if self._is_ready(message)]
+        return self._furthest(ready)
+
+    def _is_ready(self, message: Following) -> bool:
+        """One of an earlier release calls itself ready too soon: it must have shown it."""
+        shown = self._told is not None and message.resolved >= self._told
+        return message.ready and (message.said_ms > 0 or shown)
+
+    def _furthest(self, messages: list[Following]) -> Following | None:
+        best: Following | None = None
+        for message in messages:
+            if best is None or _rank(message).before(_rank(best)):
+                best = message
+        return best
+
+    def refusal(self) -> str:
+        """Why nobody takes over, and what to do."""
+        wanted = f"standby {self._to}" if self._to else "standby"
+        message = self._furthest(list(self._heard.values()))
+        if message is None:
+            return f"no {wanted} is running: {_START}"
+        who = message.name or message.pipeline
+        behind = message.behind
+        if behind < 0 and self._told is not None:
+            behind = max(0, self._told - message.resolved)
+        seqs = f"{behind:,} transactions" if behind > 0 else "an unknown number of transactions"
+        what = f"the standby {who} is not ready: it has executed up to seq {message.resolved:,}"
+        what += f" and lacks {seqs}, some for {message.lag_ms / 1000:.0f} s"
+        do = "Nothing was changed, and it catches up by itself: hand over when `streamydb status`"
+        return f"{what}. {do} calls it ready"
+
+
+def _rank(message: Following) -> Rank:
+    return Rank(message.ready, message.resolved, message.name, message.pipeline)
+
+
+def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: float) -> Handed:
+    """Have the standby ``to`` lead (empty: the one that is ready and has executed most).
+
+    Raises:
+        HandoverError: none is ready, or it did not take over.
+        TopicsError: Kafka does not answer, or there is no such database.
+
+    """
+    log = log_id(connection, database)
+    if not existing(connection, [TopicNames(database).control]):
+        raise HandoverError(f"no pipeline of {database} has run with this release: {_START}")
+    topics = SharedTopics(connection, database)
+    try:
+        epoch = _epoch(topics, log)
+        chosen = _await_standby(topics, log, to, timeout_s)
+        names = TopicNames(database)
+        ends, unknown = _ends(connection, names.results)
+        log_ends, _ = _ends(connection, names.transactions)
+        begun_ms = time.time_ns() // 1_000_000
+        done = _hand_over(
+            topics, chosen, epoch, timeout_s,
+            lambda: log_ends is None or _ends(connection, names.transactions)[0] == log_ends,
+        )
+    finally:
+        topics.close()
+    if ends is None:
+        return msgspec.structs.replace(done, pause_unknown=unknown)
+    return _with_pause(done, connection, database, ends, begun_ms)
+
+
+def _epoch(topics: SharedTopics, log: str) -> int:
+    epoch, end = 0, topics.ends()[0]
+    while topics.position() < end:
+        heard = (m for m in topics.poll(_TURN_S, _ignore) if m.log == log)
+        epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])
+    return epoch
+
+
+def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) -> Following:
+    """Listen to the standbys, which speak every second; refuse if none is ready."""
+    standbys = Standbys(to)
+    begun_s = time.monotonic()
+    for message in _messages(topics, log, min(timeout_s, _STANDBY_S)):
+        standbys.take(message)
+        best = standbys.best()
+        if best is not None and time.monotonic() - begun_s > _LISTEN_S:
+            return best
+    best = standbys.best()
+    if best is None:
+        raise HandoverError(standbys.refusal())
+    return best
+
+
+def _hand_over(
+    topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
+) -> Handed:
+    """Ask for it, and wait until the new leader has resolved something, or has nothing to do."""
+    begun_s = time.monotonic()
+    target = to.pipeline if to.said_ms > 0 else ""
+    topics.say(Handover(log=to.log, pipeline="", to=to.name, target=target))
+    done: Handed | None = None
+    heard_s = begun_s
+    for message in _messages(topics, to.log, timeout_s):
+        if done is not None and time.monotonic() - heard_s > _IDLE_S:
+            if idle():
+                break
+            heard_s = time.monotonic()
+        if not isinstance(message, Beat) or message.epoch <= epoch:
+            continue
+        if done is None or message.epoch > done.epoch:
+            heard_s = time.monotonic()
+            done = Handed(
+                message.name or message.pipeline, message.pipeline, message.epoch,
+                message.resolved, round(heard_s - begun_s, 3),
+            )
+        elif 0 <= message.executed < message.resolved:
+            heard_s = time.monotonic()  # it still executes what was written before
+        elif message.resolved > done.resolved:
+            break
+    if done is None:
+        raise HandoverError(f"no pipeline took over within {timeout_s:g} s; see `streamydb status`")
+    return done
+
+
+def _ends(
+    connection: Mapping[str, str], topic: str
+) -> tuple[dict[int, int] | None, str | None]:
+    """Where a topic ends; or why that is not known."""
+    try:
+        with TopicReader(connection, topic) as reader:
+            return {number: span.high for number, span in reader.spans().items()}, None
+    except ReadingError as error:
+        return None, str(error)
+
+
+def _with_pause(
+    done: Handed, connection: Mapping[str, str], database: str, begin: Mapping[int, int],
+    begun_ms: int,
+) -> Handed:
+    """Look through the verdicts that were written meanwhile, by whoever led."""
+    verdicts: list[TimedVerdict] = []
+    try:
+        with TopicReader(connection, TopicNames(database).results) as reader:
+            ends = {number: span.high for number, span in reader.spans().items()}
+            if sum(ends.values()) - sum(begin.values()) > _VERDICTS_MAX:
+                what = f"more than {_VERDICTS_MAX:,} verdicts were written meanwhile"
+                return msgspec.structs.replace(done, pause_unknown=what)
+            reader.assign(begin)
+            for records in reader.until(ends):
+                found = (written(record.timestamp()[1], record.value()) for record in records)
+                verdicts += [verdict for verdict in found if verdict is not None]
+    except ReadingError as error:
+        return msgspec.structs.replace(done, pause_unknown=str(error))
+    pause_ms = longest_pause(verdicts, begun_ms)
+    return msgspec.structs.replace(done, pause_s=None if pause_ms is None else pause_ms / 1000)
+
+
+def _messages(topics: SharedTopics, log: str, timeout_s: float) -> Iterator[Message]:
+    """What is said from now on; a message that says nothing when nothing is."""
+    ends_s = time.monotonic() + timeout_s
+    while time.monotonic() < ends_s:
+        said = topics.poll(_TURN_S, _ignore)
+        yield from (message for message in said if message.log == log)
+        if not said:
+            yield Handover(log="", pipeline="")
+
+
+def _ignore(_key: bytes | None, _value: bytes | None, _offset: int) -> None:
+    """Digests are of no interest here."""

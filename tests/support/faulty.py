@@ -1,0 +1,103 @@
+"""What tests of faults share: results as they lie in Kafka, load in the background, poison."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from streamydb.kafka import TopicNames
+from streamydb.testing.database import Database, TestingError, wait_for
+from tests.support.bank import appending, transfers
+
+POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""
+import sys
+sys.path.insert(0, {sources!r})
+from streamydb import records
+from streamydb.txn_processor import interpreter
+
+def execute(txn, *rest, sound=interpreter.execute):
+    if txn.id.startswith("poison"):
+        raise LookupError(txn.id)
+    return sound(txn, *rest)
+
+def decode(raw, sound=records.decode):
+    if raw is not None and b"unreadable" in raw:
+        raise ArithmeticError(raw)
+    return sound(raw)
+
+interpreter.execute, records.decode = execute, decode
+'''
+
+_WRITE = {"op": "append", "key": "log", "value": 1}
+POISONED = [
+    *({"id": f"poison{i}", "updates": [_WRITE]} for i in range(3)),
+    {"id": "p", "updates": [{**_WRITE, "value": "unreadable"}]},
+]
+"""Four transactions on which a poisoned pipeline fails; one of them it cannot even read."""
+
+
+def load(db: Database, seed: int, until: int = 100_000) -> AbstractContextManager[None]:
+    """Append transfers in the background while the body runs."""
+    return appending(lambda part: db.load(transfers(40, seed=seed * 1000 + part)), range(until))
+
+
+def progressed(db: Database, by: int) -> None:
+    """Wait until ``by`` more transactions have been released."""
+    begun = db.status().seq or 0
+    wait_for(lambda: (db.status().seq or 0) >= begun + by, f"{by} more transactions")
+
+
+def resolved(db: Database, seq: int) -> None:
+    """Wait until everything up to a seq is resolved."""
+    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved")
+
+
+def records_of(db: Database, topic: str, partition: int = 0) -> list[bytes]:
+    """All values that lie in a partition."""
+    config = {"bootstrap.servers": db.broker.bootstrap, "group.id": "faulty"}
+    consumer = Consumer({**config, "isolation.level": "read_uncommitted"})
+    try:
+        place = TopicPartition(topic, partition)
+        low, high = consumer.get_watermark_offsets(place, timeout=30)
+        place.offset = low
+        consumer.assign([place])
+        found: list[bytes] = []
+        while messages := consumer.consume(min(10_000, max(1, high - low)), timeout=5):
+            found += [message.value() or b"" for message in messages]
+            if (messages[-1].offset() or 0) >= high - 1:
+                break
+        return found
+    finally:
+        consumer.close()
+
+
+def results_of(db: Database) -> list[dict[str, Any]]:
+    """All results of a database with one shard, as they came."""
+    return [json.loads(value) for value in records_of(db, TopicNames(db.name).results)]
+
+
+def fails(db: Database) -> str:
+    """Start a pipeline that cannot run; what its status says."""
+    with suppress(TestingError):
+        db.start_pipeline()
+    wait_for(lambda: db.status().state == "failed", "a failure", 100)
+    db.kill_pipeline()
+    return db.status().error or ""
+
+
+@contextmanager
+def poisoned(folder: Path) -> Iterator[None]:
+    """Every Python that starts meanwhile fails where our own code may."""
+    sources = Path(__file__).parents[2]
+    (folder / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        yield

@@ -1,0 +1,203 @@
+"""What the tests of the history checkers share: operations by hand, and a correct serial store."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from itertools import pairwise
+from typing import Any
+
+from streamydb.verify.histories import (
+    Answer,
+    AppendOperation,
+    Delivered,
+    Delivery,
+    Get,
+    History,
+    HistoryReport,
+    Operation,
+    ReadOperation,
+    ScanOperation,
+    Seen,
+    WatchOperation,
+    WriteOperation,
+    check_history,
+)
+from streamydb.verify.histories.records import Line, Request
+from streamydb.verify.histories.workload import HistoryClient, Shape
+
+
+class Script:
+    """A history by hand: each operation says when it began and ended."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def add(
+        self,
+        began: int,
+        ended: int | None,
+        request: Request,
+        answer: Answer | None = None,
+        *,
+        client: int | None = None,
+        outcome: str = "",
+    ) -> None:
+        wanted: Any = outcome or ("unknown" if ended is None else "ok")
+        self.lines.append(
+            Operation(
+                client=len(self.lines) if client is None else client, session=0, invoked_ns=began,
+                returned_ns=ended, request=request, outcome=wanted,
+                answer=Answer() if answer is None and wanted == "ok" else answer,
+            )
+        )  # fmt: skip
+
+    def put(self, began: int, ended: int | None, value: Any, **more: Any) -> None:
+        self.add(began, ended, WriteOperation(f"w{len(self.lines)}", "x", value), **more)
+
+    def swap(
+        self, began: int, ended: int | None, old: Any, new: Any, *, done: bool = True, **more: Any
+    ) -> None:
+        request = WriteOperation(f"w{len(self.lines)}", "x", new, Seen(old))
+        answer = None if ended is None else Answer(committed=done)
+        self.add(began, ended, request, answer, **more)
+
+    def get(self, began: int, ended: int, value: Any, **more: Any) -> None:
+        self.add(began, ended, Get("x"), Answer(seen={"x": Seen(value)}), **more)
+
+    def txn(
+        self, began: int, ended: int | None, appends: dict[str, Any], reads: dict[str, Any],
+        **more: Any,
+    ) -> None:  # fmt: skip
+        """Append elements (one, or a list of them) and read lists."""
+        new = {key: e if isinstance(e, list) else [e] for key, e in appends.items()}
+        request = AppendOperation(f"t{len(self.lines)}", new, list(reads))
+        answer = Answer(seen={key: Seen(value) for key, value in reads.items()})
+        self.add(began, ended, request, None if ended is None else answer, **more)
+
+    def read(
+        self, began: int, ended: int, reads: dict[str, Any], kind: Any = "strong",
+        min_version: int | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        answer = Answer(seen={key: Seen(value) for key, value in reads.items()}, seq=min_version)
+        self.add(began, ended, ReadOperation(list(reads), kind, min_version), answer, **more)
+
+    def check(self) -> HistoryReport:
+        return check_history(History.of(self.lines))
+
+    def anomalies(self) -> set[str]:
+        """The names of what is found."""
+        found = self.check().violations.values()
+        return {violation.anomaly for some in found for violation in some}
+
+
+class Store:
+    """A correct serial store with versions, snapshots of the past, and unreliable answers."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.seq = 0
+        self.data: dict[str, Seen] = {}
+        self.past: list[dict[str, Seen]] = [{}]
+
+    def execute(self, request: Request) -> Answer:
+        """What a request is told, and what it leaves."""
+        if isinstance(request, WriteOperation | AppendOperation):
+            return self._write(request)
+        floor = request.min_version or 0
+        seq = self.seq if request.consistency == "strong" else self.rng.randint(floor, self.seq)
+        state = self.past[seq]
+        if isinstance(request, ScanOperation):
+            keys = sorted((k for k in state if k.startswith(request.prefix)), key=str.encode)
+            pages = [keys[i : i + request.limit] for i in range(0, len(keys), request.limit)]
+            seen = {key: state[key] for key in keys}
+            return Answer(seq=seq, seen=seen, pages=[(seq, page) for page in pages or [[]]])
+        keys = [request.key] if isinstance(request, Get) else request.keys
+        return Answer(seq=seq, seen={key: state.get(key, Seen(None, 0)) for key in keys})
+
+    def _write(self, request: WriteOperation | AppendOperation) -> Answer:
+        self.seq += 1
+        answer = Answer(seq=self.seq)
+        if isinstance(request, AppendOperation):
+            for key, new in request.appends.items():
+                old = self.data.get(key, Seen([])).value
+                self.data[key] = Seen([*old, *new], self.seq)
+            answer.seen = {k: Seen(self.data.get(k, Seen()).value) for k in request.reads}
+        else:
+            here = self.data.get(request.key, Seen(None, 0))
+            wanted = request.expected
+            answer.committed = wanted is None or (wanted.version or 0) == here.version
+            if answer.committed and request.value is None:
+                self.data.pop(request.key, None)
+            elif answer.committed:
+                self.data[request.key] = Seen(request.value, self.seq)
+        self.past.append(dict(self.data))
+        return answer
+
+
+class Simulation:
+    """Clients with overlapping operations on a `Store`, some answers lost, and a watcher."""
+
+    def __init__(
+        self, seed: int, clients: int = 6, store: type[Store] = Store, lost: float = 0.1
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.store = store(self.rng)
+        self.lost = lost
+        self.ids = itertools.count()
+        shape = Shape(registers=2, lists=4, generation=30, session=25)
+        self.clients = [
+            HistoryClient(n, shape, self.rng, lambda: f"t{next(self.ids)}") for n in range(clients)
+        ]
+        self.lines: list[Line] = []
+
+    def run(self, operations: int) -> History:
+        """A history of about so many operations."""
+        now = itertools.count()
+        idle, under_way = list(self.clients), list[list[Any]]()
+        while operations > 0 or under_way:
+            moves = [0] * bool(idle and operations > 0) + [1] * (2 * bool(under_way))
+            if self.rng.choice(moves) == 0:
+                client = idle.pop(self.rng.randrange(len(idle)))
+                under_way.append([client, next(now), client.next(), None])
+                operations -= 1
+                continue
+            one = self.rng.choice(under_way)
+            client, began, request, answer = one
+            if answer is None:
+                one[3] = self.store.execute(request)
+                continue
+            under_way.remove(one)
+            idle.append(client)
+            self._record(client, began, next(now), request, answer)
+        self._watch()
+        return History.of(self.lines)
+
+    def _record(
+        self, client: HistoryClient, began: int, ended: int, request: Request, answer: Answer
+    ) -> None:
+        lost = (
+            isinstance(request, WriteOperation | AppendOperation) and self.rng.random() < self.lost
+        )
+        operation = Operation(
+            client=client.number, session=client.session, invoked_ns=began, request=request,
+            outcome="unknown" if lost else "ok", returned_ns=None if lost else ended,
+            answer=None if lost else answer,
+        )  # fmt: skip
+        client.learn(operation)
+        self.lines.append(operation)
+
+    def _watch(self) -> None:
+        """What a watcher from the beginning gets."""
+        self.lines.append(WatchOperation(watcher=0, prefix="", since=0, began_ns=0))
+        for seq, (before, after) in enumerate(pairwise(self.store.past), 1):
+            keys = [k for k in sorted(before.keys() | after.keys())
+                    if before.get(k) != after.get(k)]  # fmt: skip
+            changes = [
+                Delivered(k, before.get(k, Seen()).value, after.get(k, Seen()).value) for k in keys
+            ]
+            if changes:
+                delivery = Delivery(
+                    watcher=0, seq=seq, received_ns=seq, connection=1, changes=changes
+                )
+                self.lines.append(delivery)

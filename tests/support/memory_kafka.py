@@ -1,0 +1,261 @@
+"""Kafka in memory, for tests that run what reads and writes topics, and kill it at any request.
+
+It stands in for the clients of confluent-kafka, so the readers and appenders are production's own.
+Records come and go a few at a time; a gap at the end of a partition is one of control records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from streamydb.backup import restore
+from streamydb.kafka import clients
+from streamydb.kafka.names import TopicNames
+
+__all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
+
+CONNECTION = {"bootstrap.servers": "memory:9092"}
+
+
+class Died(Exception):  # noqa: N818 - what happened to it
+    """The process ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in a partition, and what a consumer hands over."""
+
+    number: int
+    at: int
+    append_ms: int
+    named: bytes | None
+    content: bytes | None
+    fault: KafkaError | None = None
+
+    def partition(self) -> int:
+        """As `confluent_kafka.Message`, like all methods."""
+        return self.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, self.append_ms
+
+    def key(self) -> bytes | None:
+        return self.named
+
+    def value(self) -> bytes | None:
+        return self.content
+
+    def error(self) -> KafkaError | None:
+        return self.fault
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition: its records, its first offset, and the one after its last."""
+
+    records: list[Record] = field(default_factory=list)
+    low: int = 0
+    high: int = 0
+
+    def trim(self, before: int) -> None:
+        """Delete the records before an offset."""
+        self.low = max(self.low, before)
+        self.records = [record for record in self.records if record.at >= self.low]
+
+
+class MemoryKafka:
+    """A cluster.
+
+    Attributes:
+        topics: by name.
+        ids: Kafka's ids of topics that have one.
+        failing: how likely a process dies at a request.
+        client_times: topics whose records carry the times of their producers.
+        now_ms: the brokers' clock.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        """No topics."""
+        self.dice = dice
+        self.topics: dict[str, list[Partition]] = {}
+        self.ids: dict[str, str] = {}
+        self.client_times: set[str] = set()
+        self.failing = 0.0
+        self.now_ms = 2_000_000_000
+
+    def create(self, topic: str, partitions: int = 1) -> list[Partition]:
+        """A topic, made or grown."""
+        found = self.topics.setdefault(topic, [])
+        found += [Partition() for _ in range(partitions - len(found))]
+        return found
+
+    def append(
+        self, topic: str, number: int, value: bytes | None, key: bytes | None = None,
+        append_ms: int | None = None,
+    ) -> int:
+        """Append a record; its offset."""
+        part = self.topics[topic][number]
+        kept = topic in self.client_times and append_ms is not None
+        stamp = append_ms if kept and append_ms is not None else self.now_ms
+        part.records.append(Record(number, part.high, stamp, key, value))
+        part.high += 1
+        return part.high - 1
+
+    def may_die(self) -> None:
+        """Die, perhaps."""
+        if self.dice.random() < self.failing:
+            raise Died
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Be the cluster that production's clients talk to."""
+        monkeypatch.setattr(clients, "ContactedConsumer", lambda *_, **__: _Consumer(self))
+        monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
+        monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
+        monkeypatch.setattr(restore, "mend", self._mend)
+        monkeypatch.setattr(restore, "add_shared", self._add_shared)
+
+    def _mend(self, _: Mapping[str, str], problems: list[Any]) -> None:
+        for problem in problems:
+            name, value = problem.setting
+            if name == "message.timestamp.type" and value == "CreateTime":
+                self.client_times.add(problem.topic)
+            elif name == "message.timestamp.type":
+                self.client_times.discard(problem.topic)
+
+    def _add_shared(self, _: Mapping[str, str], database: str) -> None:
+        self.create(TopicNames(database).rulings)
+        self.create(TopicNames(database).founding)
+
+
+class _Client:
+    """What all clients have."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self.kafka = kafka
+        self.contact = SimpleNamespace(refusal=None, last=None)
+
+    def list_topics(self, topic: str | None = None, **_: float) -> Any:
+        self.kafka.may_die()
+        names = self.kafka.topics if topic is None else [topic]
+        missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        found = {
+            name: SimpleNamespace(
+                partitions=dict.fromkeys(range(len(self.kafka.topics.get(name, [])))),
+                error=None if name in self.kafka.topics else missing,
+            )
+            for name in names
+        }
+        return SimpleNamespace(topics=found)
+
+    def poll(self, _: float = 0) -> int:
+        return 0
+
+
+class _Consumer(_Client):
+    """A consumer of one topic; it hands over up to a handful of records at a time."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        super().__init__(kafka)
+        self._places: dict[int, int] = {}
+        self._topic = ""
+
+    def get_watermark_offsets(self, place: TopicPartition, **_: float) -> tuple[int, int]:
+        self.kafka.may_die()
+        part = self.kafka.topics[place.topic][place.partition]
+        return part.low, part.high
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self._topic = places[0].topic if places else ""
+        self._places = {place.partition: max(0, place.offset) for place in places}
+
+    def consume(self, *_: float) -> list[Record]:
+        self.kafka.may_die()
+        found: list[Record] = []
+        for number, place in self._places.items():
+            part, most = self.kafka.topics[self._topic][number], self.kafka.dice.randint(1, 40)
+            start = max(place, part.low)
+            some = [record for record in part.records if record.at >= start][:most]
+            found += some
+            end = some[-1].at + 1 if some else part.high
+            if some and some[-1] is part.records[-1]:
+                end = part.high
+            self._places[number] = end
+            if end == part.high:
+                reached = KafkaError(KafkaError._PARTITION_EOF)
+                found.append(Record(number, end, 0, None, None, reached))
+        return found
+
+    def close(self) -> None:
+        return
+
+
+class _Producer(_Client):
+    """A producer: what it was given is sent at some time, in order; a death loses the rest."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        super().__init__(kafka)
+        self._kept: list[Callable[[], None]] = []
+
+    def produce(
+        self, topic: str, value: bytes | None, *, key: bytes | None = None, partition: int = 0,
+        timestamp: int | None = None, on_delivery: Callable[[Any, Any], None],
+    ) -> None:
+        def send() -> None:
+            offset = self.kafka.append(topic, partition, value, key, timestamp)
+            on_delivery(None, Record(partition, offset, 0, key, value))
+
+        self._kept.append(send)
+        if self.kafka.dice.random() < self.kafka.failing:
+            self._send(self.kafka.dice.randint(0, len(self._kept)))
+            raise Died
+
+    def poll(self, _: float = 0) -> int:
+        if self.kafka.dice.random() < 0.5:
+            self._send(len(self._kept))
+        return 0
+
+    def flush(self, _: float = 0) -> int:
+        self.kafka.may_die()
+        self._send(len(self._kept))
+        return 0
+
+    def _send(self, count: int) -> None:
+        for send in self._kept[:count]:
+            send()
+        del self._kept[:count]
+
+
+class _Admin(_Client):
+    """An administration client."""
+
+    def describe_topics(self, asked: Any) -> dict[str, Future[Any]]:
+        ids = self.kafka.ids
+        return {name: _done(SimpleNamespace(topic_id=ids[name])) for name in asked.topic_names}
+
+    def delete_records(
+        self, places: list[TopicPartition], **_: float
+    ) -> dict[TopicPartition, Future[Any]]:
+        done = {}
+        for place in places:
+            self.kafka.may_die()
+            part = self.kafka.topics[place.topic][place.partition]
+            part.trim(place.offset)
+            done[place] = _done(SimpleNamespace(low_watermark=part.low))
+        return done
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

@@ -1,0 +1,105 @@
+"""States of backups: gone through in pieces, divided on shards, those of earlier releases, too."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streamydb.backup import BackupError, State, StateFolder, start_blobs
+from streamydb.backup.state import About, Pieces, empty_ids
+from streamydb.columns import program as p
+from streamydb.columns.blocks import empty_verdicts
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Columns, Ragged
+from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
+from streamydb.key_processor.merge import merged, sorted_by_hash
+from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.values import ShardValues
+
+MEBIBYTE = 1 << 20
+ABOUT = About(
+    format=1, database="bank", log="log", partitions=1, id_window=100, constraints=False, seq=9,
+    ts_ms=90, positions={}, keys=0, digest="0" * 32,
+)  # fmt: skip
+
+
+def values(start: int, end: int, size: int) -> Columns:
+    """Texts of ``size`` bytes under numbered keys."""
+    n = end - start
+    data = np.full(n * size, ord("x"), np.uint8)
+    data[::size] = data[size - 1 :: size] = ord('"')
+    cols: dict[str, Any] = {
+        "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
+        "version": np.arange(start + 1, end + 1),
+    }  # fmt: skip
+    keys = Ragged.of([b"k%d" % number for number in range(start, end)])
+    return Columns(cols, {"key": keys, "text": Ragged(data, np.arange(n + 1) * size)})
+
+
+def state(pieces: list[Columns], *, ordered: bool) -> State:
+    """A state with these values."""
+    about = msgspec.structs.replace(ABOUT, ordered=ordered)
+    found = list(merged([[sorted_by_hash(piece)] for piece in pieces], drop_absent=True))
+    return State(about, found if ordered else pieces, empty_ids(), empty_verdicts())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_state_is_divided_on_shards_whoever_has_written_it(
+    tmp_path: Path, *, ordered: bool
+) -> None:
+    folder, pieces = StateFolder(tmp_path / "state"), [values(0, 700, 20), values(700, 900, 99)]
+    folder.write(state(pieces, ordered=ordered))
+    config = ShardConfig("bank", "x", 3, 1, 100)
+    found: dict[bytes | None, int] = {}
+    for shard in range(3):
+        blobs = MemoryBlobs(dict(start_blobs(folder.read(), config, shard)))
+        meta = msgspec.msgpack.decode(blobs.blobs["meta"], type=ShardState)
+        own = ShardValues(meta.values, blobs, MemoryValues())
+        table = own.everything()
+        keys = table.texts["key"]
+        assert (hash_ragged(keys, KEY_SEED) % np.uint64(3) == shard).all()
+        assert own.read(keys).cols["version"].tolist() == table.cols["version"].tolist()
+        found.update(zip(keys.tolist(), table.cols["version"].tolist(), strict=True))
+        own.apply(values(0, 2, 50))
+        assert own.read(Ragged.of([b"k1"])).texts["text"].lengths().tolist() == [50]
+    assert found == {b"k%d" % number: number + 1 for number in range(900)}
+
+
+def test_a_state_is_never_held_as_a_whole(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    whole = state([values(start, start + 1_000, 2_000) for start in range(0, 50_000, 1_000)],
+                  ordered=True)  # fmt: skip
+    folder.write(whole)
+    del whole
+    config, total = ShardConfig("bank", "x", 1, 1, 100), 0
+    tracemalloc.start()
+    for _, data in start_blobs(folder.read(), config, 0):
+        total += len(data)
+    StateFolder(tmp_path / "copy").write(folder.read())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total > 95 * MEBIBYTE
+    assert peak < 70 * MEBIBYTE, "some parts of 8 MiB"
+
+
+def test_a_damaged_value_is_found(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    folder.write(state([values(0, 10, 20)], ordered=True))
+    folder.require_whole()
+    path = tmp_path / "values-00000.part"
+    path.write_bytes(path.read_bytes()[:-30] + b"?" + path.read_bytes()[-29:])
+    with pytest.raises(BackupError, match=r"values-00000\.part is damaged"):
+        folder.require_whole()
+    with pytest.raises(BackupError, match=r"values-00000\.part is damaged"):
+        list(folder.read().values)
+
+
+def test_pieces_can_be_gone_through_again() -> None:
+    pieces = Pieces(lambda: iter([values(0, 1, 9)]))
+    assert len(list(pieces)) == len(list(pieces)) == 1

@@ -1,0 +1,222 @@
+"""Watching changes: in order, filtered, and without gap or repetition over any cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamydb.client import Change, NotConnectedError, Options
+from streamydb.client.errors import ClientError, ConnectionLostError
+from streamydb.client.problems import ForbiddenError, SlowReaderError
+from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request
+from streamydb.client.session import Session
+from streamydb.client.watch_core import Watching
+from streamydb.facade import FacadeSettings
+from streamydb.testing.clients import Kind, MemoryHost
+
+Connect = Callable[..., Any]
+QUICK = Options(backoff_s=0.001, backoff_max_s=0.002)
+
+
+@pytest.fixture
+def limits() -> FacadeSettings:
+    return FacadeSettings(heartbeat_s=0.02)
+
+
+def take(watch: Any, count: int) -> list[Change]:
+    return [next(watch) for _ in range(count)]
+
+
+def test_changes_come_in_order_with_all_that_is_known(connect: Connect) -> None:
+    client = connect()
+    with client.watch() as watch:
+        made = client.atomic().put("a", [1]).put("é/\n", 2).commit()
+        client.put("a", 3)
+        client.delete("a")
+        first, second, third, fourth = take(watch, 4)
+        assert first == Change("a", "c", None, [1], 1, 1, made.ts_ms, made.id)
+        assert (second.key, second.number) == ("é/\n", 2)
+        assert (third.op, third.before, third.value) == ("u", [1], 3)
+        assert (fourth.op, fourth.before, fourth.value, fourth.seq) == ("d", 3, None, 3)
+        assert watch.seq == 3
+
+
+def test_one_host_serves_watches_of_both_kinds(host: MemoryHost) -> None:
+    kinds: tuple[Kind, ...] = ("http", "direct")
+    with host.connect(kinds[0]).watch() as one, host.connect(kinds[1]).watch() as other:
+        for number in range(3):
+            host.connect(kinds[number % 2]).put("a", number)
+            assert [next(one).value, next(other).value] == [number, number]
+
+
+def test_a_watch_begins_when_it_is_entered_or_after_a_seq(connect: Connect) -> None:
+    client = connect()
+    client.put("old", 1)
+    client.put("older", 1)
+    with client.watch() as watch, client.watch(since=0) as everything:
+        client.put("new", 1)
+        assert next(watch).key == "new"
+        assert [change.key for change in take(everything, 3)] == ["old", "older", "new"]
+    with client.watch(since=1) as later:
+        assert next(later).key == "older"
+
+
+def test_a_prefix_filters(connect: Connect) -> None:
+    client = connect()
+    with client.watch("a/") as watch:
+        client.atomic().put("a/1", 1).put("b", 1).commit()
+        client.put("b", 2)
+        client.put("a/2", 1)
+        assert [change.key for change in take(watch, 2)] == ["a/1", "a/2"]
+
+
+@pytest.mark.parametrize("cuts", [[0, 0], [1], [2, 0, 1], [3], [4, 1], [5]])
+def test_a_cut_leaves_no_gap_and_repeats_nothing(
+    connect: Connect, host: MemoryHost, cuts: list[int]
+) -> None:
+    client = connect(options=QUICK)
+    with client.watch() as watch:
+        for number in range(3):
+            client.atomic().put("a", number).put("b", number).put("c", number).commit()
+        host.faults.cut = list(cuts)
+        changes = take(watch, 9)
+        assert [(c.seq, c.number) for c in changes] == [
+            (seq, number) for seq in (1, 2, 3) for number in (1, 2, 3)
+        ]
+        assert watch.seq == 3
+        assert host.faults.sent["Open"] >= 2
+
+
+def test_a_watch_survives_refused_connections(connect: Connect, host: MemoryHost) -> None:
+    client = connect(options=QUICK)
+    with client.watch() as watch:
+        client.put("a", 1)
+        host.faults.refused = 20
+        assert next(watch).key == "a"
+        assert host.faults.refused == 0
+
+
+def test_a_watch_gives_up_in_the_end_and_can_be_taken_up(
+    connect: Connect, host: MemoryHost
+) -> None:
+    client = connect(options=Options(reconnect_s=0))
+    with client.watch() as watch:
+        client.put("a", 1)
+        host.faults.refused = 1
+        with pytest.raises(NotConnectedError):
+            next(watch)
+        assert watch.seq == 0
+        assert next(watch).key == "a"
+
+
+def test_a_session_read_sees_what_a_watch_has_shown(connect: Connect) -> None:
+    other, client = connect(), connect()
+    with client.watch(since=0) as watch:
+        other.put("a", 1)
+        next(watch)
+        assert client.session.seq == 1
+
+
+@pytest.mark.parametrize("kind", ["http", "direct"])
+def test_a_wait_that_was_cancelled_loses_nothing(host: MemoryHost, kind: Kind) -> None:
+    async def scenario() -> list[int]:
+        async with host.connect_async(kind) as client, client.watch() as watch:
+            await client.put("a", 1)
+            found = [(await anext(watch)).seq]
+            waiting = asyncio.ensure_future(anext(watch))
+            await asyncio.wait([waiting], timeout=0.05)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+            await client.put("a", 2)
+            return [*found, (await anext(watch)).seq]
+
+    assert host.portal.call(scenario()) == [1, 2]
+
+
+LOG = [
+    Change(f"k{number}", "u", 0, seq, seq, number, 1000, f"t{seq}")
+    for seq in range(1, 7)
+    for number in range(1, seq % 3 + 2)
+]
+
+
+class Server:
+    """Streams of a log, cut and torn at will, as a facade may send them."""
+
+    def __init__(self, draw: Callable[[int], int]) -> None:
+        self._draw = draw
+        self._left: list[Event] = []
+        self.opened: list[int] = []
+        self.told = 0
+
+    def perform(self, request: Request[Any]) -> Any:
+        if isinstance(request, Pause):
+            return None
+        if isinstance(request, Open):
+            assert request.since == self.told
+            self.opened.append(request.since)
+            self._left = self._stream(request.since)
+            if self._draw(4) == 0:
+                raise NotConnectedError("down")
+            return None
+        assert isinstance(request, Receive)
+        if not self._left or (self._draw(3) == 0 and len(self.opened) < 50):
+            self._left = []
+            raise ConnectionLostError("cut") if self._draw(2) else SlowReaderError("slow")
+        count = 1 + self._draw(4)
+        given, self._left = self._left[:count], self._left[count:]
+        self.told = max([self.told, *(e.seq for e in given if isinstance(e, Progress))])
+        return given
+
+    def _stream(self, since: int) -> list[Event]:
+        events: list[Event] = []
+        for change, following in zip(LOG, [*LOG[1:], None], strict=True):
+            if change.seq > since:
+                events.append(change)
+                if following is None or following.seq != change.seq:
+                    events.append(Progress(change.seq))
+        return events
+
+
+def drive(flow: Generator[Any, Any, Any], perform: Callable[[Request[Any]], Any]) -> Any:
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = perform(request)
+            except ClientError as error:
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_whatever_is_cut_the_sequence_is_whole(seed: int) -> None:
+    server = Server(random.Random(seed).randrange)
+    watching = Watching(Session(Options(reconnect_s=1e9)), "", 0)
+    received: list[Change] = []
+    for number in range(1, len(LOG) + 1):
+        received.append(drive(watching.next(), server.perform))
+        under_way = min((change.seq for change in LOG[number:]), default=len(LOG))
+        assert (watching.seq or 0) <= under_way
+    assert received == LOG
+    assert server.opened == sorted(server.opened)
+
+
+def test_a_watch_of_what_must_not_be_read_ends() -> None:
+    def perform(_: Request[Any]) -> Any:
+        raise ForbiddenError("no scope")
+
+    watching = Watching(Session(), "", 0)
+    with pytest.raises(ForbiddenError):
+        drive(watching.next(), perform)

@@ -1,0 +1,128 @@
+"""Constraints as clients see them: locks found by themselves, violations, verify, the facade."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.cli import app
+from streamydb.client import ConstraintRefusedError, ConstraintViolatedError
+from streamydb.client.blocking.client import Client
+from streamydb.client.verification import verify
+from streamydb.facade.app import create_app
+from streamydb.facade.auth import Caller as Scoped
+from streamydb.facade.auth import Tokens
+from streamydb.testing.clients import Kind, MemoryHost
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+
+POST = "/v1/transactions"
+EMAIL = {"name": "email", "prefix": "user/", "unique": "$.email"}
+
+
+def declare(client: Client, **rules: Any) -> int:
+    return client.transaction(constrain={"declare": rules}).seq
+
+
+@pytest.mark.parametrize("kind", ["http", "direct"])
+def test_locks_are_found_and_a_lost_answer_applies_nothing_twice(kind: Kind) -> None:
+    with MemoryHost() as host, host.connect(kind) as client:
+        declare(client, **EMAIL)
+        host.faults.lost = 1
+        updates: list[dict[str, Any]] = [
+            {"op": "put", "key": "user/1", "value": {"email": "a"}},
+            {"op": "add", "key": "count", "by": 1},
+        ]
+        first = client.transaction(txn_id="t", updates=updates)
+        assert first.id == "t~1"
+        again = client.transaction(txn_id="t", updates=updates)
+        assert (again.id, again.seq, again.repeated) == ("t~1", first.seq, True)
+        assert client.get("count") == 1
+        with pytest.raises(ConstraintViolatedError) as raised:
+            client.put("user/2", {"email": "a"})
+        error = raised.value
+        assert (error.constraint, error.key, error.violated) == ("email", "user/2", "unique")
+        client.put("user/1", {"email": "b"})
+        client.put("user/2", {"email": "a"})
+
+
+def test_refusals_say_why() -> None:
+    refused = pytest.raises(ConstraintRefusedError, match="there is no constraint 'x'")
+    with MemoryHost() as host, host.connect() as client, refused:
+        client.transaction(constrain={"drop": "x"})
+
+
+def test_verify_finds_fills_the_index_and_notes_what_is_valid() -> None:
+    with MemoryHost() as host, host.connect() as client:
+        for number, email in enumerate(["a", "b", "b", None]):
+            client.put(f"user/{number}", {"email": email})
+        since = declare(client, **EMAIL)
+        report = verify(client)
+        assert (report.valid, report.indexed) == ([], 2)
+        assert [found[:2] for found in report.violations] == [("email", "user/2")]
+        declare(client, name="low", prefix="user/", schema={"properties": {"email": {"const": 1}}})
+        report = verify(client)
+        hidden = [found for found in report.violations if found.constraint == "email"]
+        assert [found.violated for found in hidden] == [
+            "unique cannot be told: it also violates low"
+        ]
+        broken = [found for found in report.violations if found.constraint == "low"]
+        assert [found.key for found in broken] == ["user/0", "user/1", "user/2", "user/3"]
+        assert {found.violated for found in broken} == {"schema const at /email"}
+        client.transaction(constrain={"drop": "low"})
+        client.put("user/2", {"email": "c"})
+        assert verify(client, "email").valid == ["email"]
+        kept = client.get("$constraints")["email"]
+        assert (kept["since"], kept["valid"] > since) == (since, True)
+        with pytest.raises(KeyError):
+            verify(client, "low")
+
+
+@scenario
+async def test_scopes_and_the_list_over_http() -> None:
+    database = MemoryDatabase()
+    known = [("admin", [""], [""]), ("app", ["a"], ["a"]), ("writer", [], ["a"])]
+    tokens = Tokens(
+        (hashlib.sha256(name.encode()).digest(), Scoped(name, reads, writes))
+        for name, reads, writes in known
+    )
+    admin, own, writer = ({"Authorization": f"Bearer {name}"} for name, *_ in known)
+    facade = create_app(database.model, database.log, database.changes, None, tokens)
+    async with InProcess(facade) as client:
+        rules: dict[str, Any] = {"prefix": "a", "max": 1, "unique": "$"}
+        declared = json.dumps({"constrain": {"declare": {"name": "c", **rules}}}).encode()
+        assert (await client.request("POST", POST, declared, own)).problem == "forbidden"
+        await client.request("POST", POST, declared, admin)
+        assert (await client.request("GET", "/v1/constraints", b"", own)).problem == "forbidden"
+        listed = (await client.request("GET", "/v1/constraints", b"", admin)).json()
+        assert listed == {"seq": 1, "constraints": {"c": {**rules, "since": 1}}}
+        refused = await client.request("PUT", "/v1/kv/a", b"2", own)
+        assert (refused.problem, refused.json()["violated"]) == ("constraint-violated", "max 1")
+        done = await client.request("PUT", "/v1/kv/a", b"1", {**writer, "Idempotency-Key": "w"})
+        assert (done.status, done.json()["id"]) == (200, "w~1")
+        first = (await client.request("GET", "/v1/transactions/w", b"", writer)).json()
+        assert (first["code"], first["failed"][0]["key"]) == ("undeclared-key", "$unique/")
+        assert "reason" not in first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["declare"], "declare what"),
+        (["drop"], "drop what"),
+        (["declare", "{"], "is no declaration"),
+        (["declare", "@nothing.json"], "is no declaration"),
+        (["verify"], "verify reads through a facade"),
+    ],
+)
+def test_commands_that_make_no_sense(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, ["constraints", *arguments, "--home", str(tmp_path)])
+    assert done.exit_code in (1, 2)
+    assert message in done.stderr

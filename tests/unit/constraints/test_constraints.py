@@ -1,0 +1,300 @@
+"""Constraints: what may be declared, what each rule says, and what a transaction makes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamydb import limits
+from streamydb.constraints import Constraint, DeclarationRefused, amended, parse
+from streamydb.constraints.locks import relocked
+from streamydb.constraints.schema import compile_schema
+from streamydb.procedures.modules import MemoryModules, compile_module
+from streamydb.records import Rejection, canonical, decode, decode_result
+from streamydb.verify.oracle.core import Oracle
+
+RULES = {"max": 3, "required": True}
+DECLARED = {"name": "c", "prefix": "k/"}
+
+
+def declare(**rules: Any) -> bytes:
+    return canonical({"declare": {**DECLARED, **rules}})
+
+
+def rule(**rules: Any) -> Constraint:
+    return parse(amended(None, declare(**rules), 1)).all[0]
+
+
+class Log:
+    """An oracle with constraints, and what came of each record."""
+
+    def __init__(self, *, constraints: bool = True) -> None:
+        self.modules = MemoryModules()
+        self.oracle = Oracle("db", modules=self.modules, constraints=constraints)
+        self.count = 0
+
+    def send(self, **fields: Any) -> dict[str, Any]:
+        """The verdict; a transaction that lacks locks is sent again with them."""
+        self.count += 1
+        name = f"t{self.count}"
+        payload = json.dumps({"id": name, **fields}).encode()
+        attempt: tuple[str, bytes] | None = (name, payload)
+        while attempt is not None:
+            self.count += 1
+            found = self.oracle.apply(attempt[1], 0, self.count, 1000)[0].value or b""
+            attempt = relocked(*attempt, decode_result(found))
+        verdict: dict[str, Any] = json.loads(found)
+        return verdict
+
+    def declare(self, **rules: Any) -> None:
+        verdict = self.send(constrain={"declare": {**DECLARED, **rules}})
+        assert verdict["status"] == "committed", verdict
+
+    def put(self, key: str, value: Any) -> str | None:
+        verdict = self.send(updates=[{"op": "put", "key": key, "value": value}])
+        found: str | None = verdict["code"]
+        return verdict["failed"][0]["violated"] if verdict["failed"] else found
+
+
+@pytest.mark.parametrize(
+    ("rules", "good", "bad", "violated"),
+    [
+        ({"type": "integer"}, 1, 1.5, "type integer"),
+        ({"type": "number"}, 1.5, True, "type number"),
+        ({"type": "boolean"}, True, 1, "type boolean"),
+        ({"type": "string"}, "", 1, "type string"),
+        ({"type": "list"}, [], {}, "type list"),
+        ({"type": "object"}, {}, [], "type object"),
+        ({"min": 0}, 0, -1, "min 0"),
+        ({"min": 0}, 2.5, "a", "min 0"),
+        ({"max": 2.5}, 2.5, 3, "max 2.5"),
+        ({"max": 1}, 0, True, "max 1"),
+        ({"length": {"min": 1}}, [None], [], "length at least 1"),
+        ({"length": {"max": 2}}, "é😀", "abc", "length at most 2"),
+        ({"length": {"max": 2}}, "", 1, "length of a string or list"),
+        ({"schema": {"required": ["a/b"]}}, {"a/b": 1}, {}, 'schema required "a/b" at /'),
+    ],
+)
+def test_rules(rules: dict[str, Any], good: Any, bad: Any, violated: str) -> None:
+    assert rule(**rules).fault(good) is None
+    assert rule(**rules).fault(bad) == violated
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({}, "give a rule"),
+        ({"size": 1}, "no such rule: size"),
+        ({"type": "float"}, "type is one of"),
+        ({"min": "1"}, "min is a number"),
+        ({"max": True}, "max is a number"),
+        ({"length": {}}, "length is"),
+        ({"length": {"min": -1}}, "length is"),
+        ({"required": False}, "required is true"),
+        ({"unique": "email"}, "unique is"),
+        ({"unique": "$" + ".a" * 9}, "unique is"),
+        ({"type": "list", "prefix": "$constraints"}, "reserved"),
+        ({"type": "list", "prefix": 1}, "prefix is a text"),
+        ({"type": "list", "name": "1"}, "a name is"),
+        ({"type": "list", "name": "a" * (limits.CONSTRAINT_NAME_CHARACTERS_MAX + 1)}, "a name is"),
+        ({"schema": {"$ref": "http://example.org"}}, "/$ref is not supported"),
+        ({"schema": {"properties": {"a": {"pattern": "x"}}}}, "/properties/a/pattern is not"),
+        ({"schema": {"items": 5}}, "/items is no schema"),
+        ({"schema": {"multipleOf": 0.1}}, "/multipleOf is an integer"),
+        ({"schema": {"type": "float"}}, "/type is one or more"),
+        ({"schema": {"anyOf": [{}] * limits.SCHEMA_NODES_MAX}}, "more than 1000 schemas"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_reason(rules: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DeclarationRefused, match=reason.replace("$", r"\$")):
+        amended(None, declare(**rules), 1)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"not": found}
+    return found
+
+
+def test_limits_at_n_and_n_plus_1() -> None:
+    compile_schema(nested(limits.SCHEMA_DEPTH_MAX))
+    with pytest.raises(DeclarationRefused, match="nested more than"):
+        compile_schema(nested(limits.SCHEMA_DEPTH_MAX + 1))
+    compile_schema({"anyOf": [{}] * (limits.SCHEMA_NODES_MAX - 1)})
+    value: bytes | None = None
+    for number in range(limits.CONSTRAINTS_MAX):
+        value = amended(value, declare(name=f"c{number}", min=0), number)
+    amended(value, declare(name="c0", min=1), 999)
+    with pytest.raises(DeclarationRefused, match="256"):
+        amended(value, declare(name="more", min=0), 999)
+
+
+def test_a_judgement_that_takes_too_long_is_a_violation() -> None:
+    schema = {"items": {"anyOf": [{"const": n} for n in range(900)]}}
+    assert compile_schema(schema).fault([899] * 50) is None
+    assert compile_schema(schema).fault([899] * 5000) == "schema takes too many steps"
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "a", "ab"]))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+COUNTS = st.integers(0, 3)
+NAMES = st.lists(st.sampled_from("abc"), max_size=2, unique=True)
+
+
+def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists = st.lists(inner, min_size=1, max_size=3)
+    objects = st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    types = ["null", "boolean", "integer", "number", "string", "array", "object"]
+    rules: dict[str, st.SearchStrategy[Any]] = {
+        "type": st.sampled_from([*types, ["integer", "null"]]),
+        "enum": st.lists(VALUES, min_size=1, max_size=3), "const": VALUES,
+        **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
+                        st.integers(-2, 2)),
+        "multipleOf": st.integers(1, 3), "uniqueItems": st.booleans(), "required": NAMES,
+        "dependentRequired": st.dictionaries(st.sampled_from("abc"), NAMES, max_size=2),
+        **dict.fromkeys(["minLength", "maxLength", "minItems", "maxItems", "minProperties",
+                         "maxProperties", "minContains", "maxContains"], COUNTS),
+        **dict.fromkeys(["allOf", "anyOf", "oneOf", "prefixItems"], lists),
+        **dict.fromkeys(["not", "items", "contains", "additionalProperties", "propertyNames",
+                         "if", "then", "else"], inner),
+        "properties": objects, "dependentSchemas": objects,
+    }  # fmt: skip
+    return st.fixed_dictionaries({}, optional=rules)
+
+
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.booleans(), st.just({})), _schemas, max_leaves=6
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SCHEMAS, VALUES)
+def test_schemas_mean_what_a_full_validator_says(schema: Any, value: Any) -> None:
+    wanted = jsonschema_rs.Draft202012Validator(schema).is_valid(value)
+    assert (compile_schema(schema).fault(value) is None) == wanted
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"op": "put", "value": 9},
+        {"op": "add", "by": 9},
+        {"op": "max", "value": 9},
+        {"op": "next_id"},
+        {"op": "append", "value": 1},
+        {"op": "delete"},
+    ],
+)
+def test_every_operation_is_judged_by_what_it_leaves(update: dict[str, Any]) -> None:
+    log = Log()
+    log.put("k/1", [1, 2] if update["op"] == "append" else 3)
+    log.declare(**({"length": {"max": 2}} if update["op"] == "append" else RULES))
+    before = dict(log.oracle.state)
+    verdict = log.send(updates=[{**update, "key": "k/1"}, {"op": "put", "key": "x", "value": 1}])
+    assert verdict["code"] == "constraint-violated"
+    assert [entry["constraint"] for entry in verdict["failed"]] == ["c"]
+    assert log.oracle.state == before
+
+
+def test_procedures_are_judged_by_their_last_value() -> None:
+    text = b"def set(db, values):\n    for value in values:\n        db.put('k/1', value)\n"
+    log = Log()
+    digest = log.modules.put(text)
+    procedures = compile_module("m", text).procedures
+    log.send(deploy={"module": "m", "hash": digest, "procedures": procedures})
+    log.declare(max=3)
+    call = {"procedure": "m.set", "keys": ["k/1"]}
+    assert log.send(call={**call, "args": {"values": [9, 3]}})["status"] == "committed"
+    verdict = log.send(call={**call, "args": {"values": [3, 9]}})
+    assert (verdict["code"], verdict["failed"][0]["value"]) == ("constraint-violated", 9)
+
+
+def test_constraints_hold_from_their_place_on() -> None:
+    log = Log()
+    assert log.put("k/1", -5) is None
+    log.declare(min=0)
+    assert log.put("k/1", -4) == "min 0"
+    assert log.send(reads=["k/1"])["reads"] == {"k/1": -5}
+    assert log.put("other", -4) is None
+    log.send(constrain={"drop": "c"})
+    assert log.put("k/1", -4) is None
+    assert "$constraints" not in log.oracle.state
+
+
+def test_uniqueness_over_a_field() -> None:
+    log = Log()
+    log.declare(unique="$.email")
+    assert log.put("k/1", {"email": "a"}) is None
+    assert log.put("k/2", {"email": "a"}) == "unique"
+    assert log.put("k/2", {"email": None}) is None
+    assert log.put("k/3", {"email": None}) is None
+    assert log.put("k/1", {"email": "a", "age": 3}) is None
+    swap = [("k/1", {"email": "b"}), ("k/2", {"email": "a"})]
+    verdict = log.send(updates=[{"op": "put", "key": k, "value": v} for k, v in swap])
+    assert verdict["status"] == "committed"
+    both = [{"op": "put", "key": f"k/{n}", "value": {"email": "z"}} for n in (7, 8)]
+    assert log.send(updates=both)["failed"][0]["key"] == "k/8"
+    log.send(updates=[{"op": "delete", "key": "k/2"}])
+    assert log.put("k/3", {"email": "a"}) is None
+    owners = {k: v[0] for k, v in log.oracle.state.items() if k.startswith("$unique/")}
+    assert sorted(owners.values()) == [b'"k/1"', b'"k/3"']
+
+
+def test_a_constraint_declared_anew_begins_its_index_anew() -> None:
+    log = Log()
+    log.declare(unique="$")
+    assert log.put("k/1", "a") is None
+    log.declare(unique="$")
+    assert log.put("k/2", "a") is None  # k/1 is from before; `verify` finds it
+    stale = next(k for k in log.oracle.state if k.startswith("$unique/"))
+    assert log.send(locks=[stale])["status"] == "committed"
+    assert stale not in log.oracle.state
+
+
+def test_a_database_without_constraints_rejects_them() -> None:
+    verdict = Log(constraints=False).send(constrain={"drop": "c"})
+    assert (verdict["status"], verdict["code"]) == ("rejected", "constraints-off")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"constrain": {}}, "invalid-transaction"),
+        ({"constrain": {"drop": "a", "declare": {}}}, "invalid-transaction"),
+        ({"constrain": {"drop": "a"}, "deploy": {}}, "invalid-transaction"),
+        ({"constrain": {"drop": "a"}, "call": {"procedure": "m.f"}}, "call-not-alone"),
+        ({"locks": ["k/1"]}, "invalid-transaction"),
+        ({"locks": ["$unique/" + "x" * 480]}, "invalid-key"),
+        ({"locks": [f"$unique/{n}" for n in range(10_001)]}, "too-many-keys"),
+        ({"constrain": {"declare": {"a": 2**70}}}, "number-range"),
+        ({"updates": [{"op": "delete", "key": "$unique/a"}]}, "reserved-key"),
+    ],
+)
+def test_what_a_record_may_say(fields: dict[str, Any], code: str) -> None:
+    found = decode(json.dumps({"id": "t", **fields}).encode())
+    assert isinstance(found, Rejection)
+    assert found.code == code
+
+
+def test_the_next_attempt_follows_from_the_verdict() -> None:
+    log = Log()
+    log.declare(unique="$")
+    payload = b'{"id":"' + b"x" * 128 + b'","updates":[{"op":"put","key":"k/1","value":1.50}]}'
+    found = decode_result(log.oracle.apply(payload, 0, 90, 1000)[0].value or b"")
+    once, again = (relocked("x" * 128, payload, found) for _ in range(2))
+    assert once is not None
+    assert once == again
+    assert len(once[0]) <= limits.ID_BYTES_MAX
+    assert b'"value":1.50' in once[1]

@@ -1,0 +1,140 @@
+"""Connections of a served facade: bounded in number and in silence, refused in its own words."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from streamydb.facade import FacadeSettings
+from streamydb.facade.server import listen, make_server
+from streamydb.testing.database import wait_for
+from streamydb.testing.memory import MemoryDatabase
+
+pytestmark = pytest.mark.usefixtures("parser")
+
+REQUEST = b"GET /v1/limits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@contextmanager
+def served(**limits: Any) -> Iterator[tuple[uvicorn.Server, tuple[str, int]]]:
+    settings = FacadeSettings(port=0, **limits)
+    database = MemoryDatabase()
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        wait_for(lambda: server.started, "the start")
+        yield server, listener.getsockname()
+        server.should_exit = server.force_exit = True
+        thread.join()
+
+
+def connected(place: tuple[str, int], source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(place, 20, (source, 0))
+
+
+def answer(connection: socket.socket) -> tuple[int, dict[str, str], Any]:
+    """An answer and its end."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65_536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+    while len(body) < int(headers["content-length"]):
+        body += connection.recv(65_536)
+    return int(first.split()[1]), headers, json.loads(body)
+
+
+def test_connections_are_bounded_in_total_and_of_one_address() -> None:
+    with served(connections_max=3, client_connections_max=2) as (server, place):
+        kept = [connected(place), connected(place)]
+        wait_for(lambda: len(server.server_state.connections) == 2, "two connections")
+        with connected(place) as mine:
+            status, headers, body = answer(mine)
+            assert (status, body["type"]) == (429, "/problems/too-many-requests")
+            assert headers["content-type"] == "application/problem+json"
+            assert headers["retry-after"] == "1"
+            assert mine.recv(1) == b""
+        kept.append(connected(place, "127.0.0.2"))
+        kept[-1].sendall(REQUEST)
+        assert answer(kept[-1])[0] == 200
+        with connected(place, "127.0.0.3") as others:
+            others.sendall(REQUEST)
+            status, headers, body = answer(others)
+            assert (status, body["type"]) == (503, "/problems/overloaded")
+            assert headers["retry-after"] == "1"
+        kept[0].close()
+        wait_for(lambda: len(server.server_state.connections) == 2, "a place")
+        with connected(place, "127.0.0.3") as later:
+            later.sendall(REQUEST)
+            assert answer(later)[0] == 200
+        for one in kept:
+            one.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/lim", REQUEST + b"GET"])
+def test_who_does_not_say_what_it_wants_is_cut_off(sent: bytes) -> None:
+    with served(head_timeout_s=0.2) as (server, place), connected(place) as silent:
+        silent.sendall(sent)
+        if sent.startswith(REQUEST):
+            assert answer(silent)[0] == 200
+        assert silent.recv(1) == b""
+        wait_for(lambda: not server.server_state.connections, "the end of the connection")
+
+
+def test_a_request_that_takes_long_is_not_cut_off() -> None:
+    database = MemoryDatabase()
+    database.executing = False
+    settings = FacadeSettings(port=0, head_timeout_s=0.05, verdict_timeout_s=0.4)
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        with connected(listener.getsockname()) as patient:
+            patient.sendall(REQUEST.replace(b"GET /v1/limits", b"DELETE /v1/kv/a"))
+            assert answer(patient)[0] == 504
+        server.should_exit = server.force_exit = True
+        thread.join()
+
+
+def test_what_is_no_http_is_refused_in_our_words() -> None:
+    with served() as (_, place), connected(place) as stranger:
+        stranger.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        status, headers, body = answer(stranger)
+        assert (status, body["type"]) == (400, "/problems/invalid-parameter")
+        assert headers["connection"] == "close"
+
+
+def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read() -> None:
+    database = MemoryDatabase()
+    database.executing = False
+    settings = FacadeSettings(port=0, in_flight_max=1, verdict_timeout_s=20)
+    put = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        place = listener.getsockname()
+        with connected(place) as first, connected(place) as other:
+            first.sendall(put % 1 + b"1")
+            wait_for(lambda: len(database.log.records) == 1, "a transaction under way")
+            for _ in range(3):
+                other.sendall(put % 3 + b"2")
+                status, headers, body = answer(other)
+                assert (status, body["type"]) == (503, "/problems/overloaded")
+                assert headers["retry-after"] == "1"
+                assert "connection" not in headers
+                other.sendall(b"22")  # the rest of the body
+            other.sendall(put % 100_000)
+            assert answer(other)[1]["connection"] == "close"
+        assert len(database.log.records) == 1
+        server.should_exit = server.force_exit = True
+        thread.join()

@@ -1,0 +1,49 @@
+"""Requests made from the OpenAPI document: no fault of the facade, no answer that it does not name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from streamydb.facade import FacadeSettings, create_app
+from tests.support.history import HistoryDatabase
+
+DATABASE = HistoryDatabase()
+APP = create_app(
+    DATABASE.model, DATABASE.log, DATABASE.changes, FacadeSettings(read_timeout_s=0.02)
+)
+DOCUMENT = schemathesis.openapi.from_asgi("/schema/openapi.json", APP)
+CHECKS = [
+    status_code_conformance, content_type_conformance, response_schema_conformance,
+    response_headers_conformance,
+]  # fmt: skip
+
+
+@DOCUMENT.exclude(path_regex="^/v1/(changes|query)$").parametrize()
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_are_as_documented(case: Any) -> None:
+    """Only a read of the future may be told to wait (503, read-model-behind)."""
+    check(case)
+
+
+@DOCUMENT.include(path_regex="^/v1/query$").parametrize()
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_to_queries_are_as_documented(case: Any) -> None:
+    """Fewer: each query is a process."""
+    check(case)
+
+
+def check(case: Any) -> None:
+    response = case.call()
+    behind = response.status_code == 503 and b"read-model-behind" in response.content
+    case.validate_response(response, checks=CHECKS if behind else [*CHECKS, not_a_server_error])

@@ -1,0 +1,308 @@
+"""The facade's keys and values: reads, conditional writes, lists, many keys, strange keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from litestar.testing import TestClient
+
+from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.gate import Gate
+from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+
+Client = TestClient[Any]
+
+STRANGE = ["a//b", "/", "//", "a/", "/a", "é", "%2F", "..", "../..", "a/../b", ".", " ", " a b ",
+           "\u0000", "\n", "\r\nX: y", "a?b=c", "a#b", "+", "日本", "\U0001f600", "-", "a\\b",
+           "K" * KEY_BYTES_MAX, "é" * (KEY_BYTES_MAX // 2)]  # fmt: skip
+
+
+@pytest.fixture
+def database() -> MemoryDatabase:
+    return MemoryDatabase()
+
+
+@pytest.fixture
+def client(database: MemoryDatabase) -> Iterator[Client]:
+    settings = FacadeSettings(page_entries_max=3, read_keys_max=4, answer_bytes_max=1_000)
+    app = create_app(database.model, database.log, database.changes, settings)
+    with TestClient(app) as client:
+        yield client
+
+
+def in_process(database: MemoryDatabase, **limits: Any) -> InProcess:
+    settings = FacadeSettings(**limits)
+    app: Gate = create_app(database.model, database.log, database.changes, settings)
+    return InProcess(app)
+
+
+def slug(answer: Any) -> str:
+    assert answer.headers["content-type"] == "application/problem+json"
+    return str(answer.json()["type"]).removeprefix("/problems/")
+
+
+def test_a_value_is_given_back_with_its_version(client: Client) -> None:
+    put = client.put("/v1/kv/acct/1", content=b'{"b": 1.0, "a": null}')
+    assert put.status_code == 200
+    assert put.headers["etag"] == '"1"'
+    assert put.json()["status"] == "committed"
+    got = client.get("/v1/kv/acct/1")
+    assert got.status_code == 200
+    assert got.content == b'{"a":null,"b":1}'
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["etag"] == '"1"'
+    assert got.headers["streamydb-snapshot"] == "1"
+
+
+def test_head_is_a_get_without_its_body(client: Client) -> None:
+    client.put("/v1/kv/a", content=b"12345")
+    head = client.head("/v1/kv/a")
+    assert (head.status_code, head.headers["etag"], head.content) == (200, '"1"', b"")
+    assert head.headers["content-length"] == "5"
+
+
+def test_an_absent_key_is_not_found(client: Client) -> None:
+    answer = client.get("/v1/kv/none")
+    assert answer.status_code == 404
+    assert slug(answer) == "key-not-found"
+    client.put("/v1/kv/none", content=b"1")
+    assert client.get("/v1/kv/none").status_code == 200
+    assert client.delete("/v1/kv/none").status_code == 200
+    assert client.get("/v1/kv/none").status_code == 404
+    assert client.delete("/v1/kv/none").json()["status"] == "committed"
+
+
+def test_if_match_guards_a_write(client: Client) -> None:
+    client.put("/v1/kv/a", content=b"1")
+    changed = client.put("/v1/kv/a", content=b"2", headers={"If-Match": '"1"'})
+    assert (changed.status_code, changed.headers["etag"]) == (200, '"2"')
+    stale = client.put("/v1/kv/a", content=b"3", headers={"If-Match": '"1"'})
+    assert (stale.status_code, slug(stale)) == (412, "precondition-failed")
+    assert stale.json()["version"] == 2
+    assert client.get("/v1/kv/a").content == b"2"
+    assert client.delete("/v1/kv/a", headers={"If-Match": '"1"'}).status_code == 412
+    assert client.delete("/v1/kv/a", headers={"If-Match": '"2"'}).status_code == 200
+    assert client.put("/v1/kv/a", content=b"3", headers={"If-Match": "*"}).status_code == 412
+
+
+def test_if_none_match_creates_only(client: Client) -> None:
+    first = client.put("/v1/kv/a", content=b"1", headers={"If-None-Match": "*"})
+    assert first.status_code == 201
+    second = client.put("/v1/kv/a", content=b"2", headers={"If-None-Match": "*"})
+    assert (second.status_code, second.json()["version"]) == (412, 1)
+    assert client.get("/v1/kv/a").content == b"1"
+
+
+@pytest.mark.parametrize("tag", ['W/"1"', '"other"', '"0"', '"01"', '"99999999999999999999"'])
+def test_tags_that_name_no_version_never_match(
+    client: Client, database: MemoryDatabase, tag: str
+) -> None:
+    client.put("/v1/kv/a", content=b"1")
+    assert client.put("/v1/kv/a", content=b"2", headers={"If-Match": tag}).status_code == 412
+    assert len(database.log.records) == 1
+
+
+@pytest.mark.parametrize(
+    "headers", [{"If-Match": "1"}, {"If-Match": '"1", "2"'}, {"If-None-Match": '"1"'}]
+)
+def test_conditions_that_a_write_cannot_have(client: Client, headers: dict[str, str]) -> None:
+    answer = client.put("/v1/kv/a", content=b"1", headers=headers)
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_a_read_with_the_version_it_has_is_not_modified(client: Client) -> None:
+    client.put("/v1/kv/a", content=b"1")
+    for tag in ('"1"', 'W/"1"', '"7", "1"', "*"):
+        answer = client.get("/v1/kv/a", headers={"If-None-Match": tag})
+        assert (answer.status_code, answer.content) == (304, b"")
+        assert answer.headers["etag"] == '"1"'
+    assert client.get("/v1/kv/a", headers={"If-None-Match": '"2"'}).status_code == 200
+    assert client.get("/v1/kv/a", headers={"If-Match": '"2"'}).status_code == 412
+    assert client.get("/v1/kv/a", headers={"If-Match": '"1"'}).status_code == 200
+    assert client.get("/v1/kv/b", headers={"If-Match": "*"}).status_code == 412
+
+
+def test_at_takes_the_number_of_the_etag(client: Client) -> None:
+    for value in (b"1", b"2", b"3"):
+        client.put("/v1/kv/a", content=value)
+    assert client.get("/v1/kv/a?at=1").content == b"1"
+    assert client.get("/v1/kv/a?at=2").headers["etag"] == '"2"'
+    client.delete("/v1/kv/a")
+    assert client.get("/v1/kv/a?at=3").content == b"3"
+    assert client.get("/v1/kv/a?at=4").status_code == 404
+    for wrong in ("0", "-1", "x", "1.5", "99999999999999999999"):
+        assert client.get(f"/v1/kv/a?at={wrong}").json()["parameters"] == ["at"]
+
+
+@scenario
+async def test_strange_keys_are_kept_as_they_are() -> None:
+    database = MemoryDatabase()
+    async with in_process(database) as client:
+        for number, key in enumerate(STRANGE, 1):
+            put = await client.request("PUT", f"/v1/kv/{quote(key, safe='')}", b"%d" % number)
+            assert put.status == 200, key
+        for number, key in enumerate(STRANGE, 1):
+            got = await client.request("GET", f"/v1/kv/{quote(key, safe='')}")
+            assert (got.status, got.body) == (200, b"%d" % number), key
+        listed = await client.request("GET", "/v1/kv?limit=1000")
+        keys = [entry["key"] for entry in listed.json()["entries"]]
+    assert keys == sorted(STRANGE, key=str.encode)
+
+
+@scenario
+async def test_a_path_is_taken_as_it_is_sent() -> None:
+    database = MemoryDatabase()
+    async with in_process(database) as client:
+        for raw, key in [("a//b/", "a//b/"), ("a/../b", "a/../b"), ("%2e%2e", ".."), ("+", "+")]:
+            await client.request("PUT", f"/v1/kv/{raw}", b"1")
+            read = await client.request("POST", "/v1/read", b'{"keys": ["%s"]}' % key.encode())
+            assert read.json()["entries"][key]["value"] == 1
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "%", "%zz", "%ff", "%C3", "%ed%a0%80", "K" * 481, "%C3%A9" * 241]
+)
+@scenario
+async def test_what_cannot_be_a_key_is_refused(raw: str) -> None:
+    database = MemoryDatabase()
+    async with in_process(database) as client:
+        for method in ("GET", "PUT", "DELETE"):
+            answer = await client.request(method, f"/v1/kv/{raw}", b"1")
+            assert (answer.status, answer.problem) == (400, "invalid-key")
+    assert not database.log.records
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nul", b"null", b"NaN", b"Infinity", b'"\\ud800"', b"\xff", b"1 2", b"1e999",
+     b"18446744073709551616", b"[" * 100 + b"]" * 100, b"'a'", b"\xef\xbb\xbf1"],
+)  # fmt: skip
+def test_what_is_not_a_value_is_refused(
+    client: Client, database: MemoryDatabase, body: bytes
+) -> None:
+    answer = client.put("/v1/kv/a", content=body)
+    assert (answer.status_code, slug(answer)) == (400, "invalid-json")
+    assert not database.log.records
+
+
+def test_a_value_has_its_largest_size(client: Client) -> None:
+    largest = b'"' + b"v" * (VALUE_BYTES_MAX - 2) + b'"'
+    assert client.put("/v1/kv/a", content=largest).status_code == 200
+    answer = client.put("/v1/kv/a", content=b'"v' + largest[1:])
+    assert (answer.status_code, slug(answer)) == (413, "too-large")
+
+
+def test_pages_of_a_list_show_one_snapshot(client: Client) -> None:
+    for key in "abcdefg":
+        client.put(f"/v1/kv/k/{key}", content=b'"old"')
+    client.put("/v1/kv/other", content=b"1")
+    page = client.get("/v1/kv?prefix=k/&limit=3").json()
+    seen = page["entries"]
+    client.put("/v1/kv/k/aa", content=b'"new"')
+    client.put("/v1/kv/k/e", content=b'"new"')
+    client.delete("/v1/kv/k/g")
+    while page["cursor"]:
+        page = client.get("/v1/kv", params={"cursor": page["cursor"], "limit": 3}).json()
+        assert page["seq"] == 8
+        seen += page["entries"]
+    assert [entry["key"] for entry in seen] == [f"k/{key}" for key in "abcdefg"]
+    assert {entry["value"] for entry in seen} == {"old"}
+    assert [entry["version"] for entry in seen] == list(range(1, 8))
+
+
+def test_a_range_is_start_inclusive_and_end_exclusive(client: Client) -> None:
+    for key in "abcd":
+        client.put(f"/v1/kv/{key}", content=b"1")
+    listed = client.get("/v1/kv?start=b&end=d").json()
+    assert [entry["key"] for entry in listed["entries"]] == ["b", "c"]
+    assert listed["cursor"] is None
+    assert client.get("/v1/kv?at=2").json()["seq"] == 2
+    assert len(client.get("/v1/kv?limit=100").json()["entries"]) == 3  # the page's own bound
+
+
+def test_a_page_is_bounded_in_bytes(client: Client) -> None:
+    for key in "abc":
+        client.put(f"/v1/kv/{key}", content=b'"' + b"v" * 600 + b'"')
+    first = client.get("/v1/kv").json()
+    assert [entry["key"] for entry in first["entries"]] == ["a"]
+    second = client.get("/v1/kv", params={"cursor": first["cursor"]}).json()
+    assert [entry["key"] for entry in second["entries"]] == ["b"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "!!", "bnVsbA", "lQCgwMCg", "WzFd", "é"])
+def test_forged_cursors_are_refused(client: Client, cursor: str) -> None:
+    answer = client.get("/v1/kv", params={"cursor": cursor})
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_a_cursor_belongs_to_its_list(client: Client) -> None:
+    for key in "abcd":
+        client.put(f"/v1/kv/{key}", content=b"1")
+    cursor = client.get("/v1/kv?limit=1").json()["cursor"]
+    for other in ({"prefix": "b"}, {"start": "b"}, {"end": "c"}, {"at": 1}):
+        answer = client.get("/v1/kv", params={"cursor": cursor, **other})
+        assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_bounds_longer_than_any_key_are_refused(client: Client) -> None:
+    answer = client.get("/v1/kv", params={"prefix": "p" * 481})
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_a_snapshot_that_is_gone(client: Client, database: MemoryDatabase) -> None:
+    for key in "abcd":
+        client.put(f"/v1/kv/{key}", content=b"1")
+    cursor = client.get("/v1/kv?limit=1&at=2").json()["cursor"]
+    database.model.gone = 3
+    for target in ("/v1/kv/a?at=2", f"/v1/kv?cursor={cursor}"):
+        answer = client.get(target)
+        assert (answer.status_code, slug(answer), answer.json()["oldest"]) == (
+            410, "snapshot-gone", 3,
+        )  # fmt: skip
+    assert client.get("/v1/kv/a?at=3").status_code == 200
+
+
+def test_many_keys_are_read_at_one_snapshot(client: Client) -> None:
+    client.put("/v1/kv/a", content=b"1")
+    client.put("/v1/kv/b", content=b'{"x": 2}')
+    read = client.post("/v1/read", content=b'{"keys": ["b", "none", "a"]}')
+    assert read.status_code == 200
+    assert read.json()["seq"] == 2
+    assert read.json()["entries"]["b"]["value"] == {"x": 2}
+    assert read.json()["entries"]["a"]["version"] == 1
+    assert read.json()["entries"]["none"] is None
+    before = client.post("/v1/read", content=b'{"keys": ["a", "b"], "at": 1}')
+    assert before.json()["entries"]["b"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"[]", 400), (b"{}", 400), (b'{"keys": [1]}', 400), (b'{"keys": [], "more": 1}', 400),
+     (b'{"keys": ["a"], "at": 0}', 400), (b'{"keys": [""]}', 400),
+     (b'{"keys": ["a"], "consistency": "weak"}', 400), (b'{"keys": ["a","b","c","d","e"]}', 413)],
+)  # fmt: skip
+def test_reads_that_make_no_sense(client: Client, body: bytes, status: int) -> None:
+    answer = client.post("/v1/read", content=body)
+    assert answer.status_code == status
+    assert slug(answer) in {"invalid-json", "invalid-parameter", "invalid-key", "too-large"}
+
+
+def test_an_answer_is_bounded(client: Client) -> None:
+    for key in "ab":
+        client.put(f"/v1/kv/{key}", content=b'"' + b"v" * 600 + b'"')
+    answer = client.post("/v1/read", content=b'{"keys": ["a", "b"]}')
+    assert (answer.status_code, slug(answer)) == (413, "answer-too-large")
+    assert client.post("/v1/read", content=b'{"keys": ["a"]}').status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query", ["unknown=1", "at=1&at=2", "min_verison=3", "prefix=%ff", "prefix=%", "limit=0"]
+)
+def test_queries_that_make_no_sense(client: Client, query: str) -> None:
+    answer = client.get(f"/v1/kv?{query}")
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")

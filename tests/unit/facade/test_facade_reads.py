@@ -1,0 +1,237 @@
+"""How the facade's reads wait: strong, session, snapshot, at; shared looks at the log's end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamydb.client.http import MARGIN_S
+from streamydb.client.problems import ReadModelBehindError
+from streamydb.client.requests import Freshness, Read, Scan
+from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.direct import DirectTransport
+from streamydb.facade.reads import LogEnds, ReadWaiter
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+
+
+def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
+    settings = FacadeSettings(**limits)
+    return InProcess(create_app(database.model, database.log, database.changes, settings))
+
+
+async def settle(turns: int = 50) -> None:
+    """Let everything that can run do so."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("query", ["", "?consistency=strong"])
+@scenario
+async def test_a_strong_read_waits_for_what_was_in_the_log(query: str) -> None:
+    database = MemoryDatabase()
+    database.resolving = False
+    async with connect(database, poll_s=0.001) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        stale = await client.request("GET", "/v1/kv/a?consistency=snapshot")
+        assert stale.status == 404
+        reading = asyncio.create_task(client.request("GET", f"/v1/kv/a{query}"))
+        await settle()
+        assert not reading.done()
+        database.resolve()
+        answer = await reading
+        assert (answer.status, answer.body) == (200, b"1")
+
+
+@scenario
+async def test_a_strong_read_waits_for_no_more_than_that() -> None:
+    database = MemoryDatabase()
+    async with connect(database, poll_s=0.001) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.resolving = False
+        reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
+        await until(lambda: database.log.looks == 1)
+        await client.request("PUT", "/v1/kv/a", b"2")
+        answer = await reading
+        assert answer.body == b"1"
+
+
+@scenario
+async def test_strong_lists_and_reads_of_many_keys_wait_too() -> None:
+    database = MemoryDatabase()
+    database.resolving = False
+    async with connect(database, poll_s=0.001) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        listing = asyncio.create_task(client.request("GET", "/v1/kv"))
+        reading = asyncio.create_task(client.request("POST", "/v1/read", b'{"keys": ["a"]}'))
+        at_once = await client.request(
+            "POST", "/v1/read", b'{"keys": ["a"], "consistency": "snapshot"}'
+        )
+        assert at_once.json() == {"seq": 0, "entries": {"a": None}}
+        assert not listing.done()
+        assert not reading.done()
+        database.resolve()
+        assert (await listing).json()["entries"][0]["value"] == 1
+        assert (await reading).json()["entries"]["a"]["value"] == 1
+
+
+@pytest.mark.parametrize("query", ["min_version=1", "consistency=session&min_version=1", "at=1"])
+@scenario
+async def test_a_session_reads_its_own_writes(query: str) -> None:
+    database = MemoryDatabase()
+    database.resolving = False
+    async with connect(database, poll_s=0.001) as client:
+        assert (await client.request("PUT", "/v1/kv/a", b"1")).json()["seq"] == 1
+        reading = asyncio.create_task(client.request("GET", f"/v1/kv/a?{query}"))
+        await settle()
+        assert not reading.done()
+        database.resolve()
+        assert (await reading).body == b"1"
+        assert database.log.looks == 0
+
+
+@scenario
+async def test_a_read_that_waited_too_long_says_so() -> None:
+    database = MemoryDatabase()
+    database.resolving = False
+    async with connect(database, poll_s=0.001, read_timeout_s=0.03) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        for query in ("consistency=strong", "min_version=1", "at=1", "at=99"):
+            answer = await client.request("GET", f"/v1/kv/a?{query}")
+            assert (answer.status, answer.problem) == (503, "read-model-behind")
+            assert answer.headers["retry-after"] == "1"
+
+
+@scenario
+async def test_a_look_that_hangs_ends_in_time() -> None:
+    database = MemoryDatabase()
+    database.log.stalled = asyncio.Event()
+    async with connect(database, read_timeout_s=0.03) as client:
+        answer = await client.request("GET", "/v1/kv/a")
+        assert (answer.status, answer.problem) == (503, "read-model-behind")
+        database.log.stalled.set()
+        assert (await client.request("GET", "/v1/kv/a")).status == 404
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["consistency=session", "consistency=weak", "at=1&consistency=strong", "at=1&min_version=2",
+     "at=1&consistency=session&min_version=1", "min_version=0"],
+)  # fmt: skip
+@scenario
+async def test_reads_that_contradict_themselves(query: str) -> None:
+    async with connect(MemoryDatabase()) as client:
+        answer = await client.request("GET", f"/v1/kv/a?{query}")
+        assert (answer.status, answer.problem) == (400, "invalid-parameter")
+
+
+@scenario
+async def test_many_strong_reads_share_a_look() -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.log.stalled = asyncio.Event()
+        reads = [asyncio.create_task(client.request("GET", "/v1/kv/a")) for _ in range(50)]
+        await settle(2_000)
+        assert database.log.looks == 1
+        database.log.stalled.set()
+        assert {answer.body for answer in await asyncio.gather(*reads)} == {b"1"}
+        assert database.log.looks < 10  # one for all who came in time, few for those who came late
+
+
+@scenario
+async def test_no_read_shares_a_look_that_began_before_it() -> None:
+    database = MemoryDatabase()
+    log = database.log
+    ends = LogEnds(log)
+    log.stalled = asyncio.Event()
+    first = asyncio.create_task(ends.look())
+    await settle()
+    assert log.looks == 1
+    log.records.append(b"{}")
+    second = asyncio.create_task(ends.look())
+    third = asyncio.create_task(ends.look())
+    await settle()
+    assert log.looks == 1  # the next look waits for this one
+    log.stalled.set()
+    await first
+    log.records.append(b"{}")
+    assert (await second)[0] >= 1
+    assert await second == await third
+    assert log.looks == 2
+
+
+@scenario
+async def test_a_look_outlives_the_read_that_asked_for_it() -> None:
+    log = MemoryDatabase().log
+    ends = LogEnds(log)
+    log.stalled = asyncio.Event()
+    first, second = (asyncio.create_task(ends.look()) for _ in range(2))
+    await settle()
+    first.cancel()
+    log.stalled.set()
+    assert await second == {0: 0}
+    log.refusing = True
+    failing = asyncio.create_task(ends.look())
+    await asyncio.wait([failing])
+    assert failing.exception() is not None
+    log.refusing = False
+    assert await ends.look() == {0: 0}
+
+
+@scenario
+async def test_all_who_wait_share_one_poller() -> None:
+    database = MemoryDatabase()
+    progress = ReadWaiter(database.model, 0.001)
+    waits = [asyncio.create_task(progress.until(lambda now: now.seq >= 1)) for _ in range(100)]
+    await until(lambda: database.model.looks > 200)  # all have looked; the first poll wakes all
+    seen = database.model.looks
+    await until(lambda: database.model.looks >= seen + 5)
+    assert database.model.looks < seen + 50
+    database.log.records.append(b'{"id": "a"}')
+    database.run()
+    await asyncio.gather(*waits)
+    assert progress._waiting == 0
+
+
+@scenario
+async def test_a_step_between_the_look_and_the_poll_is_not_missed() -> None:
+    database = MemoryDatabase()
+    progress = ReadWaiter(database.model, 0.001)
+    waiting = asyncio.create_task(progress.until(lambda now: now.seq >= 1))
+    await asyncio.sleep(0)  # it has looked; the poller has not begun
+    database.log.records.append(b'{"id": "a"}')
+    database.run()
+    async with asyncio.timeout(5):
+        await waiting
+
+
+@scenario
+async def test_a_read_model_that_breaks_wakes_who_waits() -> None:
+    database = MemoryDatabase()
+    database.resolving = False
+    async with connect(database, poll_s=0.001) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
+        await until(lambda: database.log.looks == 1)
+        await settle()
+        database.model.broken = True
+        answer = await reading
+        assert (answer.status, answer.problem) == (503, "not-ready")
+
+
+@scenario
+async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
+    """Its client's time is shorter than the wait that the settings allow."""
+    database = MemoryDatabase()
+    changes, settings = MemoryChanges(database.changes), FacadeSettings(read_timeout_s=3600)
+    transport = DirectTransport(database.model, database.log, changes, settings)
+    beyond = Freshness(consistency="session", min_version=1)
+    for request in (
+        Read(("a",), beyond, -MARGIN_S), Scan("", None, None, 1, None, beyond, -MARGIN_S)
+    ):
+        with pytest.raises(ReadModelBehindError):
+            await transport.send(request)
+    await transport.close()

@@ -1,0 +1,120 @@
+"""Plans whose appends and calls make too much: withdrawn, made smaller, and as if never made."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.withdrawals import next_pace
+from streamydb.txn_processor.execution import ExecutionOutcome as Executed
+from streamydb.txn_processor.execution import Most, execute_grants
+
+BOUND, SIZE = 100_000, 4_000
+
+
+def appends(number: int) -> dict[str, Any]:
+    """One of the transactions that grow one value, by more each time."""
+    update = {"op": "append", "key": "list", "value": "x" * (SIZE // 20)}
+    return {"id": f"a{number}", "updates": [update], "reads": ["list"]}
+
+
+def puts(number: int) -> dict[str, Any]:
+    """One that reads a large value which another one of the same plan may have put."""
+    if number % 20 == 0:
+        return {"id": f"p{number}", "updates": [{"op": "put", "key": "k", "value": "x" * SIZE * 2}]}
+    return {"id": f"p{number}", "reads": ["k"]}
+
+
+class Watched:
+    """How much each partition of a plan has made, and how many plans were withdrawn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[int] = []
+        self.plans: list[int] = []
+        self.withdrawn = 0
+        stands = KeyTransactionProcessor._stands
+
+        def executed(*args: Any, **named: Any) -> Executed:
+            found = execute_grants(*args, **named)
+            self.made.append(found.made)
+            self.plans.append(len(found.txns))
+            return found
+
+        def standing(shard: KeyTransactionProcessor, plan: Any) -> bool:
+            found = stands(shard, plan)
+            self.withdrawn += not found
+            return found
+
+        monkeypatch.setattr("streamydb.txn_processor.core.execute_grants", executed)
+        monkeypatch.setattr(KeyTransactionProcessor, "_stands", standing)
+
+
+def ran(transactions: list[dict[str, Any]], shards: int) -> Cluster:
+    """A cluster that has executed these, all of them in the log before it begins."""
+    log = SimulatedLog(random.Random(1), 1)
+    config = ShardConfig("sim", f"withdrawing {shards}", shards, 1, 1000)
+    cluster = Cluster(config, log, random.Random(1), crashes=0.0)
+    cluster.life = Life("a", PlanShape(values_bytes_max=BOUND))
+    for transaction in transactions:
+        log.append(json.dumps(transaction).encode())
+    while cluster.behind():
+        cluster.batch(all_of_it=True)
+    judge(cluster, log, SeedOutcome(0))
+    return cluster
+
+
+@pytest.mark.fault(
+    37, "100 appends to one value in one plan, each read back: 1 MB of values that grow",
+    "the plan is withdrawn and made smaller; equal to the oracle",
+)  # fmt: skip
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_plan_that_makes_too_much_is_withdrawn(
+    shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Watched(monkeypatch)
+    cluster = ran([appends(number) for number in range(100)], shards)
+    assert seen.withdrawn >= shards
+    most = 2 * 100 * SIZE // 20 + 2 * SIZE
+    assert max(seen.made) < BOUND + 3 * most
+    needed = sum(3 * number * SIZE // 20 for number in range(100))
+    assert sum(seen.made) < 2 * needed, "what was withdrawn is done again, but seldom"
+    for node in cluster.nodes:
+        assert not [name for name in node.blobs.blobs if name.startswith("plan/")]
+
+
+def test_values_that_a_plan_puts_count_where_it_touches_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = Watched(monkeypatch)
+    ran([puts(number) for number in range(200)], 1)
+    assert seen.withdrawn == 0
+    assert max(seen.plans) < 2 + BOUND // (2 * SIZE)
+
+
+def test_how_much_fits() -> None:
+    most = Most(first=10, bytes=100)
+    assert most.fits(100, 15) == 0
+    assert most.fits(101, 15) == 5
+    assert most.fits(101, 10) == 0, "at least one"
+    assert Most(first=10).fits(1 << 60, 15) == 0
+    assert next_pace(0, 0, 100, 1000) == 0
+    assert next_pace(20, 51, 100, 1000) == 20
+    assert next_pace(20, 50, 100, 1000) == 80
+    assert next_pace(250, 0, 100, 1000) == 0
+
+
+def test_what_is_alone_may_make_what_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Watched(monkeypatch)
+    values = [{"op": "append", "key": f"k{i}", "value": "x" * SIZE} for i in range(60)]
+    ran([{"id": "a", "updates": values}, {"id": "b", "updates": values}], 1)
+    assert max(seen.made) > 2 * BOUND
+    assert seen.plans == [1, 1], "a large record that appends weighs much"

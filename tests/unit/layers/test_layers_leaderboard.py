@@ -1,0 +1,220 @@
+"""Leaderboards: every rank is that of the sorted list, and the counters are the members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamydb.client import BoundViolatedError, CheckFailedError
+from streamydb.layers.errors import InvalidArgumentError
+from streamydb.layers.leaderboard import SCORE_MAX, Leaderboard, Standing
+from streamydb.layers.leaderboard import core as board_core
+from streamydb.layers.leaderboard.ranks import BUCKET_ARRIVALS, beginnings, path_of, score_of
+from streamydb.layers.steps import drive
+from streamydb.testing.clients import MemoryHost
+from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together
+
+
+@pytest.fixture
+def host() -> Iterator[MemoryHost]:
+    with MemoryHost() as running:
+        yield running
+
+
+@pytest.fixture(params=DRIVERS)
+def board(host: MemoryHost, request: pytest.FixtureRequest) -> Any:
+    return layer(host, request.param, "board", "season")
+
+
+def assert_counted(host: MemoryHost) -> None:
+    """Members, their places and all counters agree, at one snapshot."""
+    with host.connect() as client:
+        kept = {e.key.removeprefix("board/season/"): e.value for e in client.scan("board/season/")}
+    members = {k.removeprefix("member/"): v for k, v in kept.items() if k.startswith("member/")}
+    places = {f"at/{path_of(*stored)}/{member}" for member, stored in members.items()}
+    assert {key for key in kept if key.startswith("at/")} == places
+    counts = Counter(each for stored in members.values() for each in beginnings(path_of(*stored)))
+    shown = {k.removeprefix("count/"): v for k, v in kept.items() if k.startswith("count/") and v}
+    assert shown == dict(counts)
+
+
+def test_members_are_ranked_by_score_and_then_by_arrival(board: Any) -> None:
+    assert board.top() == []
+    assert [board.add("ann", 5), board.add("bob", 9), board.add("eve", 5)] == [5, 9, 5]
+    expected = [Standing("bob", 9, 1), Standing("ann", 5, 2), Standing("eve", 5, 3)]
+    assert board.top() == expected
+    assert [board.rank(standing.member) for standing in expected] == expected
+    board.set("ann", 5)
+    assert board.top() == expected
+    board.set("ann", 6)
+    board.add("ann", -1)
+    assert board.top() == [expected[0], Standing("eve", 5, 2), Standing("ann", 5, 3)]
+    assert board.around("eve", 1, 0) == [expected[0], Standing("eve", 5, 2)]
+    assert board.between(5, 8) == [Standing("eve", 5, 2), Standing("ann", 5, 3)]
+    assert board.standings(3, 5) == [Standing("ann", 5, 3)]
+    board.remove("bob", "nobody")
+    assert (board.size(), board.rank("bob"), board.around("bob")) == (2, None, [])
+    assert board.rank("eve") == Standing("eve", 5, 1)
+
+
+def test_several_members_change_at_one_instant(host: MemoryHost, board: Any) -> None:
+    scores = board.change(add={"a": 1, "b": -1}, set={"c": 1}, remove=["d"])
+    assert scores == {"a": 1, "b": -1, "c": 1, "d": None}
+    assert [standing.member for standing in board.top()] == ["a", "c", "b"]
+    with pytest.raises(InvalidArgumentError):
+        board.change(add={"a": 1}, set={"a": 1})
+    with pytest.raises(InvalidArgumentError):
+        board.change(add={str(number): 1 for number in range(101)})
+    for wrong in (SCORE_MAX + 1, 1.5, True):
+        with pytest.raises(InvalidArgumentError):
+            board.set("a", wrong)
+    board.set("a", SCORE_MAX)
+    board.set("b", -SCORE_MAX)
+    assert [standing.score for standing in board.top()] == [SCORE_MAX, 1, -SCORE_MAX]
+    with pytest.raises(InvalidArgumentError):
+        board.add("a", 1)
+    assert_counted(host)
+
+
+def test_other_writes_are_part_of_the_transaction(host: MemoryHost) -> None:
+    with host.connect() as client:
+        board = Leaderboard(client, "season")
+        client.put("lives", 1)
+        board.add("ann", 10, also=lambda txn: txn.add("lives", -1, min=0))
+        with pytest.raises(BoundViolatedError):
+            board.add("ann", 10, also=lambda txn: txn.add("lives", -1, min=0))
+        with pytest.raises(CheckFailedError):
+            board.set("ann", 0, also=lambda txn: txn.check("lives", eq=7))
+        assert (client.get("lives"), board.rank("ann")) == (0, Standing("ann", 10, 1))
+
+
+class Sorted:
+    """A board as a list."""
+
+    def __init__(self) -> None:
+        self.scores: dict[str, tuple[int, int]] = {}
+        self.clock = 0
+
+    def set(self, member: str, score: int) -> None:
+        self.clock += 1
+        if self.scores.get(member, (None, 0))[0] != score:
+            self.scores[member] = (score, self.clock)
+
+    def standings(self) -> list[Standing]:
+        order = sorted(self.scores.items(), key=lambda item: (-item[1][0], item[1][1]))
+        return [Standing(member, s, rank) for rank, (member, (s, _)) in enumerate(order, 1)]
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "set", "remove", "tidy"]),
+        st.sampled_from("abcdefg"),
+        st.integers(-3, 3) | st.sampled_from([1000, 31, 32, -SCORE_MAX // 2]),
+    ),
+    min_size=1, max_size=25,
+)  # fmt: skip
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ACTIONS, st.integers(1, 3))
+def test_ranks_are_those_of_the_sorted_list(
+    actions: list[tuple[str, str, int]], bucket: int
+) -> None:
+    with MemoryHost() as host, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(board_core, "BUCKET_ARRIVALS", bucket)
+        board, model = Leaderboard(host.connect("direct"), "season"), Sorted()
+        for action, member, number in actions:
+            if action == "remove":
+                board.remove(member)
+                model.scores.pop(member, None)
+            elif action == "tidy":
+                board.tidy()
+            elif action == "set":
+                board.set(member, number)
+                model.set(member, number)
+            else:
+                score = model.scores.get(member, (0, 0))[0] + number
+                if abs(score) <= SCORE_MAX:
+                    assert board.add(member, number) == score
+                    model.set(member, score)
+        expected = model.standings()
+        assert board.top(50) == expected
+        assert board.size() == len(expected)
+        for place, standing in enumerate(expected):
+            assert board.rank(standing.member) == standing
+            around = expected[max(0, place - 1) : place + 3]
+            assert board.around(standing.member, 1, 2) == around
+            assert board.standings(place + 1, 2) == expected[place : place + 2]
+            within = [each for each in expected if each.score <= standing.score]
+            assert board.between(-SCORE_MAX, standing.score) == within
+        assert_counted(host)
+
+
+def test_buckets_follow_each_other_in_the_order_of_arrival(host: MemoryHost, board: Any) -> None:
+    members = [f"{number % 7}-{number}" for number in range(BUCKET_ARRIVALS + 60)]
+    for first in range(0, len(members), 50):
+        board.change(set=dict.fromkeys(members[first : first + 50], 7))
+    assert [standing.member for standing in board.top(len(members))] == members
+    assert board.rank(members[-1]) == Standing(members[-1], 7, len(members))
+    assert [s.member for s in board.around(members[257], 3, 3)] == members[254:261]
+    assert [s.rank for s in board.standings(250, 20)] == list(range(250, 270))
+    assert_counted(host)
+
+
+def test_who_arrives_later_is_never_put_into_an_earlier_bucket(
+    host: MemoryHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_core, "BUCKET_ARRIVALS", 1)
+    with host.connect() as client:
+        board = Leaderboard(client, "season")
+        late = board.core.set("late", 5)
+        drive(client, interrupted(late, 2, lambda: board.set("early", 5)))
+        assert board.top() == [Standing("early", 5, 1), Standing("late", 5, 2)]
+        paths = [entry.key.split("/")[3] for entry in client.scan("board/season/at/")]
+        assert len(set(paths)) == 2
+    assert_counted(host)
+
+
+def test_many_change_the_same_and_other_members(host: MemoryHost) -> None:
+    each, threads = 12, 5
+
+    def play(number: int) -> None:
+        board = Leaderboard(host.connect(options=QUICK), "season")
+        for turn in range(each):
+            board.add("shared" if turn % 3 == 0 else f"p{number}", 1)
+            board.set(f"q{turn}", number)
+
+    together(partial(play, number) for number in range(threads))
+    with host.connect() as client:
+        board = Leaderboard(client, "season")
+        scores = {standing.member: standing.score for standing in board.top(100)}
+        assert scores["shared"] == threads * each // 3
+        assert {scores[f"p{number}"] for number in range(threads)} == {each - each // 3}
+        assert board.size() == len(scores) == 1 + threads + each
+    assert_counted(host)
+
+
+def test_nothing_is_left_behind_once_tidied(host: MemoryHost, board: Any) -> None:
+    for score in range(30):
+        board.set("ann", score)
+    assert board.tidy() > 0
+    assert board.tidy() == 0
+    assert_counted(host)
+    board.remove("ann")
+    board.tidy()
+    assert list(host.connect().scan("board/season/")) == []
+    board.set("bob", 1)
+    assert board.top() == [Standing("bob", 1, 1)]
+
+
+def test_paths_give_scores_back() -> None:
+    for score in (0, 1, -1, SCORE_MAX, -SCORE_MAX):
+        assert score_of(path_of(score, 3)) == score
+    with pytest.raises(InvalidArgumentError):
+        path_of(0, 32**4)

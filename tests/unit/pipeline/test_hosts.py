@@ -1,0 +1,85 @@
+"""The Spark hosts without Spark: Arrow batches in, Arrow batches out."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.shards import ShardConfig
+from streamydb.pipeline import hosts
+from streamydb.pipeline.routes import tokens
+
+CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
+
+
+def transactions(count: int, size: int = 5) -> list[bytes]:
+    rng = random.Random(count)
+    made = []
+    for i in range(count):
+        update = {"op": "put", "key": f"k{rng.randrange(50)}", "value": "v" * size}
+        made.append(json.dumps({"id": f"t{i}", "updates": [update]}).encode())
+    return made
+
+
+def batches(
+    values: list[bytes | None], rows: int, *, feedback: bool = False
+) -> list[pa.RecordBatch]:
+    found = []
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        offsets = range(start, start + len(part))
+        columns = [
+            pa.array([feedback] * len(part)), pa.array([0] * len(part), pa.int32()),
+            pa.array(offsets, pa.int64()), pa.array([9] * len(part), pa.int64()),
+            pa.array(part, pa.binary()),
+        ]
+        names = ["feedback", "partition", "offset", "append_ms", "value"]
+        found.append(pa.RecordBatch.from_arrays(columns, names))
+    return found
+
+
+def offsets_by_shard(output: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
+    routes = tokens(2)
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for batch in output:
+        columns = batch.column(0).to_pylist(), batch.column(3).to_pylist()
+        for token, block in zip(*columns, strict=True):
+            table = open_records(open_block(block)[1])
+            found[routes.index(token)] += table.cols["off"].tolist()
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 7, 500])
+def test_small_batches_are_parsed_in_runs(rows: int) -> None:
+    output = list(hosts.Parser(CONFIG)(iter(batches([*transactions(40), None, b"x"], rows))))
+    assert len(output) == 1
+    assert offsets_by_shard(iter(output)) == {0: list(range(42)), 1: list(range(42))}
+
+
+def test_runs_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "_RUN_BYTES", 1000)
+    output = list(hosts.Parser(CONFIG)(iter(batches([*transactions(60, 200)], 13))))
+    assert len(output) > 15
+    assert offsets_by_shard(iter(output)) == {0: list(range(60)), 1: list(range(60))}
+
+
+def test_no_input_is_no_output() -> None:
+    assert list(hosts.Parser(CONFIG)(iter([]))) == []
+    assert list(hosts.Parser(CONFIG)(iter(batches([b"foreign"], 5, feedback=True)))) == []
+
+
+def test_bytes_become_ragged_without_a_copy() -> None:
+    array = pa.array([b"ab", b"", b"cde", b"f"], pa.binary()).slice(1, 3)
+    found = hosts._ragged(array)
+    assert list(found.tolist() if not isinstance(found, list) else found) == [b"", b"cde", b"f"]
+    with_null = hosts._ragged(pa.array([b"ab", None], pa.binary()))
+    assert with_null == [b"ab", None]
+    assert np.shares_memory(
+        np.frombuffer(array.buffers()[2], np.uint8), found.data  # type: ignore[union-attr]
+    )

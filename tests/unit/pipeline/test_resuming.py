@@ -1,0 +1,52 @@
+"""What a start makes sure of before the query: the checkpoint, and the topics that it has read."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from streamydb.backup.start import Beginning
+from streamydb.columns.shards import ShardConfig
+from streamydb.errors import ConfigurationError
+from streamydb.kafka.names import TopicNames
+from streamydb.pipeline.preparation import resume
+from tests.support.checkpoints import with_sums, written_to
+from tests.support.memory_kafka import CONNECTION, MemoryKafka
+
+NAMES = TopicNames("bank")
+CONFIG = ShardConfig("bank", "i", 1, 1, 100)
+
+
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryKafka:
+    """The first batch has begun; it reads from offset 5 on. The log was trimmed behind that."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create(NAMES.feedback)
+    log = kafka.create(NAMES.transactions)[0]
+    for number in range(9):
+        kafka.append(NAMES.transactions, 0, b"%d" % number)
+    log.trim(5)
+    read = b'v1\n{}\n{"bank.transactions":{"0":8}}\n{"bank.feedback":{"0":0}}'
+    written_to(folder / "query", with_sums("offsets/0", read))
+    return kafka
+
+
+def test_a_pipeline_that_began_with_a_state_may_die_in_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = begun(tmp_path, monkeypatch)
+    start = Beginning(tmp_path / "start", 4, (5,))
+    assert resume(CONNECTION, CONFIG, tmp_path, start) == {}, "what came before was trimmed"
+    kafka.topics[NAMES.transactions][0].trim(6)
+    with pytest.raises(ConfigurationError, match=r"the offsets \[5, 6\) .* were deleted"):
+        resume(CONNECTION, CONFIG, tmp_path, start)
+
+
+def test_one_that_began_with_the_log_needs_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(tmp_path, monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"the offsets \[0, 5\) .* were deleted"):
+        resume(CONNECTION, CONFIG, tmp_path, None)

@@ -1,0 +1,76 @@
+"""What a batch of records means, without a store."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec import Raw
+
+from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
+from streamydb.read_model.memory import MemoryRecord
+from streamydb.records import (
+    Change,
+    ChangeOrigin,
+    ChangeTransaction,
+    encode_change,
+    encode_resolved,
+)
+from streamydb.records import Resolved as ResolvedRecord
+
+
+def change(offset: int, seq: int, value: bytes) -> MemoryRecord:
+    """A change of the key k in partition 0."""
+    source, transaction = ChangeOrigin("streamydb", "bank", 0, 0, seq), ChangeTransaction("t", 1, 1)
+    data = encode_change(Change("c", Raw(b"null"), Raw(value), seq, source, transaction))
+    return MemoryRecord(0, offset, b"k", data)
+
+
+def resolved(offset: int, seq: int) -> MemoryRecord:
+    """A resolved record in partition 0."""
+    return MemoryRecord(0, offset, None, encode_resolved(ResolvedRecord(seq, seq, {"0": seq})))
+
+
+def test_records_before_the_position_are_left_out_and_do_not_move_it_back() -> None:
+    progress = TopicProgress("id", {0: PartitionProgress(6)})
+    batch = plan([change(4, 1, b"1"), change(6, 2, b"2"), change(5, 3, b"3")], {}, progress, "bank")
+    assert len(batch.versions) == 1
+    assert batch.newest == 2
+    assert batch.progress.parts[0].position == 7
+    assert progress.parts[0].position == 6, "what was given is not changed"
+    assert plan([], {0: 3}, progress, "bank").progress == progress
+
+
+def test_what_comes_after_its_resolved_record_is_only_compared() -> None:
+    records = [change(0, 1, b"1"), resolved(1, 1), change(2, 1, b"1"), change(3, 2, b"2")]
+    batch = plan(records, {}, TopicProgress("id", {0: PartitionProgress()}), "bank")
+    assert [repeat.seq for repeat in batch.repeats] == [1]
+    assert len(batch.versions) == 2
+    assert batch.versions[batch.repeats[0].version] == batch.repeats[0].data
+
+
+def test_nothing_is_resolved_without_partitions_and_copies_are_apart() -> None:
+    assert TopicProgress().resolved() == Resolved()
+    progress = TopicProgress("id", {0: PartitionProgress(1, Resolved(1, 1, {0: 1}))}, 5)
+    copy = progress.copy()
+    assert copy == progress
+    copy.parts[0].position = 2
+    assert progress.parts[0].position == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seqs", "bounds"),
+    [(0, 0, (100, 5000)), (2, 30, (70, 3000)), (math.inf, 0, (-1, -1)), (0, math.inf, (-1, -1))],
+)
+def test_retention_counts_back_from_the_latest(
+    seconds: float, seqs: float, bounds: tuple[int, int]
+) -> None:
+    assert Retention(seconds, seqs).bounds(Resolved(100, 5000)) == bounds
+
+
+@pytest.mark.parametrize("wrong", [-1, -0.5, math.nan])
+def test_no_retention_is_negative(wrong: float) -> None:
+    with pytest.raises(ValueError, match="retention_s must be 0 or more"):
+        Retention(wrong, 0)
+    with pytest.raises(ValueError, match="retention_seqs must be 0 or more"):
+        Retention(0, wrong)

@@ -1,0 +1,224 @@
+"""A read model's file: who may open it, how it grows, and copies of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import lmdb
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.cli import app
+from streamydb.errors import (
+    ConfigurationError,
+)
+from streamydb.read_model import (
+    ReadModel,
+    ReadModelError,
+    StoreBusyError,
+    StoreFailedError,
+    StoreMismatchError,
+    StoreMissingError,
+    WriterRunningError,
+    copy_to,
+    environment,
+    store,
+)
+from streamydb.read_model.memory import MemoryTopic
+from tests.support.read_model import follow, resolve, write
+
+
+def test_one_writer_many_readers(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:
+    with pytest.raises(WriterRunningError, match="has a writer already"):
+        ReadModel.open(tmp_path / "model", "bank", write=True)
+    readers = [ReadModel.open(tmp_path / "model", "bank") for _ in range(3)]
+    follow(model, topic)
+    assert [reader.latest().seq for reader in readers] == [5, 5, 5]
+    model.close()
+    model.close()
+    again = ReadModel.open(tmp_path / "model", "bank", write=True)
+    with readers[0].snapshot(1) as snapshot:
+        assert snapshot.get("a") is not None
+    with again.snapshot() as snapshot:
+        assert snapshot.seq == 5
+    for opened in (*readers, again):
+        opened.close()
+
+
+def test_a_process_that_reads_may_begin_to_write(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "WAIT_S", 0.05)
+    follow(model, topic).close()
+    model.close()
+    with ReadModel.open(tmp_path / "model", "bank") as reader:
+        with reader.snapshot() as snapshot:
+            with pytest.raises(StoreBusyError):
+                ReadModel.open(tmp_path / "model", "bank", write=True)
+            assert snapshot.get("b") is not None, "the snapshot was not harmed"
+        with ReadModel.open(tmp_path / "model", "bank", write=True) as writer:
+            write(topic, 0, 6, "c", "6")
+            resolve(topic, 6)
+            follow(writer, topic)
+        with reader.snapshot() as snapshot:
+            assert [entry.key for entry in snapshot.scan()] == ["b", "c"]
+
+
+@pytest.mark.fault(21, "a read model of another format", "refused")
+def test_what_is_no_read_model_of_the_database_is_refused(
+    tmp_path: Path, model: ReadModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreMissingError, match="no read model in"):
+        ReadModel.open(tmp_path / "nothing", "bank")
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(StoreMismatchError, match="of the database 'bank', not of 'other'"):
+        ReadModel.open(tmp_path / "model", "other")
+    with pytest.raises(ConfigurationError, match="cannot be a database's name"):
+        ReadModel.open(tmp_path / "model", "../x")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "FORMAT", 2)
+        with pytest.raises(StoreMismatchError, match="has format 1, this program writes format 2"):
+            ReadModel.open(tmp_path / "model", "bank")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "data.mdb").write_bytes(b"no LMDB file" * 1000)
+    for writing in (False, True):
+        with pytest.raises(StoreFailedError, match="cannot be opened"):
+            ReadModel.open(tmp_path / "bad", "bank", write=writing)
+    lmdb.open(str(tmp_path / "foreign"), max_dbs=4).close()
+    with pytest.raises(StoreMissingError):
+        ReadModel.open(tmp_path / "foreign", "bank")
+    assert model.latest().seq == 0
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreFailedError, match="cannot be written"):
+        ReadModel.open(tmp_path / "file" / "model", "bank", write=True)
+
+
+def test_a_snapshot_may_be_closed_after_its_read_model(
+    model: ReadModel, topic: MemoryTopic
+) -> None:
+    follow(model, topic)
+    snapshot = model.snapshot()
+    model.close()
+    with pytest.raises(lmdb.Error):
+        snapshot.get("b")
+    snapshot.close()
+    snapshot.close()
+    with pytest.raises(StoreFailedError):
+        model.snapshot()
+
+
+def test_copies_are_whole_or_not_there(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow(model, topic)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(ReadModelError, match="is not empty"):
+        copy_to(model, tmp_path / "full")
+
+    def fail(*_: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("streamydb.read_model.copies.os.fsync", fail)
+        with pytest.raises(ReadModelError, match="no space"):
+            copy_to(model, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert not list(tmp_path.glob("*.partial*"))
+    copy_to(model, tmp_path / "copy")
+    with ReadModel.open(tmp_path / "copy", "bank") as copy, copy.snapshot() as snapshot:
+        assert snapshot.seq == 5
+
+
+def test_the_map_grows_when_it_is_full(tmp_path: Path) -> None:
+    topic = MemoryTopic(1)
+    for seq in range(1, 401):
+        write(topic, 0, seq, f"k{seq}", f'"{"x" * 10_000}"')
+    resolve(topic, 400)
+    with ReadModel.open(tmp_path / "small", "bank", write=True, map_bytes=1 << 20) as small:
+        follow(small, topic)
+        with small.snapshot() as snapshot:
+            assert len(snapshot.scan()) == 400
+            assert snapshot.get("k400") is not None
+        assert (tmp_path / "small" / "data.mdb").stat().st_size > 4_000_000
+
+
+def test_open_snapshots_hold_back_the_growth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "WAIT_S", 0.05)
+    topic = MemoryTopic(1)
+    with ReadModel.open(tmp_path / "small", "bank", write=True, map_bytes=1 << 20) as small:
+        write(topic, 0, 1, "a", "1")
+        resolve(topic, 1)
+        follower = follow(small, topic)
+        write(topic, 0, 2, "big", f'"{"x" * 200_000}"')
+        for seq in range(3, 20):
+            write(topic, 0, seq, "big", f'"{"x" * 200_000}"')
+        resolve(topic, 20)
+        with small.snapshot() as snapshot:
+            with pytest.raises(StoreBusyError, match="close them sooner"):
+                follower.step(0)
+            assert snapshot.get("a") is not None, "the snapshot was not harmed"
+        while small.latest().seq < 20:
+            follower.step(0)
+
+
+READER = """
+import sys
+from pathlib import Path
+from streamydb.read_model import ReadModel
+with ReadModel.open(Path(sys.argv[1]), "bank", map_bytes=1 << 20) as model:
+    for line in sys.stdin:
+        with model.snapshot() as snapshot:
+            print(snapshot.seq, len(snapshot.scan()), snapshot.digest(), flush=True)
+"""
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterable[Callable[[], list[str]]]:
+    """Asks a process that reads with a small map what it sees."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", READER, str(tmp_path / "model")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def ask() -> list[str]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process.stdout.readline().split()
+
+    yield ask
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_readers_in_other_processes_follow_a_store_that_outgrows_their_map(
+    model: ReadModel, reader: Callable[[], list[str]]
+) -> None:
+    topic = MemoryTopic(1)
+    follower = follow(model, topic)
+    assert reader()[:2] == ["0", "0"]
+    for seq in range(1, 301):
+        write(topic, 0, seq, f"k{seq}", f'"{"x" * 10_000}"')
+        if seq % 100 == 0:
+            resolve(topic, seq)
+            follower.step(0)
+            with model.snapshot() as snapshot:
+                assert reader() == [str(seq), str(seq), snapshot.digest()]
+
+
+def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
+    command = ["read-model", "--home", str(tmp_path), "--folder", str(tmp_path / "new")]
+    named = CliRunner().invoke(app, [*command, "--database", "Bad!"])
+    assert (named.exit_code, "cannot be a database's name" in named.output) == (2, True)
+    copying = CliRunner().invoke(app, [*command, "--copy-from", str(tmp_path / "none")])
+    assert (copying.exit_code, "no read model in" in copying.output) == (1, True)

@@ -1,0 +1,187 @@
+"""Read models from snapshots of random histories: loaded anywhere, they go on as if from the start.
+
+What a snapshot is made of is taken from the truth of a history; its positions are those that
+`write_snapshot` finds: before the first record beyond the seq.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamydb.backup.snapshots import SnapshotError, SnapshotTail
+from streamydb.backup.snapshots.manifest import MANIFEST
+from streamydb.backup.snapshots.rows import SnapshotRow
+from streamydb.read_model import ReadModel, collection, load, verify
+from streamydb.read_model.encoding import pack_version, stored, version_key
+from streamydb.read_model.memory import MemorySource
+from streamydb.records import Change, decode_change
+from streamydb.records import Resolved as ResolvedRecord
+from tests.unit.backup.test_snapshots import make
+from tests.unit.read_model.test_read_model_history import (
+    ODD_KEYS,
+    SETTINGS,
+    History,
+    Reader,
+    Retained,
+    check_snapshot,
+)
+
+
+def positions(history: History, at: int) -> tuple[dict[int, SnapshotTail], int]:
+    """Where each partition goes on after a seq, and the time of the seq."""
+    tails, times = {}, [0]
+    for number, records in history.topic.records.items():
+        position, point = history.topic.spans[number].high, (0, 0)
+        offsets: dict[int, int] = {}
+        for record in reversed(records):
+            value = record.value()
+            found = None if value is None else decode_change(value)
+            if isinstance(found, Change):
+                seq, ts_ms = found.source.seq, found.ts_ms
+            elif isinstance(found, ResolvedRecord):
+                seq, ts_ms = found.resolved, found.ts_ms
+                if seq <= at and (seq, record.offset()) > point:
+                    point = seq, record.offset()
+                    offsets = {int(n): end for n, end in found.offsets.items()}
+            else:
+                continue
+            if seq > at:
+                position = record.offset()
+            else:
+                times.append(ts_ms)
+        tails[number] = SnapshotTail(position, point[0], offsets)
+    return tails, max(times)
+
+
+def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, SnapshotTail]:
+    """Write a snapshot at a seq."""
+    tails, ts_ms = positions(history, at)
+    rows = [
+        SnapshotRow(each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version)
+        for each in history.at(at)
+    ]
+    make(folder, rows, files, seq=at, ts_ms=ts_ms, changes=tails)
+    return tails
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_read_model_from_any_snapshot_is_right_at_every_later_seq(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(f"loading {seed}")
+    monkeypatch.setattr(collection, "KEYS_PER_CHUNK", rng.choice([1, 2, 512]))
+    history = History(rng, rng.choice([1, 2, 3]))
+    for _ in range(rng.randrange(12)):
+        history.plan()
+    at = rng.randint(0, history.common({n: s.high for n, s in history.topic.spans.items()}))
+    tails = snapshot(history, tmp_path / "s", at, rng.choice([1, 2, 5]))
+    seen: list[tuple[int, int]] = []
+    load(tmp_path / "s", tmp_path / "loaded", "bank", lambda *told: seen.append(told))
+    assert seen[-1:] == [(len(history.at(at)),) * 2][: len(seen)]
+    for number, tail in tails.items():
+        if rng.random() < 0.5:
+            history.topic.expire(number, tail.position)
+    retained = Retained(rng.choice([0, 1, 1e9]), rng.choice([0, 5, float("inf")]))
+    reader = Reader(history, tmp_path / "loaded", retained)
+    for _ in range(15):
+        check(history, reader, at)
+        history.plan()
+        reader.step()
+    history.finish()
+    while reader.model.latest().seq < history.seq or reader.follower._more:
+        reader.step()
+    check(history, reader, at)
+    reader.model.close()
+
+
+def check(history: History, reader: Reader, at: int) -> None:
+    """Compare with the truth at a few seqs, none of them before the snapshot's."""
+    model, rng = reader.model, history.rng
+    latest, oldest = model.latest().seq, model.oldest()
+    assert latest == max(at, history.common(reader.positions()))
+    assert at <= oldest <= latest
+    for seq in {oldest, latest, rng.randint(oldest, latest)}:
+        with model.snapshot(seq) as shown:
+            check_snapshot(history, shown, oldest)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_differs_from_the_topic_is_named_and_nothing_else_is(
+    seed: int, tmp_path: Path
+) -> None:
+    """The examined one has read everything or began with a snapshot; it may be behind."""
+    rng = random.Random(f"verify {seed}")
+    history = History(rng, rng.choice([1, 3]))
+    for _ in range(12):
+        history.plan()
+    if rng.random() < 0.5:
+        end = history.common({n: s.high for n, s in history.topic.spans.items()})
+        snapshot(history, tmp_path / "s", rng.randint(0, end), 2)
+        load(tmp_path / "s", tmp_path / "model", "bank")
+    if rng.random() < 0.7:
+        history.finish()
+    reader = Reader(history, tmp_path / "model", Retained(rng.choice([0, 1e9]), 0))
+    for _ in range(4):
+        reader.step()
+    wrong = damage(rng, history, reader.model)
+    source = MemorySource(history.topic)
+    for _ in range(rng.randrange(3)):
+        history.plan()
+    told: list[int] = []
+    verdict = verify(
+        tmp_path / "model", SETTINGS, tmp_path / "scratch", source=source,
+        note=lambda seq, _: told.append(seq),
+    )  # fmt: skip
+    assert verdict.seq == reader.model.latest().seq == max([0, *told])
+    assert verdict.entries == len(history.at(verdict.seq))
+    assert verdict.differing == sorted(wrong, key=str.encode)[:10]
+    reader.model.close()
+
+
+def damage(rng: random.Random, history: History, model: ReadModel) -> set[str]:
+    """Change entries that the latest snapshot shows, and add some; the keys."""
+    shown = {entry.key: entry for entry in history.at(model.latest().seq)}
+    wrong = set(rng.sample(ODD_KEYS, rng.choice([0, 1, 4, 14]))) if model.latest().seq else set()
+    table = model.store.tables.versions
+    for key in wrong:
+        entry = shown.get(key)
+        if entry is None:
+            at, data = version_key(stored(key.encode()), model.latest().seq), b'"new"'
+            ts_ms = 1
+        else:
+            at = version_key(stored(key.encode()), entry.version)
+            ts_ms = entry.ts_ms + rng.choice([0, 1])
+            same = [] if ts_ms == entry.ts_ms else [entry.value]
+            data = rng.choice([b'"?"', b"", *same])
+        other = pack_version(ts_ms, b"t", data)
+        assert model.store.environment.write(partial(_put, at, other, table))
+    return wrong
+
+
+def _put(key: bytes, data: bytes, table: Any, txn: Any) -> bool:
+    return bool(txn.put(key, data, db=table))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_cannot_be_loaded_leaves_nothing_behind(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"refused {seed}")
+    history = History(rng, 2)
+    for _ in range(6):
+        history.plan()
+    history.finish()
+    snapshot(history, tmp_path / "s", history.seq, 2)
+    path = rng.choice([*(tmp_path / "s" / "data").iterdir(), tmp_path / "s" / MANIFEST])
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.randrange(len(data))])
+    with pytest.raises(SnapshotError):
+        load(tmp_path / "s", tmp_path / "loaded", "bank")
+    assert [each.name for each in tmp_path.iterdir()] == ["s"]
+    path.write_bytes(data)
+    load(tmp_path / "s", tmp_path / "loaded", "bank")
+    with ReadModel.open(tmp_path / "loaded", "bank") as model, model.snapshot() as shown:
+        assert shown.scan() == history.at(history.seq)

@@ -1,0 +1,284 @@
+"""Plans against a naive union-find: what conflicts stays together, what does not is spread."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from simulator.workload import Workload
+from streamydb import records as r
+from streamydb.columns import program as p
+from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.interning import intern
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
+from streamydb.txn_processor.compile import compile_records
+from streamydb.txn_processor.parser import parse_transactions
+
+
+@dataclass(frozen=True)
+class Txn:
+    """What a plan depends on: an id (None when the record is refused) and keys, True if written."""
+
+    id: int | None
+    keys: tuple[tuple[int, bool], ...]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[Txn]:
+    ids = st.one_of(st.none(), st.integers(0, 30), st.integers(0, 2**63))
+    keys = st.dictionaries(st.integers(0, draw(st.integers(0, 40))), st.booleans(), max_size=4)
+    made = st.builds(lambda name, touched: Txn(name, tuple(touched.items())), ids, keys)
+    return draw(st.lists(made, max_size=30))
+
+
+def table_of(txns: Sequence[Txn]) -> Columns:
+    """The columns that the planner reads."""
+    touched = [(b"key/%d" % key, write) for txn in txns for key, write in txn.keys]
+    texts = Ragged.of([key for key, _ in touched])
+    cols: dict[str, Array] = {
+        "hash": hash_ragged(texts),
+        "write": np.array([write for _, write in touched], np.uint8),
+    }
+    counts = np.array([len(txn.keys) for txn in txns], np.int64)
+    kinds = [p.REJECTED if txn.id is None else p.SIMPLE for txn in txns]
+    ids = np.array([txn.id or 0 for txn in txns], np.uint64)
+    own: dict[str, Array] = {
+        "kind": np.array(kinds, np.uint8), "id0": ids % np.uint64(7), "id1": ids,
+    }  # fmt: skip
+    return Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
+
+
+def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
+    valid = table.cols["kind"] != p.REJECTED
+    return earlier_with_same_id(table.cols["id0"], table.cols["id1"], valid)
+
+
+def planned(table: Columns, procs: int) -> Plan:
+    return plan_transactions(table, earlier_of(table), procs)
+
+
+def naive_groups(txns: Sequence[Txn]) -> list[int]:
+    """Each transaction's group, numbered in order of first member: merged sets, nothing clever."""
+    written = {key for txn in txns for key, write in txn.keys if write}
+    parent = list(range(len(txns)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    seen: dict[object, int] = {}
+    for i, txn in enumerate(txns):
+        shared: list[object] = [("key", key) for key, _ in txn.keys if key in written]
+        for thing in shared + ([] if txn.id is None else [("id", txn.id)]):
+            a, b = root(seen.setdefault(thing, i)), root(i)
+            parent[max(a, b)] = min(a, b)
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(root(i), len(numbers)) for i in range(len(txns))]
+
+
+def naive_packing(txns: Sequence[Txn], group: Sequence[int], procs: int) -> list[int]:
+    """Heaviest group first, to the partition with the least so far."""
+    weight = Counter[int]()
+    for number, txn in zip(group, txns, strict=True):
+        weight[number] += 1 + len(txn.keys)
+    load, proc = [0] * procs, dict[int, int]()
+    for number in sorted(weight, key=lambda g: (-weight[g], g)):
+        proc[number] = load.index(min(load))
+        load[proc[number]] += weight[number]
+    return [proc[number] for number in group]
+
+
+def check(txns: Sequence[Txn], procs: int) -> None:
+    table = table_of(txns)
+    plan, group = planned(table, procs), naive_groups(txns)
+    counts, keys = table.children["keys"]
+    earlier = earlier_of(table)
+    found, count = _components(
+        starts_of(counts), plan.slot, keys.cols["write"], len(plan.first), earlier
+    )
+    assert found.tolist() == group
+    assert count == plan.groups == len(set(group))
+    assert plan.largest == max(Counter(group).values(), default=0)
+    assert len(plan.proc) == len(txns)
+    assert set(plan.proc.tolist()) <= set(range(procs))
+    assert plan.procs() == sorted(set(plan.proc.tolist()))
+    assert plan.proc.tolist() == naive_packing(txns, group, procs)
+
+
+@settings(deadline=None, max_examples=60)
+@given(plans(), st.integers(2, 9))
+def test_groups_are_those_of_a_naive_union_find(txns: list[Txn], procs: int) -> None:
+    check(txns, procs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_large_plans(seed: int) -> None:
+    """Few keys make one large group, many keys make many small ones."""
+    rng = random.Random(seed)
+    n, keys = 3000, rng.choice([50, 2000, 8000])
+    txns = [
+        Txn(
+            None if rng.random() < 0.05 else rng.randrange(rng.choice([n, 10**9])),
+            tuple((key, rng.random() < 0.4) for key in rng.sample(range(keys), rng.randint(0, 3))),
+        )
+        for _ in range(n)
+    ]
+    check(txns, rng.randint(2, 64))
+
+
+@settings(deadline=None)
+@given(plans(), st.integers(1, 9))
+def test_whoever_shares_a_written_key_or_an_id_shares_the_partition(
+    txns: list[Txn], procs: int
+) -> None:
+    proc = planned(table_of(txns), procs).proc.tolist()
+    assert len(proc) == len(txns)
+    written = {key for txn in txns for key, write in txn.keys if write}
+    for i, left in enumerate(txns):
+        for j, right in enumerate(txns[:i]):
+            shared = {key for key, _ in left.keys} & {key for key, _ in right.keys} & written
+            if shared or (left.id is not None and left.id == right.id):
+                assert proc[i] == proc[j]
+
+
+def test_readers_of_a_key_that_nobody_writes_are_spread() -> None:
+    readers = [Txn(i, ((0, False),)) for i in range(40)]
+    plan = planned(table_of(readers), 4)
+    assert plan.groups == 40
+    assert np.bincount(plan.proc).tolist() == [10] * 4
+    plan = planned(table_of([*readers, Txn(99, ((0, True),))]), 4)
+    assert (plan.groups, plan.largest, plan.procs()) == (1, 41, [0])
+
+
+def test_refused_records_conflict_with_nobody() -> None:
+    plan = planned(table_of([Txn(None, ())] * 30), 3)
+    assert (plan.groups, plan.largest) == (30, 1)
+    assert np.bincount(plan.proc).tolist() == [10] * 3
+
+
+def test_no_transactions_and_one_partition() -> None:
+    plan = planned(table_of([]), 4)
+    assert (len(plan.proc), plan.groups, plan.largest, plan.procs()) == (0, 0, 0, [])
+    plan = planned(table_of([Txn(1, ((1, True),)), Txn(2, ())]), 1)
+    assert (plan.proc.tolist(), plan.procs()) == ([0, 0], [0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=80), st.integers(2, 9))
+def test_loads_differ_by_one_group_at_most(sizes: list[int], procs: int) -> None:
+    """Singletons of any weight: within 4/3 of the best, as Graham (1969) proves."""
+    numbers = iter(range(10_000))
+    txns = [
+        Txn(i, tuple((next(numbers), True) for _ in range(size))) for i, size in enumerate(sizes)
+    ]
+    plan = planned(table_of(txns), procs)
+    load = np.bincount(plan.proc, weights=np.array(sizes) + 1, minlength=procs)
+    heaviest = max(sizes) + 1
+    assert load.max() - load.min() <= heaviest
+    best = max(heaviest, (sum(sizes) + len(sizes)) / procs)
+    assert load.max() <= best + heaviest * (procs - 1) / procs
+    if len(sizes) > 20 * procs:
+        assert load.max() <= 4 / 3 * best
+
+
+def test_many_singletons_are_balanced() -> None:
+    rng = random.Random(5)
+    txns = [Txn(i, tuple((4 * i + j, True) for j in range(rng.randint(0, 4)))) for i in range(5000)]
+    plan = planned(table_of(txns), 7)
+    load = np.bincount(plan.proc, weights=[1 + len(txn.keys) for txn in txns], minlength=7)
+    assert load.max() <= load.min() + 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=3), max_size=60), st.sampled_from([0, 1, 2**40 + 1, 2**64 - 1]))
+def test_interning_is_numbering_in_a_dict(keys: list[bytes], mask: int) -> None:
+    """With ``mask`` most hashes meet, so that only the bytes tell keys apart."""
+    texts = Ragged.of(keys)
+    slot, first = intern(hash_ragged(texts) & np.uint64(mask), texts)
+    numbers: dict[bytes, int] = {}
+    assert slot.tolist() == [numbers.setdefault(key, len(numbers)) for key in keys]
+    assert first.tolist() == [keys.index(key) for key in numbers]
+
+
+def test_interning_grows_its_table() -> None:
+    keys = [b"%d" % (i * i % 4099 if i % 3 else i) for i in range(20_000)]
+    texts = Ragged.of(keys)
+    for hashes in (hash_ragged(texts), hash_ragged(texts) >> np.uint64(50)):
+        slot, first = intern(hashes, texts)
+        assert texts.take(first[slot]).tolist() == keys
+        assert len(set(texts.take(first).tolist())) == len(first) == len(set(keys))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=40))
+def test_the_use_of_an_id_before(ids: list[tuple[int, int, bool]]) -> None:
+    expected, last = [], dict[tuple[int, int], int]()
+    for i, (id0, id1, valid) in enumerate(ids):
+        expected.append(last.get((id0, id1), -1) if valid else -1)
+        if valid:
+            last[id0, id1] = i
+    one, other = (np.array([row[at] for row in ids], np.uint64) for at in (0, 1))
+    found = earlier_with_same_id(one, other, np.array([row[2] for row in ids], np.bool_))
+    assert found.tolist() == expected
+
+
+def compiled(seed: int) -> tuple[list[bytes | None], list[Txn]]:
+    """Records of every kind, and what the plain decoder says that they touch."""
+    rng = random.Random(seed)
+    work = Workload(rng, [f"k{i}" for i in range(60)], 0.1, 0.1, 0.3)
+    values = [work.record() for _ in range(150)]
+    names, numbers = dict[str, int](), dict[str, int]()
+    txns = []
+    for value in values:
+        item = r.decode(value)
+        if not isinstance(item, r.Transaction) or item.constrain is not UNSET:  # constraints-off
+            txns.append(Txn(None, ()))
+            continue
+        touched = r.keys(item).items()
+        pairs = [(numbers.setdefault(key, len(numbers)), bool(write)) for key, write in touched]
+        txns.append(Txn(names.setdefault(item.id, len(names)), tuple(pairs)))
+    return values, txns
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_compiled_records_are_planned_as_they_decode(seed: int) -> None:
+    values, txns = compiled(seed)
+    offsets = np.arange(len(values))
+    table = compile_records(np.zeros(len(values), np.int32), offsets, offsets, values)
+    group = naive_groups(txns)
+    plan = planned(table, 4)
+    assert (plan.groups, plan.largest) == (len(set(group)), max(Counter(group).values()))
+    assert plan.proc.tolist() == naive_packing(txns, group, 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_shard_plans_alike(seed: int) -> None:
+    """The payload is at home on one shard only; the plan must not depend on it, nor on batches."""
+    values, _ = compiled(seed)
+    part, off = np.zeros(len(values), np.int32), np.arange(len(values))
+    shards = [
+        open_records(open_block(routed.block)[1])
+        for routed in parse_transactions(part, off, off, values, 3)
+    ]
+    pieces = [
+        compile_records(part[rows], off[rows], off[rows], values[rows])
+        for rows in (slice(40), slice(40, None))
+    ]
+    plans = [planned(table, 3) for table in (*shards, *shards, Columns.concat(pieces))]
+    assert len(shards) == 3
+    for plan in plans[1:]:
+        assert plan.proc.tolist() == plans[0].proc.tolist()
+        assert plan.slot.tolist() == plans[0].slot.tolist()
+        assert plan.first.tolist() == plans[0].first.tolist()

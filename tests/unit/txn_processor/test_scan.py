@@ -1,0 +1,153 @@
+"""The kernel that reads plain records, held against the careful path over odd and broken ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from simulator.workload import Deadlines, Workload
+from streamydb.columns.table import Columns, Ragged
+from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.txn_processor import compile as compiler
+from streamydb.txn_processor.scan import Scanned, scan
+
+ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
+TOKENS = (
+    '"id" "op" "key" "by" "min" "max" "value" "add" "put" "next_id" "reads" "updates" '
+    '"deadline_ms" '
+    "{ } [ ] , : "
+    '1 -1 0 -0 "x" "y" 12345678901234567890 1.5 null true "" "é"'
+).split()
+NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, True, [1])
+
+
+def compiled(values: list[bytes | None]) -> Columns:
+    n = len(values)
+    return compiler.compile_records(np.zeros(n, np.int32), np.arange(n), np.arange(n), values)
+
+
+def carefully(values: list[bytes | None]) -> Columns:
+    """Compiled as if no record were plain."""
+
+    def nothing(texts: Ragged) -> Scanned:
+        return scan(Ragged.of([b""] * len(texts)))
+
+    with mock.patch.object(compiler, "scan", nothing):
+        return compiled(values)
+
+
+def assert_alike(values: list[bytes | None]) -> None:
+    left, right = compiled(values).flatten(), carefully(values).flatten()
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        assert array.dtype == right[name].dtype, name
+        assert array.tobytes() == right[name].tobytes(), (name, values)
+
+
+def damaged(rng: random.Random, value: bytes | None) -> bytes:
+    data = bytearray(value or b"")
+    for _ in range(rng.choice([1, 1, 2])):
+        at = rng.randrange(len(data) + 1)
+        kind = rng.random()
+        if kind < 0.5:
+            data.insert(at, rng.choice(ODD))
+        elif data[at : at + 1]:
+            data[at : at + 1] = b"" if kind < 0.8 else bytes([rng.choice(ODD)])
+    return bytes(data)
+
+
+def shuffled(rng: random.Random, members: dict[str, Any]) -> dict[str, Any]:
+    return dict(rng.sample(list(members.items()), len(members)))
+
+
+def structured(rng: random.Random) -> bytes:
+    """An object of the right kind with random members, some of them wrong."""
+    updates = []
+    for _ in range(rng.choice([0, 1, 2, 3, 17])):
+        op = rng.choice(["put", "add", "delete", "max", "min", "next_id", "append"])
+        update: dict[str, Any] = {"op": op, "key": rng.choice(["a", "b", "c", "d", ""])}
+        for name in ("by", "min", "max", "value"):
+            if rng.random() < 0.3:
+                update[name] = rng.choice(NUMBERS)
+        updates.append(shuffled(rng, update))
+    reads = rng.sample(["a", "b", "e"], rng.randrange(4)) + rng.choice([[], ["a"]])
+    record: dict[str, Any] = {"id": rng.choice(["x", "é", ""]), "updates": updates, "reads": reads}
+    if rng.random() < 0.5:
+        record["deadline_ms"] = rng.choice([*NUMBERS, 1, 1_700_000_000_000])
+    if rng.random() < 0.3:
+        record.pop(rng.choice(list(record)))
+    separators = rng.choice([(",", ":"), (" , ", " : ")])
+    return json.dumps(shuffled(rng, record), separators=separators).encode()
+
+
+MAKERS: dict[str, Callable[[random.Random], bytes | None]] = {
+    "structured": structured,
+    "damaged": lambda rng: damaged(rng, structured(rng)),
+    "tokens": lambda rng: "".join(rng.choices(TOKENS, k=rng.randrange(25))).encode(),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_read_is_what_the_careful_path_reads(kind: str, seed: int) -> None:
+    rng = random.Random(seed)
+    assert_alike([MAKERS[kind](rng) for _ in range(400)])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_simulators_records(seed: int) -> None:
+    rng = random.Random(seed)
+    work = Workload(rng, ["k0", "k1", "é/\n"], 0.2, 0.1, 0.5)
+    work.deadlines = Deadlines(rng, lambda: 1_700_000_000_000, 0.5, 0.2)
+    values = [work.record() for _ in range(200)]
+    assert_alike([*values, *[damaged(rng, value) for value in values]])
+
+
+@pytest.mark.parametrize(
+    ("record", "plain"),
+    [
+        ('{"id":"a","updates":[{"op":"add","key":"k","by":-1,"min":0}]}', True),
+        (' {"updates" : [ ] , "id" : "a"}\n', True),
+        ('{"id":"a","reads":["k","k","l"]}', True),
+        ('{"id":"a","updates":[{"value":"text","key":"k","op":"put"}]}', True),
+        ('{"id":"a","updates":[{"op":"next_id","key":"k"}],"reads":["k"]}', True),
+        ('{"id":"a","updates":[{"op":"add","key":"k","by":1},{"op":"delete","key":"k"}]}', False),
+        ('{"id":"a","deadline_ms":1700000000000}', True),
+        ('{"deadline_ms" : 1 , "updates":[], "id":"a"}', True),
+        ('{"id":"a","deadline_ms":0}', False),
+        ('{"id":"a","deadline_ms":-1}', False),
+        ('{"id":"a","deadline_ms":"1"}', False),
+        ('{"id":"a","deadline_mz":1}', False),
+        ('{"id":"a","deadline_ms":1,"deadline_ms":2}', False),
+        ('{"id":"a","id":"b"}', False),
+        ('{"id":"a"} x', False),
+        ('{"id":"a\\u0041"}', False),
+        ('{"id":"a","updates":[{"op":"add","key":"k","by":01}]}', False),
+        ('{"id":"a","updates":[{"op":"add","key":"k","by":1,"value":2}]}', False),
+        ('{"id":"a","asserts":{"k":1}}', False),
+        ("", False),
+    ],
+)
+def test_what_is_plain(record: str, plain: bool) -> None:  # noqa: FBT001
+    value = record.encode()
+    assert scan(Ragged.of([value])).plain.tolist() == [plain]
+    assert_alike([value])
+
+
+def test_limits_at_n_and_one_more() -> None:
+    def put(id_: int, key: int, value: int) -> bytes:
+        update = {"op": "put", "key": "k" * key, "value": "v" * value}
+        return json.dumps({"id": "i" * id_, "updates": [update]}).encode()
+
+    longest = put(ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX - 2)
+    beyond = [
+        put(ID_BYTES_MAX + 1, 1, 1), put(1, KEY_BYTES_MAX + 1, 1), put(1, 1, VALUE_BYTES_MAX - 1)
+    ]
+    assert scan(Ragged.of([longest, *beyond])).plain.tolist() == [True, False, False, False]
+    assert_alike([longest, *beyond])
