@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     )
 
     shards: int = Field(
-        default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good."
+        default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; resize changes them."
     )
     partitions: int = Field(
         default=1,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamydb.local.folder import DatabaseRecord
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
+    int | None, typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1).")
 ]
 Partitions = Annotated[
     int | None,

@@ -69,7 +69,7 @@ def create(
         client_config: the connection, as of `Settings.client_config`.
         database: the database's name.
         partitions: partitions of the log, 1 to 1024.
-        shards: slices of the keys, 1 to 64; fixed for good.
+        shards: slices of the keys, 1 to 64; `streamydb resize` changes them.
         replication: copies of each topic.
         min_insync: copies that must have a record before it counts as written.
         changes_partitions: partitions of the change feed.
