@@ -72,7 +72,7 @@ class Subject:
 
 
 class Taken(NamedTuple):
-    """What a backup has now.
+    """The contents of a backup after a run.
 
     Attributes:
         seq: the last transaction that can be restored.
@@ -195,7 +195,7 @@ def state_at(
 
 
 def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> BackupManifest:
-    """What the folder has so far; a new one begins with nothing at seq 0."""
+    """Return the manifest of the folder; a new one begins with nothing at seq 0."""
     if folder.exists():
         manifest = folder.manifest()
         for name in _SAME:

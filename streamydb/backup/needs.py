@@ -21,7 +21,7 @@ __all__ = ["Need", "checkpoint_offsets", "needs"]
 
 
 class Need(NamedTuple):
-    """What somebody needs.
+    """The part of the log that somebody needs.
 
     Attributes:
         who: in words.

@@ -103,7 +103,7 @@ def _base(
 
 
 def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
-    """Whether the log has all that comes after a state."""
+    """Return True if the log has all that comes after a state."""
     known = about.offsets()
     return all(known.get(number, 0) >= span.low for number, span in spans.items())
 

@@ -93,7 +93,7 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
 
 
 def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
-    """What the state right after a seq is; its positions say which records come before it.
+    """Describe the state right after a seq; its positions say which records come before it.
 
     Raises:
         BackupError: the backup does not go so far, or is damaged.
@@ -113,7 +113,7 @@ def lines(
     partition: int,
     places: Mapping[int, PartitionState],
 ) -> Iterator[Line]:
-    """What a partition of the new log shall hold.
+    """Yield the records that a partition of the new log shall hold.
 
     Args:
         folder: the backup.

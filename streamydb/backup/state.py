@@ -52,7 +52,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a state is.
+    """The description of a state.
 
     Attributes:
         format: of its folder.
@@ -144,7 +144,7 @@ def files_of(tables: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple[str, bytes]]:
-    """What a shard begins with instead of nothing: named blobs of its state store.
+    """Yield the named blobs with which a shard's state store begins.
 
     Raises:
         BackupError: the state is of a database that was made otherwise.
@@ -257,8 +257,8 @@ def state_of(
 
 
 def _summed(values: Iterable[Columns]) -> tuple[int, str]:
-    """How many values there are, and the digest of all, 32 hexadecimal digits: the same however
-    they are divided on shards.
+    """Return how many values there are, and the digest of all, 32 hexadecimal digits: the same
+    however they are divided on shards.
     """
     keys = low = high = 0
     for piece in values:

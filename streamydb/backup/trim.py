@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class Cut(NamedTuple):
-    """What can be deleted.
+    """The part of the log that can be deleted.
 
     Attributes:
         about: the oldest state of the backup: what begins anew, begins there at the earliest.
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 
 def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping[int, Span]) -> Cut:
-    """Where the log may be cut: before its oldest state.
+    """Return the place at which the log may be cut: before its oldest state.
 
     Raises:
         BackupError: the backup is another log's, or has no state.

@@ -150,7 +150,7 @@ def read_settings(**given: object) -> Settings:
 
 
 def _settings_message(error: Any, given: dict[str, object]) -> str:
-    """What is wrong with the settings, one line a problem."""
+    """Say what is wrong with the settings, one line a problem."""
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""

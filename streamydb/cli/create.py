@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from streamydb.local.folder import DatabaseRecord
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1).")
+    int | None,
+    typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
 ]
 Partitions = Annotated[
     int | None,
@@ -164,7 +165,8 @@ def refuse_changes(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """How many partitions the log has or shall have; it may have grown since its creation."""
+    """Return how many partitions the log has or shall have; it may have grown since its creation.
+    """
     if record is None:
         return target.settings.partitions
     from streamydb import kafka

@@ -90,7 +90,7 @@ def records(
 
 
 def wanted(message: Message, prefix: str, *, resolved: bool) -> bool:
-    """Whether the options ask for this record."""
+    """Return True if the options ask for this record."""
     key = message.key()
     if key is None:
         return resolved if not prefix else False

@@ -221,7 +221,7 @@ def execute(
 def _settled(
     session: Session, txn: Prepared, retry: Retry, fault: ClientError | None
 ) -> Flow[Committed]:
-    """What became of a transaction one of whose copies came after the deadline.
+    """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
     Only a search that has seen all results says that there is none.
@@ -324,12 +324,12 @@ def _tried(
 
 
 def _may_pass(fault: ClientError) -> bool:
-    """Whether sending again may help."""
+    """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
 def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
-    """Whether a copy was refused that came after the deadline, or too long before it."""
+    """Return True if a copy was refused that came after the deadline, or too long before it."""
     return isinstance(fault, RequestError) and fault.code in UNTIMELY
 
 

@@ -34,7 +34,9 @@ class Violation(NamedTuple):
 
 
 class VerificationReport(NamedTuple):
-    """What was found: ``valid`` are the constraints that all data keep, now noted as such."""
+    """The outcome of a verification: ``valid`` are the constraints that all data keep, now noted as
+    such.
+    """
 
     seq: int
     keys: int

@@ -46,11 +46,10 @@ class Blob(msgspec.Struct, gc=False):
 
 
 def merge_from(sizes: Sequence[int]) -> int:
-    """Where to begin merging a run of blobs: everything from this position on becomes one blob.
+    """Return the position from which on a run of blobs is merged into one.
 
     Returns:
         A position below ``len(sizes) - 1`` when something is to be merged, else ``len(sizes)``.
-
     """
     start, total = len(sizes) - 1, sizes[-1] if sizes else 0
     while start > 0 and sizes[start - 1] < 2 * total:

@@ -57,7 +57,7 @@ def _width(span: int) -> int:
 
 
 def narrow(array: npt.NDArray[Any]) -> tuple[Layout, bytes | memoryview]:
-    """How a one-dimensional array is stored, and the bytes."""
+    """Return how a one-dimensional array is stored, and the bytes."""
     dtype = array.dtype
     plainly = _PLAINLY.get(dtype) or (dtype.str, "r", dtype.itemsize, 0, 0)
     if len(array) < _SHORT:
@@ -89,7 +89,7 @@ def _packed(values: Ints, base: int, span: int) -> memoryview:
 
 
 def stored_bytes(codec: str, width: int, length: int) -> int:
-    """How many bytes :func:`narrow` made of an array of ``length`` elements."""
+    """Return how many bytes :func:`narrow` made of an array of ``length`` elements."""
     return width * (max(length - 1, 0) if codec == "d" else length)
 
 

@@ -27,7 +27,7 @@ __all__ = ["FIRST_SHAPE", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 
 class PlanShape(msgspec.Struct, frozen=True):
-    """What bounds a plan, and the blocks of its feedback."""
+    """The bounds of a plan, and of the blocks of its feedback."""
 
     records_max: int = PLAN_RECORDS_MAX
     bytes_max: int = PLAN_BYTES_MAX
@@ -54,8 +54,8 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class PlanName(NamedTuple):
-    """Which plan something belongs to: its number, the life that made it, the first and the last
-    seq, and a hash of who executes what (``layout``).
+    """The name of a plan: its number, the life that made it, its first and last seq, and a hash of
+    who executes what (``layout``).
 
     The plans of format 1 have a number only.
     """
@@ -73,7 +73,7 @@ class PlanName(NamedTuple):
         return cls(header["plan"], **rest)
 
     def fields(self) -> dict[str, Any]:
-        """What a header says of it."""
+        """Return the fields of a block's header that name the plan."""
         return {"plan": self.number, **dict(zip(self._fields[1:], self[1:], strict=True))}
 
 
@@ -96,7 +96,7 @@ class OpenPlan(msgspec.Struct):
     kept: bool = False
 
     def name(self) -> PlanName:
-        """How its feedback names it."""
+        """Return how its feedback names it."""
         if not self.life:
             return PlanName(self.number)
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)

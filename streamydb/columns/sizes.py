@@ -72,13 +72,13 @@ def class_of(sizes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
-    """What is told of values: the hash of each key, with the class in its lowest bits."""
+    """Encode the sizes of values: the hash of each key, with the class in its lowest bits."""
     found = (hash_ragged(keys, KEY_SEED) & ~_CLASS_BITS) | classes.astype(np.uint64)
     return found.astype("<u8").tobytes()
 
 
 def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
-    """What is told of all values of a shard that are not small."""
+    """Yield the sizes of all values of a shard that are not small."""
     for table in tables:
         classes = class_of(table.texts["text"].lengths())
         rows = np.flatnonzero((classes > 0) & (table.cols["tag"] == p.OPAQUE))
@@ -98,8 +98,8 @@ class Sizes:
         self._changed: set[int] = set()
 
     def announcement(self, values: Iterable[Columns]) -> Iterator[dict[str, Any]]:
-        """What this shard tells of all its values, while the table is not known: at first, and
-        again every few steps, should it be lost.
+        """Yield the sizes of this shard's values while the table is not known: at first, and again
+        every few steps, because they may be lost.
         """
         self.state.unknown += 1
         if self.state.unknown % _STEPS == 1:
@@ -134,7 +134,7 @@ class Sizes:
             )
 
     def of(self, hashes: Hashes) -> Ints:
-        """How many bytes the values of keys may have, about; by the keys' hashes."""
+        """Return how many bytes the values of keys may have, about; by the keys' hashes."""
         if not self.state.pages and self._table is None:
             return np.full(len(hashes), SMALL_COUNTS, np.int64)
         table = self._loaded()

@@ -230,7 +230,7 @@ class Columns:
 
 @lru_cache(maxsize=256)
 def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str]]:
-    """Where the arrays of a table belong: path, parent, name, and kind ($, * or nothing)."""
+    """Return the place of each array of a table: path, parent, name, and kind ($, * or nothing)."""
     found = []
     for path in paths:
         if path.startswith(prefix) and path[-1] != "#":

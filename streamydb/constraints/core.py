@@ -62,7 +62,7 @@ class Constraint:
     schema: Schema | None
 
     def fault(self, value: Any) -> str | None:
-        """What is wrong with a value that is to be stored; None: nothing.
+        """Say what is wrong with a value that is to be stored; None: nothing.
 
         The first word is the rule, the rest says where and what was wanted.
         """
@@ -109,7 +109,7 @@ class Constraints(NamedTuple):
         return [found for found in self.all if key.startswith(found.prefix)]
 
     def is_live(self, index_key: str) -> bool:
-        """Whether an index key belongs to a constraint that holds."""
+        """Return True if an index key belongs to a constraint that holds."""
         return any(
             found.unique is not None
             and index_key.startswith(f"{UNIQUE_PREFIX}{found.name}/{found.since}/")

@@ -58,7 +58,7 @@ class Judge:
         return None
 
     def index_writes(self, writes: Writes) -> dict[str, bytes | None]:
-        """How the index changes with writes that may be made, in the order of the output."""
+        """Return how the index changes with writes that may be made, in the order of the output."""
         wanted: dict[str, bytes | None] = {}
         for key in self.locks:
             if key in self.state and not self.rules.is_live(key):

@@ -19,8 +19,8 @@ import uvicorn
 __all__ = ["Acceptor", "Server"]
 
 _AT_A_TURN: Final = 128
-"""Connections taken in one turn. With a single one, accepted writes under overload had a p99 of 26 s;
-with 128 it is 3 to 5 s."""
+"""Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
+26 s; with 128 it is 3 to 5 s."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)

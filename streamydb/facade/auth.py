@@ -30,7 +30,7 @@ _TOKENS_MAX: Final = 1_000
 
 
 class Caller:
-    """Who sends a request.
+    """The sender of a request.
 
     Attributes:
         name: how logs and limits know the client; never a token.
@@ -88,7 +88,7 @@ class Tokens:
         self._clients = tuple(clients)
 
     def __bool__(self) -> bool:
-        """Whether there is any token."""
+        """Return True if there is any token."""
         return bool(self._clients)
 
     def identify(self, authorization: str | None) -> Caller:

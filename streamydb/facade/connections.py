@@ -33,7 +33,7 @@ else:
 
 
 class Bounded(_Protocol):
-    """What bounds a connection, before one of uvicorn's protocols in the order of bases.
+    """The bounds of a connection, before one of uvicorn's protocols in the order of bases.
 
     The subclass of each facade knows its bounds.
 

@@ -66,7 +66,7 @@ class Coverage:
         return self._looking
 
     def _unknown(self) -> dict[int, int]:
-        """Where it is not known that a record comes next."""
+        """Return the partitions and offsets where it is not known whether a record comes next."""
         try:
             behind = self.behind(self._model.latest(), self._ends)
         except StreamyError:
@@ -90,6 +90,6 @@ class Coverage:
         return grown
 
     def _passed(self, number: int, covered: int) -> int:
-        """Where what is covered ends, with the gap after it."""
+        """Return the offset up to which the read model is, and behind a gap that begins there."""
         gap = self._gaps.get(number)
         return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered

@@ -35,7 +35,7 @@ _UNREAD_BYTES_MAX: Final = 16_384
 
 
 class Context:
-    """What is known of a request beside what the router knows.
+    """The facts about a request that the router does not know.
 
     Attributes:
         name: the key or id in the path, still escaped.
@@ -180,7 +180,8 @@ def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
 
 
 def _leaves_much(scope: dict[str, Any]) -> bool:
-    """Whether a body that was not read is too long to be read for the next request's sake."""
+    """Return True if a body that was not read is too long to be read for the next request's sake.
+    """
     declared = _header(scope["headers"], b"content-length") or "0"
     small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
     return not small or bool(_header(scope["headers"], b"transfer-encoding"))

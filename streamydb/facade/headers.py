@@ -29,7 +29,7 @@ _ANY: Final = "*"
 
 
 class Preference(NamedTuple):
-    """What a client prefers: an answer before the verdict, or one within some seconds."""
+    """The client's preference: an answer before the verdict, or one within some seconds."""
 
     respond_async: bool
     wait_s: float

@@ -164,7 +164,7 @@ class KafkaLog:
         return self._index.counts
 
     def _starts(self) -> dict[int, int]:
-        """Where to begin to follow the results."""
+        """Return the offsets from which on the results are followed."""
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
             found = spans(consumer, self._names.results)

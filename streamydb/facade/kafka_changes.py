@@ -84,7 +84,7 @@ class ChangeReader:
             self._consumer.close()
 
     def _begins_late(self, message: Any) -> bool:
-        """Whether a record shows that its partition must be read from the beginning."""
+        """Return True if a record shows that its partition must be read from the beginning."""
         number, value = message.partition(), message.value()
         if number not in self._unsure or value is None or not value.startswith(_RESOLVED):
             return False

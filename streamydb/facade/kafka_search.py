@@ -63,7 +63,7 @@ def search_result(
 
 
 def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int | None:
-    """When the record at a position was appended; None if there is none."""
+    """Return when the record at a position was appended; None if there is none."""
     if position is None:
         return None
     low, high = spans(consumer, topic).get(position.partition, (0, 0))

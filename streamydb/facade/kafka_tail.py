@@ -76,7 +76,7 @@ def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
 
 
 def at_end(message: Any) -> bool:
-    """Whether a message is no record, but says that a partition ends at its offset.
+    """Return True if a message is no record, but says that a partition ends at its offset.
 
     Records that Kafka wrote for itself lie before that end; a consumer is never given those.
     """
@@ -102,7 +102,7 @@ class _Pace:
         self._begun = self._marked = self._ended = 0.0
 
     def begin(self) -> int:
-        """A turn begins; how many steps it may take."""
+        """Begin a turn; return how many steps it may take."""
         now = perf_counter()
         if self._ended:
             spent = self._ended - self._begun + now - self._marked
@@ -112,11 +112,11 @@ class _Pace:
         return self._count
 
     def mark(self) -> None:
-        """What the steps of the turn have set going begins."""
+        """Note that the steps have ended, and that the tasks which they woke up run now."""
         self._marked = perf_counter()
 
     def end(self) -> None:
-        """The turn is over."""
+        """End the turn."""
         self._ended = perf_counter()
 
 

@@ -183,6 +183,6 @@ def authorise(txn: Transaction, client: Caller) -> None:
 
 
 def _compares(check: Check) -> bool:
-    """Whether a check says something about the value."""
+    """Return True if a check says something about the value."""
     operands = (check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
     return any(operand is not UNSET for operand in operands)

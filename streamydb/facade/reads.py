@@ -117,7 +117,9 @@ class ReadWaiter:
         self._moved = asyncio.Event()
 
     def _mark(self) -> tuple[int, dict[int, int]] | None:
-        """How far the read model is; None if it does not tell, so that those who wait find out."""
+        """Return how far the read model is; None if it does not tell, so that those who wait find
+        out.
+        """
         try:
             latest = self._model.latest()
         except StreamyError:

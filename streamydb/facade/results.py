@@ -102,7 +102,7 @@ class ResultIndex:
                 del self._waiting[position]
 
     def _names(self, result: Result) -> bool:
-        """Whether this result is the one of its id."""
+        """Return True if this result is the one of its id."""
         first = self._by_id.get(result.id or "")
         if first is None:
             return True

@@ -26,7 +26,7 @@ _LATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SqlQuery:
-    """What is asked: one SELECT, values of its parameters, which keys, which state."""
+    """A query: one SELECT, values of its parameters, which keys, which state."""
 
     sql: str
     params: tuple[Any, ...] = ()

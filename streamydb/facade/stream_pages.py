@@ -27,7 +27,7 @@ _UNKNOWN: Final = -1
 
 
 class StreamPosition(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """Where a reader of a stream is: after (seq, index), which lies before ``offset``.
+    """The place of a reader of a stream: after (seq, index), which lies before ``offset``.
 
     ``offset`` is negative when only Kafka can tell where to go on.
     """

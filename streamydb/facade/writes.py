@@ -211,7 +211,7 @@ class TransactionWriter:
             return None
 
     def _is_ahead(self, position: LogPosition) -> bool:
-        """Whether the read model has not come to a record yet."""
+        """Return True if the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
     def _remember(self, txn_id: str, position: LogPosition) -> None:

@@ -364,7 +364,7 @@ def _await_metadata(admin: ContactedAdmin, plans: list[_Plan]) -> None:
 
 
 def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
-    """Whether the leaders of a topic's partitions answer a request."""
+    """Return True if the leaders of a topic's partitions answer a request."""
     try:
         list_offsets(admin, name, topic.partitions, LATEST)
     except TopicsError:

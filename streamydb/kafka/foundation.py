@@ -33,7 +33,7 @@ _WRITE_S: Final = 30.0
 
 
 class Founding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of how a database was founded; None: nobody has said.
+    """The founding facts of a database that are known; None: nobody has recorded it.
 
     Attributes:
         log: Kafka's id of its log.
@@ -95,7 +95,7 @@ def merged(log: str, values: Iterable[bytes]) -> Founding:
 
 
 def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
-    """What a database was founded with, as far as somebody has recorded it.
+    """Return the founding facts of a database, as far as somebody has recorded them.
 
     Args:
         connection: settings of confluent-kafka.

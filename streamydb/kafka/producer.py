@@ -65,7 +65,7 @@ class AppendUnknownError(AppendError):
 
 
 class Appended(NamedTuple):
-    """Where a transaction is in the log, and when the broker appended it (ms since 1970)."""
+    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
 
     partition: int
     offset: int
@@ -305,7 +305,7 @@ class Producer:
         return value
 
     def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-        """What the client library calls when a record's fate is known."""
+        """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:

@@ -129,7 +129,9 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
-    """What releases without rulings have aborted, by the dead letters, which are kept for good."""
+    """Return the faults that releases without rulings have aborted, by the dead letters, which are
+    kept for good.
+    """
     found = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for value in _values(reader):

@@ -56,7 +56,7 @@ class ChangesTopic(Protocol):
         """Read each partition from its position on."""
 
     def fetch(self, timeout_s: float) -> Fetched:
-        """What there is; waits if there is nothing.
+        """Return the records that are there; wait if there are none.
 
         Raises:
             ChangesExpiredError: a position is not in the topic any more, or not yet.

@@ -68,7 +68,7 @@ def drop_before(
 
 
 def is_synced(client_config: Mapping[str, str], database: str) -> bool:
-    """Whether brokers write a database's log to the disk before they acknowledge it."""
+    """Return True if brokers write a database's log to the disk before they acknowledge it."""
     name = TopicNames(database).transactions
     found = describe_topics(administrator(client_config), [name]).get(name)
     return found is not None and found.settings.get(_SYNC) == _EVERY_RECORD

@@ -173,7 +173,7 @@ class KeyTransactionProcessor:
             feedback.append((header["proc"], header["chunk"], block))
 
     def _is_complete(self, plan: OpenPlan) -> bool:
-        """Whether every chunk for every shard from every partition of the plan has come."""
+        """Return True if every chunk for every shard from every partition of the plan has come."""
         tokens = self._meta.tokens
         for shard in range(self._meta.config.shards):
             for proc in plan.procs:
@@ -294,7 +294,8 @@ class KeyTransactionProcessor:
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
     def _fit(self, records: Columns) -> int:
-        """How many of the records are one plan, by the values they touch; keeps that of all."""
+        """Return how many of the records are one plan, by the values they touch; keeps that of all.
+        """
         meta, keys = self._meta, records.children["keys"][1]
         valid = records.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)

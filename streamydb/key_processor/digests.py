@@ -112,7 +112,7 @@ class ShardDigests:
 
 
 def _key(digest: StateDigest, incarnation: str) -> bytes:
-    """Who says so; the value says the same whoever it is."""
+    """Return the record key, which names the pipeline; the value is the same for all of them."""
     return f"{digest.shard}/{digest.seq}/{incarnation}".encode()
 
 

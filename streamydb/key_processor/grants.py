@@ -55,7 +55,8 @@ class Granter:
     _found: tuple[Ints, Columns] | None = None
 
     def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
-        """How many of the first records may be one plan: all of them, or fewer, but at least one.
+        """Return how many of the first records may be one plan: all of them, or fewer, but at least
+        one.
 
         Reads the values that live here if it is all. A transaction that is alone in its plan may
         turn out to meet too many bytes (`TRANSACTION_VALUES_BYTES_MAX`): then ``over`` is set, and
@@ -66,7 +67,6 @@ class Granter:
             plan: what they would be.
             bound: bytes of the values that a plan may touch.
             sizes: of the slots' values, as all shards know them; None: only this shard has values.
-
         """
         keys = released.children["keys"][1]
         owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)

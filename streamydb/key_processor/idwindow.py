@@ -35,7 +35,9 @@ _RUN_ROWS_MAX = 65_536
 
 
 class IdTables(Protocol):
-    """Where the tables live, by name. Row 0 is the header: complete from id1 to seq, id0 = count.
+    """The store of the tables, by name.
+
+    Row 0 is the header: complete from id1 to seq, id0 = count.
     """
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
@@ -141,13 +143,14 @@ class IdWindow:
         return out
 
     def suspects(self, last: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Array:
-        """Which of the records at ``seqs`` may repeat the uses that `last_use` has found; (n,)."""
+        """Mark the records at ``seqs`` that may repeat the uses found by `last_use`; shape (n,)."""
         if self.state.spans:
             return last > 0
         return last > np.maximum(seqs - self.state.window, 0)
 
     def remembers(self, used: tuple[int, int], seq: int, ts: int) -> bool:
-        """Whether a use at (seq, deadline; 0: none) is remembered by a record at seq and ts."""
+        """Return True if a use at (seq, deadline; 0: none) is remembered by a record at seq and ts.
+        """
         return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
 
     def repeated(self, original: int, seq: int, ts: int) -> dict[str, int] | None:
@@ -215,7 +218,7 @@ class IdWindow:
             self._append(self.state.verdicts, "verdicts", rest)
 
     def _of_span(self, span: DeadlineSpan, seqs: Array) -> npt.NDArray[np.bool_]:
-        """Which of some seqs, in order, are those of ids in a span; (n,)."""
+        """Mark which of some seqs, in order, belong to ids in a span; shape (n,)."""
         own = np.zeros(len(seqs), np.bool_)
         for run in span.ids:
             if len(seqs) and run.last >= seqs[0] and run.first <= seqs[-1]:
@@ -223,7 +226,7 @@ class IdWindow:
         return own
 
     def use(self, seq: int) -> dict[str, int]:
-        """What was noted when the id was used at ``seq``: payload, ts, part, off."""
+        """Return the entry of the use of the id at ``seq``: payload, ts, part, off."""
         found = self._find([self.state.ids, *(s.ids for s in self.state.spans.values())], seq)
         if found is None:
             raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")

@@ -74,11 +74,10 @@ class EmittedBlock:
 
 
 def load(data: bytes) -> ShardState:
-    """What a shard remembered, from its blob "meta".
+    """Load the shard's state from its blob "meta".
 
     Raises:
         ConfigurationError: it was written by a newer release, or is damaged.
-
     """
     try:
         meta = _decode_meta(data)

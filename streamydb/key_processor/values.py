@@ -60,7 +60,7 @@ class ValueStore(Protocol):
         """The encoded values of keys; None when the file is not ``at``."""
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
@@ -142,7 +142,7 @@ class ShardValues:
         return Columns(cols, {"text": Ragged(data, bounds)})
 
     def sizes(self, keys: Ragged) -> Ints:
-        """How many bytes the values of keys have at least, 0 where they are integers; (n,).
+        """Return how many bytes the values of keys have at least, 0 where they are integers; (n,).
 
         Nothing is copied, so a text of eight bytes counts as an integer.
         """
@@ -237,7 +237,7 @@ class ShardValues:
         return Columns.unflatten(unpack(data)[1])
 
     def _tables(self, blob: Blob) -> Iterator[Columns]:
-        """What is stored of a blob, part by part."""
+        """Yield the stored tables of a blob, part by part."""
         if not blob.parts:
             yield self._load(blob.name)
         for part in range(blob.parts):
@@ -298,7 +298,7 @@ class ShardValues:
 
 
 def _steps(blob: Blob) -> str:
-    """What the steps through a blob are named by."""
+    """Return the name under which the prefixes of a blob are kept."""
     cut = limits.BLOCK_BYTES_MAX
     return f"{blob.digest}/{blob.name}/{blob.size}/{blob.parts}/{cut}"
 

@@ -48,7 +48,8 @@ def _affordable(
 
 
 def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
-    """How many of the first transactions touch values of at most ``bound`` bytes; at least one.
+    """Return how many of the first transactions touch values of at most ``bound`` bytes; at least
+    one.
 
     ``sizes``: of the value of each slot of ``plan``. Values of the system that are only looked at,
     as the versions of modules are, cost once.

@@ -27,19 +27,19 @@ _IDS: Final = "plan/ids"
 
 
 def may_be_too_much(released: Columns) -> bool:
-    """Whether a plan of these records may make more than its weight tells; alone none does."""
+    """Return True if a plan of these records may make more than its weight tells; alone none does.
+    """
     return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
 
 
 def next_pace(pace: int, made: int, bound: int, most: int) -> int:
-    """How many records to release after a plan that fitted; 0: as many as there may be.
+    """Return how many records to release after a plan that fitted; 0: as many as there may be.
 
     Args:
         pace: how many there might be; 0: no plan was cut.
         made: bytes that a partition of the plan before has made, at most.
         bound: bytes that one may make.
         most: as many as a plan has at most.
-
     """
     if 2 * made > bound:
         return pace
@@ -47,7 +47,8 @@ def next_pace(pace: int, made: int, bound: int, most: int) -> int:
 
 
 class KeptPlan:
-    """What a shard keeps of the plan in flight."""
+    """The records and ids that a shard keeps of the plan in flight, in case that it is withdrawn.
+    """
 
     def __init__(self, blobs: BlobStore) -> None:
         """Keep it in ``blobs``."""

@@ -214,7 +214,7 @@ class PauseStep:
     attempt: int
 
     def seconds(self, session: Session) -> float:
-        """How long: exponential, with full jitter."""
+        """Return how long: exponential, with full jitter."""
         options = session.options
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self.attempt, 30))
         return 2 * mean * session.random()

@@ -28,7 +28,8 @@ _QUIET = "-Xlog:cds=off,cds+dynamic=off"
 
 
 def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None) -> Path:
-    """Where the archive of a configuration of `ivy.xml` lies, for the Java in use and these jars.
+    """Return the path of the archive of a configuration of `ivy.xml`, for the Java in use and these
+    jars.
 
     Raises:
         JavaError: no usable Java.

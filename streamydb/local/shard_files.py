@@ -70,7 +70,7 @@ class LmdbValues:
             return [get(key) for key in keys]
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """How many bytes each encoded value has, -1 where absent; None when not ``at``.
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``.
 
         No value is copied.
         """
@@ -156,7 +156,7 @@ class FileIdTables:
 
     @property
     def shared(self) -> bool:
-        """Whether these are the tables in the folder."""
+        """True if these are the tables in the folder."""
         return self._own is None
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
 
 
 def _parser(*, submitted: bool) -> argparse.ArgumentParser:
-    """What arguments there are. One with a setting's name wins over the environment.
+    """Return the parser of the arguments. One with a setting's name wins over the environment.
 
     Not typer, which wants a function with a parameter for each: people type `streamydb pipeline`,
     which passes these on, as does the job of `spark-submit`.

@@ -37,7 +37,7 @@ _WAITS_MAX: Final = 30
 
 
 class EarlierRulings(msgspec.Struct, frozen=True):
-    """What had been told when a checkpoint was begun, by whoever led before.
+    """The rulings that earlier leaders had written when a checkpoint was begun.
 
     ``offsets``: per partition of the log, the first that was not resolved. ``seq``: the last that
     was. ``results``: per partition of the results, where they ended.
@@ -49,7 +49,7 @@ class EarlierRulings(msgspec.Struct, frozen=True):
 
 
 def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> EarlierRulings:
-    """What had been told when this checkpoint was begun: now, if it has not noted it."""
+    """Note the rulings that exist when this checkpoint is begun, unless they are noted already."""
     path = checkpoint / _TOLD
     if not path.exists():
         write_whole(path, msgspec.json.encode(_told_now(connection, database)))
@@ -159,7 +159,7 @@ class Desk:
 
 
 def _source(place: Place) -> bytes:
-    """How a result record ends."""
+    """Return how a result record ends."""
     return b'{"partition":%d,"offset":%d}}' % place
 
 

@@ -117,7 +117,7 @@ def of_terms(known_log: str, terms: str) -> Founding:
 
 
 def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
-    """How many partitions a log began with that nobody has recorded it of.
+    """Return how many partitions a log began with that nobody has recorded it of.
 
     A log with one partition, or without any record, has not grown. Markers name how many there
     were when they were written; a log may have grown before the first one.
@@ -142,7 +142,8 @@ def _of_config(known_log: str, config: ShardConfig) -> Founding:
 
 
 def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:
-    """What pipelines over the log told of their settings, as far as that is still kept."""
+    """Yield the settings that pipelines over the log have announced and Kafka still keeps.
+    """
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
             spans = reader.spans()

@@ -61,7 +61,7 @@ _JVM_END_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the steps of a run share."""
+    """The objects that the steps of a run share."""
 
     config: PipelineConfig
     status: StatusWriter
@@ -90,7 +90,7 @@ class _Found:
 
 
 def default_local(home: Path | None = None) -> Path:
-    """Where executors keep their caches when nobody says otherwise."""
+    """Return the default folder of the executors' caches."""
     return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
 
 
@@ -381,7 +381,7 @@ def _ended(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> 
 
 
 def _keeps_up(queries: RestartedQuery) -> bool:
-    """Whether a query runs, or is to be started again when Kafka answers.
+    """Return True if a query runs, or is to be started again when Kafka answers.
 
     It is asked once, not waited for: the JVM and the other pipelines are looked at in between.
     """
@@ -407,5 +407,5 @@ def _failed(running: RunningQuery, parts: _Parts) -> int:
 
 
 def _by_shutdown(message: str) -> bool:
-    """Whether a query failed because its JVM was told to end."""
+    """Return True if a query failed because its JVM was told to end."""
     return "SparkContext was shut down" in message or "stopped SparkContext" in message

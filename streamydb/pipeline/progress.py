@@ -187,7 +187,7 @@ class _AsJson:
     """A listener on the JVM's side that takes each report as one text."""
 
     class Java:
-        """What py4j must know."""
+        """The Java interface of the class, for py4j."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 

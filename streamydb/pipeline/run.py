@@ -44,11 +44,11 @@ class RunningQuery:
 
     @property
     def active(self) -> bool:
-        """Whether it goes on; asks the JVM."""
+        """True if it goes on; asks the JVM."""
         return bool(self.query.isActive)
 
     def beats(self) -> bool:
-        """Whether it goes on and the JVM answers; hangs when that hangs."""
+        """Return True if it goes on and the JVM answers; hangs when that hangs."""
         try:
             return self.active
         except (Py4JError, OSError):
@@ -82,7 +82,7 @@ class RunningQuery:
             log.warning("Spark does not stop: %s", str(error).splitlines()[0])
 
     def is_complete(self) -> bool:
-        """Whether the newest batch that was begun was also committed."""
+        """Return True if the newest batch that was begun was also committed."""
 
         def newest(entries: Any) -> int:
             found = entries.getLatestBatchId()
@@ -140,6 +140,6 @@ def mark_between_batches(
 
 
 def may_end(stack: str) -> bool:
-    """Whether a query's thread executes a batch, sleeps between two looks, or has ended."""
+    """Return True if a query's thread executes a batch, sleeps between two looks, or has ended."""
     idle = _IDLE in stack and _IN_BATCH not in stack
     return _IN_JOB in stack or idle or _IN_TRIGGER not in stack

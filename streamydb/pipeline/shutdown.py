@@ -40,7 +40,7 @@ _LAST_WORDS_S: Final = 3.0
 
 
 class Stage(enum.Enum):
-    """What a pipeline is doing."""
+    """A stage in the life of a pipeline."""
 
     STARTING = "starting"
     RUNNING = "running"

@@ -224,7 +224,7 @@ NAMES: Final = frozenset([*FUNCTIONS, *EXCEPTIONS])
 
 
 def bound(machine: Machine, name: str) -> Any:
-    """What a built-in name stands for in a call."""
+    """Return the object that a built-in name stands for in a call."""
     if name in EXCEPTIONS:
         return EXCEPTIONS[name]
     function = FUNCTIONS[name]

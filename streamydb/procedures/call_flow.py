@@ -35,7 +35,7 @@ class _Host(Protocol):
 
 
 class Flow:
-    """What one call does to its workflow."""
+    """The effects of one call on its workflow."""
 
     __slots__ = (
         "batch", "emissions", "graph", "module", "namespace", "nest", "running", "size", "windows"

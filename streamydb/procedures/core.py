@@ -28,7 +28,7 @@ __all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 
 
 class ModuleVersion(msgspec.Struct, frozen=True):
-    """What lies under a module's key: the hash of its file, and its procedures' arguments."""
+    """The value under a module's key: the hash of its file, and its procedures' arguments."""
 
     hash: str
     procedures: dict[str, tuple[str, ...]]
@@ -45,7 +45,7 @@ def version_of(value: bytes) -> ModuleVersion:
 
 @dataclass(slots=True)
 class Called:
-    """What became of a call.
+    """The outcome of a call.
 
     ``code`` is None when it may commit: then ``returned`` is the canonical form of what it
     returned, and ``writes`` has the last value of each key it wrote (None: deleted), in the order

@@ -63,7 +63,7 @@ class FollowUp(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What committed calls give to streams, and to the log."""
+    """The records that committed calls append to streams, and to the log."""
 
     emitted: Sequence[StreamRecord] = ()
     follow_ups: Sequence[FollowUp] = ()
@@ -79,7 +79,7 @@ NO_OUTPUTS: Final = Outputs()
 
 
 def joined(outputs: Iterable[Outputs]) -> Outputs:
-    """What several calls give, in their order."""
+    """Join the outputs of several calls, in their order."""
     each = list(outputs)
     return Outputs(
         [record for one in each for record in one.emitted],
@@ -119,7 +119,7 @@ def counts_of(value: bytes | None) -> FollowUpCounts:
 
 
 def turn_of(call: r.Call, look: Callable[[str], tuple[bytes | None, int]]) -> Turn | None:
-    """Whether a follow-up may be executed in the state that ``look`` shows; None: it is none."""
+    """Compare the number of a follow-up with the counts that ``look`` shows; None: it is none."""
     if call.batch is UNSET:
         return None
     key = flow_key(call.module)

@@ -128,7 +128,7 @@ class Machine(Meter):
         return value if type(value) in _SCALARS else self.walk(value)
 
     def searched(self, value: Any) -> Any:
-        """What `in` looks into."""
+        """Return the value in which `in` searches."""
         kind = type(value)
         if kind is dict or kind is OrderedSet:
             return value
@@ -177,7 +177,7 @@ class Machine(Meter):
         return found
 
     def mapping(self, items: Any) -> dict[Any, Any]:
-        """What ** unpacks."""
+        """Return the dictionary that ** unpacks."""
         if type(items) is not dict:
             raise TypeError("** takes a dict")
         self.items(len(items))

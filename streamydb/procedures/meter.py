@@ -47,7 +47,8 @@ class Stop(BaseException):
 
 
 def is_of_language(error: BaseException) -> bool:
-    """Whether an operation of a procedure has raised this: then it is the procedure's own affair.
+    """Return True if an operation of a procedure has raised this: then it is the procedure's own
+    affair.
 
     Anything else is not: memory that is short, a disk, a fault of ours. No verdict follows from it.
     Code of ours outside of this package is no part of the language, whatever it raises.

@@ -29,7 +29,7 @@ _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 
 
 class Stamp(NamedTuple):
-    """Where a transaction stands: its seq, its commit timestamp in ms, its id."""
+    """The place of a transaction: its seq, its commit timestamp in ms, its id."""
 
     seq: int
     ts_ms: int
@@ -123,7 +123,7 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
 
 
 def _unfit(fault: ValueRejected) -> Exception:
-    """What a procedure sees of a value that is none."""
+    """Return the exception that a procedure sees for a value that cannot be stored."""
     kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
     return kind(str(fault))
 

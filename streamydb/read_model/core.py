@@ -80,7 +80,7 @@ class TopicProgress(msgspec.Struct):
         return TopicProgress(self.topic_id, parts, self.commits)
 
     def resolved(self) -> Resolved:
-        """What is resolved in every partition."""
+        """Return the point up to which every partition is resolved."""
         points = [part.resolved for part in self.parts.values()]
         if not points:
             return Resolved()
@@ -100,7 +100,7 @@ class Repeat(NamedTuple):
 
 @dataclass(slots=True)
 class StoreBatch:
-    """What to commit at once.
+    """The writes to commit at once.
 
     Attributes:
         progress: how far the topic is read afterwards.
@@ -169,7 +169,7 @@ _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 def plan(
     records: Iterable[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
 ) -> StoreBatch:
-    """What to commit after reading some records.
+    """Return the writes that follow from reading some records.
 
     Args:
         records: each partition's in order; those before its position are left out.

@@ -65,7 +65,7 @@ def key_text(stored_key: bytes) -> str:
 
 
 def version_key(stored_key: bytes, seq: int) -> bytes:
-    """Where the version ``seq`` of a key lies, or the first one up to it."""
+    """Return the place of the version ``seq`` of a key, or of the first one up to it."""
     return stored_key + _suffix(_SEQ_LAST - seq)
 
 
@@ -81,7 +81,7 @@ def pack_version(ts_ms: int, txn_id: bytes, value: bytes) -> bytes:
 
 
 def unpack_version(data: bytes) -> tuple[int, bytes, bytes]:
-    """What `pack_version` was given."""
+    """Return the arguments of `pack_version`."""
     ts_ms, length = _head.unpack_from(data)
     start = _head.size + length
     return ts_ms, data[_head.size : start], data[start:]

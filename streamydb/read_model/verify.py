@@ -34,7 +34,7 @@ _PAGE: Final = 1_000
 
 
 class Comparison(NamedTuple):
-    """What came of a comparison.
+    """The outcome of a comparison.
 
     Attributes:
         seq: the transaction after which the states were compared.

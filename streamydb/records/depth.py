@@ -22,7 +22,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def deeper_than(raw: bytes, limit: int) -> bool:
-    """Whether arrays and objects are nested more than ``limit`` deep, counted outside strings."""
+    """Return True if arrays and objects are nested more than ``limit`` deep, counted outside
+    strings.
+    """
     if raw.count(b"[") + raw.count(b"{") <= limit:
         return False
     escapes = b"\\" in raw

@@ -235,12 +235,11 @@ class Suspects:
 
 
 class Book:
-    """What a topic of rulings says, record by record.
+    """The contents of a topic of rulings, record by record.
 
     Attributes:
         epoch: of the last fence.
         adopted: the aborts of releases without rulings are among them.
-
     """
 
     def __init__(self, log: str, begins: Begins = EVERYWHERE) -> None:
@@ -278,7 +277,7 @@ class Book:
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    """What was ruled on."""
+    """Return the fault that was ruled on."""
     return Fault(
         ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
     )
@@ -325,7 +324,7 @@ class Fence(_Record, frozen=True, kw_only=True, tag="fence"):
 
 
 class Adopted(_Record, frozen=True, kw_only=True, tag="adopted"):
-    """What releases without rulings have aborted stands before this record."""
+    """The rulings that were taken over from releases without rulings stand before this record."""
 
 
 RulingRecord: TypeAlias = Ruling | Fence | Adopted

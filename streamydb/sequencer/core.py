@@ -71,7 +71,7 @@ class Sequencer:
 
     @property
     def waits(self) -> bool:
-        """Whether some transaction is held back until another record or marker arrives."""
+        """True if some transaction is held back until another record or marker arrives."""
         if self.partitions == 1:
             return False
         last = max(self._last_transaction)
@@ -79,7 +79,7 @@ class Sequencer:
 
     @property
     def growth_due(self) -> bool:
-        """Whether some partition has no marker yet that names all the present partitions."""
+        """True if some partition has no marker yet that names all the present partitions."""
         if self.partitions == 1:
             return False
         if not self._grown and self.highest_ms == _NOTHING:

@@ -32,7 +32,7 @@ _HELD_CHUNK_BYTES: Final = 4 << 20
 
 
 class PartitionState(msgspec.Struct, gc=False):
-    """What is known of one partition.
+    """The sorter's knowledge of one partition.
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
     offset. ``named``: (partitions named, effective time) of the markers that named more partitions
@@ -151,7 +151,7 @@ class KeyedEventTimeSorter:
                 state.named = [*state.named, (count, time)]
 
     def _known(self) -> int:
-        """How many partitions exist as far as markers tell."""
+        """Return how many partitions exist as far as markers tell."""
         named = [s.named[-1][0] for s in self.state.partitions.values() if s.named]
         return max([self.state.initial_partitions, *named])
 
@@ -194,7 +194,7 @@ class KeyedEventTimeSorter:
         return min([*last, *caps])
 
     def holds_back(self) -> bool:
-        """Whether records are waiting, in this batch's input or held."""
+        """Return True if records are waiting, in this batch's input or held."""
         return bool(self._fresh or self.state.held)
 
     def covered(self) -> dict[int, int]:
@@ -311,7 +311,7 @@ class KeyedEventTimeSorter:
 
 
 def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
-    """How many of the first records fit into a plan; at least one."""
+    """Return how many of the first records fit into a plan; at least one."""
     return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
 
 

@@ -34,7 +34,7 @@ class LastRead(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """What the log holds before the offset up to which a checkpoint has read a partition.
+    """The last record of the log before the offset up to which a checkpoint has read a partition.
 
     Attributes:
         end: that offset.

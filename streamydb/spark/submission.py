@@ -51,7 +51,8 @@ def transactions(
     id: Term | None = None,  # noqa: A002 - the field's own word
     name: str | None = None,
 ) -> DataFrame:
-    """What `submit` would write, to look at: id, payload, and code and meaning of bad rows."""
+    """Return what `submit` would write, to look at: id, payload, and code and meaning of bad rows.
+    """
     made = _made(frame, (updates, checks, reads), id, name, None, None)
     return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
 

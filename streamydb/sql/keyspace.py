@@ -94,7 +94,7 @@ def _conjuncts(text: str) -> Iterator[str]:
 
 
 def _conjunction(text: str) -> int | None:
-    """Where the `and` of `(… and …)` is; None if the text is something else."""
+    """Find the `and` of `(… and …)`; None if the text is something else."""
     if not (text.startswith("(") and text.endswith(")")):
         return None
     depth, quoted, skip, found = 0, False, False, None

@@ -33,7 +33,7 @@ READY: Final = b"\n"
 
 
 def installed() -> bool:
-    """Whether DuckDB is there."""
+    """Return True if DuckDB is there."""
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -108,7 +108,7 @@ async def _start() -> Process:
 
 
 def _environment() -> dict[str, str]:
-    """What a process needs to start, and no setting or secret of this one."""
+    """Return the variables that a process needs to start, and no setting or secret of this one."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept, "PYTHONPATH": str(_SOURCES), "HOME": os.devnull, "LC_ALL": "C.UTF-8",

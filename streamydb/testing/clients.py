@@ -410,7 +410,7 @@ class Awaited:
         return self._given(self._inner.__anext__())
 
     def _given(self, value: Any) -> Any:
-        """What a method returned, made blocking."""
+        """Return what a method returned, made blocking."""
         if inspect.isawaitable(value):
             try:
                 return self._given(self._portal.call(_awaited(value)))

@@ -331,7 +331,7 @@ def _tell_copies_apart(records: Columns, home: Columns) -> None:
 
 @dataclass(slots=True)
 class _Care:
-    """What compiling record by record takes, and the ``faults`` that it meets."""
+    """The settings of compiling record by record, and the ``faults`` that it meets."""
 
     constraints: bool
     rulings: Rulings
@@ -341,7 +341,7 @@ class _Care:
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
 ) -> Columns:
-    """Whatever is not plain, record by record."""
+    """Compile the records that are not plain, one by one."""
     try:
         return _compile_each(values, constraints=care.constraints)
     except STOPPING:

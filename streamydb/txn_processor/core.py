@@ -91,7 +91,7 @@ def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
 
 @dataclass(slots=True)
 class _Grants:
-    """What one partition was granted of a plan: by shard and number, transactions and slots.
+    """The grants of all shards to one partition: by shard and number, transactions and slots.
 
     ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
     kept, whoever sent them.
@@ -116,7 +116,7 @@ class _Grants:
 
 
 def _told(writes: Columns) -> bytes:
-    """What all shards must know of written values: which have grown into a larger class."""
+    """Encode the size classes that written values have newly reached, for all shards."""
     grown = writes.cols.pop("grown", None)
     if grown is None or not grown.any():
         return b""

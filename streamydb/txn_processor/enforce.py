@@ -31,7 +31,8 @@ class Judged(NamedTuple):
 
 
 class Enforced(NamedTuple):
-    """What came of it: a reason code with its entries, or the writes to the index."""
+    """The outcome of the constraints: a reason code with its entries, or the writes to the index.
+    """
 
     code: str | None
     failed: list[dict[str, Any]]

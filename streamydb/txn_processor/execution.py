@@ -54,7 +54,8 @@ class Most(NamedTuple):
     bytes: int = 0
 
     def fits(self, made: int, seq: int) -> int:
-        """How many of the plan's records make no more, after ``seq`` was executed; 0: all so far.
+        """Return how many of the plan's records make no more, after ``seq`` was executed; 0: all so
+        far.
 
         At least one; it is let to make what it likes.
         """
@@ -67,7 +68,7 @@ _DIGITS_MAX = 19
 
 @dataclass(slots=True)
 class ExecutionOutcome:
-    """What a partition's transactions did, in seq order.
+    """The effects of a partition's transactions, in seq order.
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
@@ -279,7 +280,7 @@ class _Rules:
     found: npt.NDArray[np.bool_] | None = None
 
     def concern(self, at: int) -> bool:
-        """Whether constraints concern a transaction."""
+        """Return True if constraints concern a transaction."""
         return self.found is not None and bool(self.found[at])
 
     def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
@@ -314,7 +315,8 @@ def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> se
 
 
 def _meets_too_much(run: _Run, i: int, begins: Begins) -> bool:
-    """Whether the values of all keys of a transaction, at its instant, are over the limit."""
+    """Return True if the values of all keys of a transaction, at its instant, are over the limit.
+    """
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:

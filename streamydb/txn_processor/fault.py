@@ -43,7 +43,7 @@ def reported(error: BaseException, what: str) -> str:
 
 
 def keep(raw: bytes | None, fault: str | None = None) -> bytes:
-    """What travels of a refused record: as much as its dead letter shows, and the fault's name."""
+    """Encode the part of a refused record that its dead letter shows, and the fault's name."""
     if raw is None:
         return _NULL
     head = raw[: DEAD_LETTER_PAYLOAD_BYTES_MAX + 1]

@@ -62,7 +62,7 @@ class Write:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a transaction. ``code`` is None when it committed.
+    """The outcome of a transaction; ``code`` is None when it committed.
 
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
     ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
@@ -80,7 +80,7 @@ class Verdict:
 
 @dataclass(slots=True, frozen=True)
 class ExecutionContext:
-    """What an execution needs beside the values: the code of procedures, and its place.
+    """The context of an execution: the code of procedures, and the transaction's place.
 
     ``constrained``: whether the key of the constraints is among those that were granted.
     """

@@ -175,7 +175,7 @@ def _copy_originals(outcome: ExecutionOutcome) -> None:
 
 
 def _result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
-    """What the results of the transactions at ``rows`` show."""
+    """Return the columns of the results of the transactions at ``rows``."""
     txns, reads = outcome.txns, outcome.reads
     counts = np.bincount(reads["txn"], minlength=len(txns))
     seen = reads
@@ -267,7 +267,7 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
 
 
 def _change_rows(outcome: ExecutionOutcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
-    """What the change records of ``writes`` show."""
+    """Return the columns of the change records of ``writes``."""
     txns, pool = outcome.txns, outcome.pool
     txn = np.ascontiguousarray(writes["txn"])
     cols = {name: txns.cols[name][txn] for name in _POSITION}
@@ -317,9 +317,8 @@ def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
 def feedback_chunks(
     outcome: ExecutionOutcome, shards: int, bytes_max: int
 ) -> Iterator[tuple[int, int, int, Columns, Columns]]:
-    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each of at most some
-    ``bytes_max`` bytes.
-
+    """Yield the feedback for every shard as (shard, chunk, chunks, writes, verdicts), each of at
+    most some ``bytes_max`` bytes.
     """
     writes, owners = _final_writes(outcome)
     if shards > 1:

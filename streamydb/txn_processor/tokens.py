@@ -87,7 +87,7 @@ def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def same(data: Bytes, left: Ints, right: Ints) -> bool:
-    """Whether two spans hold the same text."""
+    """Return True if two spans hold the same text."""
     length = left[1] - left[0]
     if right[1] - right[0] != length:
         return False

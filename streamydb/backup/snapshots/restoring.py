@@ -36,7 +36,7 @@ _PUT_BYTES: Final = 40
 
 
 class Restored(NamedTuple):
-    """What was loaded.
+    """The outcome of a load.
 
     Attributes:
         rows: keys of the snapshot.
@@ -115,7 +115,7 @@ def _groups(rows: Iterable[SnapshotRow]) -> Iterator[list[SnapshotRow]]:
 
 
 def _name(manifest: SnapshotManifest) -> str:
-    """How the ids of the transactions begin."""
+    """Return how the ids of the transactions begin."""
     return f"restore:{manifest.database}:{manifest.seq}:{manifest.digest[:16]}:"
 
 

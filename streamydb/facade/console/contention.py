@@ -43,7 +43,7 @@ class _Slot:
 
 
 class Contention:
-    """What transactions meet on, in the latest seconds."""
+    """The keys on which transactions conflict, in the latest seconds."""
 
     def __init__(self, window_s: int, examined_per_s_max: int = EXAMINED_PER_S_MAX) -> None:
         """Look back `window_s` seconds, at `examined_per_s_max` changes of each."""

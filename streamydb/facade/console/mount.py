@@ -77,7 +77,7 @@ class Console:
 
 
 def _kind(method: str, path: str) -> Kind | None:
-    """Whether a request reads or writes; None for those that are no work of the database."""
+    """Tell a read from a write; None for requests that are no work of the database."""
     parts = path.split("/", 3)
     if len(parts) < 3 or parts[1] != "v1" or parts[2] not in _SERVED:
         return None

@@ -30,7 +30,7 @@ _GAP_S: Final = 5
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was true at the end of a second; None: not known."""
+    """The figures at the end of a second; None: not known."""
 
     second: int
     seq: int | None = None
@@ -124,7 +124,7 @@ class Sampler:
                 await asyncio.sleep(1)
 
     def _status(self) -> PipelineStatus | None:
-        """What the pipeline says of itself; None if nothing of it is to be seen here."""
+        """Return the pipeline's status; None if it cannot be seen here."""
         if self._pipeline is None:
             return None
         try:

@@ -73,7 +73,7 @@ __all__ = ["Gatherer", "SingleShard"]
 
 @dataclass(slots=True)
 class _Outbox:
-    """What one executing partition gets."""
+    """The payloads and grants for one executing partition."""
 
     payloads: list[Payload] = field(default_factory=list)
     grants: list[Granted] = field(default_factory=list)
@@ -178,7 +178,7 @@ class SingleShard:
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
 
     def _blocks(self, box: _Outbox) -> Iterator[bytes]:
-        """What an executing partition gets, in pieces; at least one, which tells it to go on."""
+        """Yield the blocks for an executing partition; at least one, which tells it to go on."""
         shape = self._shape()
         header = {
             "life": self._life.name, "step": self._meta.history.steps,
@@ -192,13 +192,14 @@ class SingleShard:
             yield single_block(header, payloads, box.grants[start:end])
 
     def _counts(self, header: dict[str, Any]) -> bool:
-        """Whether the feedback is of a step that was committed; other feedback is counted."""
+        """Return True if the feedback is of a step that was committed; other feedback is counted.
+        """
         held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
         self._meta.ignored += not held
         return held
 
     def _shape(self) -> PlanShape:
-        """What bounds this batch: as the state before it says."""
+        """Return the bounds of this batch, which are part of the state before it."""
         return self._meta.shape or FIRST_SHAPE
 
     def _apply(self, released: list[Released]) -> None:
@@ -221,7 +222,7 @@ class SingleShard:
         self._repeats.conclude(results)
 
     def _before(self, after: Columns) -> Columns:
-        """What the keys of some writes held before."""
+        """Return the values that the written keys held before."""
         keys = after.texts["key"]
         if not len(keys):
             return after
@@ -341,8 +342,8 @@ class SingleShard:
                 self._send(Granted(seq, lock, verdict, 0))
 
     def _fits(self, free: list[tuple[int, bytes]]) -> int:
-        """How many locks are granted now: those of one transaction, and as many more as the bytes
-        under them allow, so that an executing partition can hold what all shards send it.
+        """Return how many locks are granted now: those of one transaction, and as many more as the
+        bytes under them allow, so that an executing partition can hold what all shards send it.
 
         Whoever is first of all that are unfinished is first here, so somebody always goes on.
         """

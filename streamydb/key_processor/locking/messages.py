@@ -46,7 +46,7 @@ def id_lock(id_: bytes) -> bytes:
 
 
 def is_id_lock(name: bytes) -> bool:
-    """Whether a lock is that of an id."""
+    """Return True if a lock is that of an id."""
     return name.startswith(_ID)
 
 
@@ -113,7 +113,7 @@ class MessagePart(msgspec.Struct, array_like=True, gc=False):
 
 
 class Arrived(msgspec.Struct, array_like=True, gc=False):
-    """What has come for some transactions."""
+    """The payloads and grants that have come for some transactions."""
 
     payloads: list[Payload]
     grants: list[Granted]

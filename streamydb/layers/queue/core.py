@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def receipt(self) -> list[Any]:
-        """What the procedures know it by."""
+        """Return the identity by which the procedures know the claim."""
         return [self.id, self.lane, self.token]
 
 

@@ -104,7 +104,7 @@ class EmbeddedBroker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process that this object started is running."""
+        """True if the process that this object started is running."""
         return self._process is not None and self._process.poll() is None
 
     @property

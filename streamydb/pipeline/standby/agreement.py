@@ -30,7 +30,7 @@ class Disagreement:
         return pair[1 - pair.index(pipeline)] if pipeline in pair else None
 
     def __str__(self) -> str:
-        """What differs, in words."""
+        """Describe the difference."""
         one, two = self.first, self.second
         return (
             f"digests of shard {one.shard} at seq {one.seq} differ: pipeline "

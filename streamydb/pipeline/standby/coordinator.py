@@ -46,7 +46,7 @@ class PipelinePosition:
 
 @dataclass(frozen=True, slots=True)
 class StandbyReport:
-    """What people are shown."""
+    """The state of a standby, for people."""
 
     role: str
     epoch: int
@@ -142,7 +142,7 @@ class Coordinator:
 
     @property
     def leads(self) -> bool:
-        """Whether it leads."""
+        """True if it leads."""
         return self._member.role == "leading"
 
     def give(self) -> Rulings:
@@ -153,7 +153,7 @@ class Coordinator:
         return given
 
     def _is_current(self, action: Play) -> bool:
-        """Whether the query runs with all rulings on what it is told to execute.
+        """Return True if the query runs with all rulings on what it is told to execute.
 
         Whoever led before has written its rulings before what is covered; and from a fence on it
         can add none.
@@ -216,7 +216,7 @@ class Coordinator:
         self._tell()
 
     def _is_known(self, position: PipelinePosition) -> bool:
-        """Whether a batch of this life has said what is resolved.
+        """Return True if a batch of this life has said what is resolved.
 
         The shards say so when they have read their role; a database that is empty says nothing.
         """
@@ -292,7 +292,9 @@ class Coordinator:
 
 
     def _is_alike(self, view: StandbyReport) -> bool:
-        """Whether nothing but how far behind it is has changed; that changes with every batch."""
+        """Return True if nothing but how far behind it is has changed; that changes with every
+        batch.
+        """
         shown = self._shown
         return shown is not None and replace(view, behind=shown.behind) == shown
 

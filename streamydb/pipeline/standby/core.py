@@ -78,7 +78,7 @@ Action: TypeAlias = Say | Play
 
 @dataclass(slots=True)
 class _Leader:
-    """What is known of the pipeline that leads.
+    """What a pipeline knows of the leader.
 
     ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
     """
@@ -154,7 +154,7 @@ class Member:
 
     @property
     def followed(self) -> bool:
-        """Whether somebody was heard lately who follows."""
+        """True if somebody was heard lately who follows."""
         return len(self._others) > 0
 
     @property
@@ -169,7 +169,7 @@ class Member:
         return self._own.lag_ms(now_ms)
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether it could take over at once.
+        """Return True if it could take over at once.
 
         Its own batches have said that it has executed all that the leader had told ``Times.ready``
         ago, and it knows what the leader tells: it has heard it, and itself, lately.
@@ -192,7 +192,7 @@ class Member:
         return f"pipeline {who} leads with {theirs}, this one has {mine}: outputs would differ"
 
     def audited(self) -> Message:
-        """What to say after an audit has found nothing."""
+        """Return the message that an audit has found nothing."""
         return Audited(**self._sender)
 
     def replay(self, message: Message) -> None:
@@ -266,7 +266,7 @@ class Member:
         return [self._following(now_ms)]
 
     def _hear_epoch(self, message: LeaderClaim | Beat, now_ms: int) -> list[Action]:
-        """Whoever has the highest epoch leads."""
+        """Follow the pipeline with the highest epoch."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
             if message.pipeline == self._me:
@@ -396,10 +396,10 @@ class Member:
         return [Play(leads=True, covered=self.covered)]
 
     def _is_wanted(self, now_ms: int) -> bool:
-        """Whether somebody else is to lead, and it may be this one.
+        """Return True if a new leader is needed, and this pipeline may claim the lead.
 
-        One that is not ready waits for long; one that is further, though, comes as soon as another
-        one has waited for so long.
+        A pipeline that is not ready waits long. If another one that is less far has waited that
+        long, it claims at once.
         """
         leader, times = self.leader, self._times
         if not leader.pipeline:
@@ -434,7 +434,7 @@ class Member:
         return Rank(self.is_ready(now_ms), self._own.resolved, name, pipeline)
 
     def _is_outranked(self, now_ms: int) -> bool:
-        """Whether one was heard just now that is to lead rather than this one."""
+        """Return True if a better candidate for the lead was heard just now."""
         mine = self._rank(now_ms)
         return any(
             other.before(mine) for other in self._others.since(now_ms - self._times.near)

@@ -31,7 +31,7 @@ class HandoverError(StreamyError):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """Who leads now, how long it took, and how long clients got no verdict meanwhile.
+    """The new leader, the time that it took, and how long clients got no verdict meanwhile.
 
     ``pause_s`` is None if no verdict was written, or (``pause_unknown`` says why) it is not known.
     """
@@ -49,11 +49,10 @@ _START: Final = "start a standby with `streamydb pipeline --standby`"
 
 
 class Standbys:
-    """What standbys say of themselves, and who of them is to lead.
+    """The standbys' messages about themselves, and the choice of the next leader.
 
     Args:
         to: the name of the one that is wanted; empty: any.
-
     """
 
     def __init__(self, to: str) -> None:
@@ -195,7 +194,7 @@ def _hand_over(
 def _ends(
     connection: Mapping[str, str], topic: str
 ) -> tuple[dict[int, int] | None, str | None]:
-    """Where a topic ends; or why that is not known."""
+    """Return the end offsets of a topic, or the reason why they are not known."""
     try:
         with TopicReader(connection, topic) as reader:
             return {number: span.high for number, span in reader.spans().items()}, None
@@ -226,7 +225,7 @@ def _with_pause(
 
 
 def _messages(topics: SharedTopics, log: str, timeout_s: float) -> Iterator[Message]:
-    """What is said from now on; a message that says nothing when nothing is."""
+    """Yield the messages from now on; an empty message when there is none."""
     ends_s = time.monotonic() + timeout_s
     while time.monotonic() < ends_s:
         said = topics.poll(_TURN_S, _ignore)

@@ -46,7 +46,7 @@ class Own:
     _waiting: deque[tuple[int, int]] = field(default_factory=deque)
 
     def say(self, now_ms: int) -> int:
-        """What to write on a message, so that it is known again."""
+        """Return a stamp for an own message, by which `see` recognises it."""
         self._last_said = max(now_ms, self._last_said + 1)
         self._said.append(self._last_said)
         return self._last_said
@@ -64,7 +64,7 @@ class Own:
         return True
 
     def knows(self, now_ms: int, fresh_ms: int) -> bool:
-        """Whether all has been read that was said up to ``fresh_ms`` ago."""
+        """Return True if all has been read that was said up to ``fresh_ms`` ago."""
         return self.seen_ms is not None and now_ms - self.seen_ms <= fresh_ms
 
     def lag_ms(self, now_ms: int) -> int:
@@ -93,7 +93,7 @@ class Own:
 
 
 class Rank(NamedTuple):
-    """Who comes before whom when a leader is wanted: ready, further, and by name if equal."""
+    """The order of the candidates for the lead: ready first, then the furthest, then by name."""
 
     ready: bool
     resolved: int
@@ -101,7 +101,7 @@ class Rank(NamedTuple):
     pipeline: str
 
     def before(self, other: Rank) -> bool:
-        """Whether this one is to lead rather than the other one."""
+        """Return True if this one is to lead rather than the other one."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
         return self[2:] < other[2:]
@@ -115,7 +115,7 @@ class Others:
         self._heard: dict[str, tuple[int, Rank]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self._heard)
 
     def take(self, rank: Rank, now_ms: int) -> bool:

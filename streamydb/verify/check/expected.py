@@ -70,7 +70,7 @@ class Expected:
         self._offsets[partition].append(offset)
 
     def covers(self, seq: int, partition: int, offset: int) -> bool:
-        """Whether `offset` is a true first offset of `partition` that `seq` does not cover.
+        """Return True if `offset` is a true first offset of `partition` that `seq` does not cover.
 
         True if every transaction of the partition before `offset` has a seq up to `seq`, and every
         one from `offset` on has a later one.

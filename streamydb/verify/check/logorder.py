@@ -26,7 +26,7 @@ _FOREVER = 2**62
 
 
 class _Partition:
-    """What has been fed of one partition."""
+    """The records of one partition that were fed so far."""
 
     def __init__(self, start_ms: int) -> None:
         self.last_ms = start_ms
@@ -85,7 +85,7 @@ class LogOrder:
         partition.last_ms = last_ms
 
     def take(self) -> Iterator[Ordered]:
-        """What is released by now and has not been taken yet, in order."""
+        """Yield what is released by now and has not been taken yet, in order."""
         yield from self._drain_out()
         if self.joined == 1:
             yield from self._drain(self._joined[0], None)

@@ -84,7 +84,7 @@ class _LibraryRecorder(Recorder):
 
     @abstractmethod
     def _ways(self, error: OutcomeUnknownError | None, /) -> list[_Way]:
-        """How to find out what became of the last write: to ask, to send it again."""
+        """Return how to find out what became of the last write: to ask, to send it again."""
 
     async def _do(self, request: Request, attempts: list[str]) -> AttemptAnswer:
         """Do a request."""

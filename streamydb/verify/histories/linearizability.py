@@ -153,7 +153,7 @@ class _Search:
         return _Configuration(low, bits, used, state)
 
     def run(self, configurations_max: int) -> bool | None:
-        """Whether there is an order; None if it was not found out."""
+        """Return True if there is an order; None if the search gave up."""
         start = _Configuration(0, 0, 0, None)
         seen: dict[tuple[int, int, str | None], list[int]] = {}
         count = 0

@@ -36,7 +36,7 @@ class _View(NamedTuple):
 
 @dataclass(slots=True)
 class Lists:
-    """What was inferred.
+    """The dependencies that were inferred from reads of lists.
 
     Attributes:
         graph: ww, wr and rw edges between operations.

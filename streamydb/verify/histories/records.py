@@ -104,7 +104,7 @@ Request: TypeAlias = WriteOperation | AppendOperation | Get | ReadOperation | Sc
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What the client was told.
+    """The answer that the client got.
 
     Attributes:
         status: of HTTP.

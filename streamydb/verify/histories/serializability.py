@@ -74,7 +74,7 @@ def add_real_time(graph: DependencyGraph, operations: Iterable[Operation]) -> No
 
 
 def _is_current(operation: Operation) -> bool:
-    """Whether it must show what had returned before: not so for reads that may be old."""
+    """Return True if it must show what had returned before: not so for reads that may be old."""
     request = operation.request
     return (
         not isinstance(request, Get | ReadOperation | ScanOperation)
@@ -103,7 +103,7 @@ def _add_sessions(graph: DependencyGraph, operations: Iterable[Operation]) -> No
 
 
 def _follows_all(earlier: Iterable[Operation], min_version: int) -> bool:
-    """Whether a read comes after all these, so that what follows it follows them as well."""
+    """Return True if a read comes after all these, so that what follows it follows them as well."""
     seqs = [None if one.told is None else one.told.seq for one in earlier]
     return all(seq is not None and seq <= min_version for seq in seqs)
 

@@ -64,7 +64,7 @@ _RUNS, _ADDS = "runs/", "adds/"
 
 @dataclass(slots=True)
 class ClientsOutcome:
-    """What came of a seed.
+    """The outcome of a seed.
 
     Attributes:
         seed: which.
@@ -148,7 +148,7 @@ class _Simulation:
                 database.resolve()
 
     def _is_over(self) -> bool:
-        """Whether the clients are done; a call, because it changes while one awaits."""
+        """Return True if the clients are done; a call, because it changes while one awaits."""
         return self._over
 
     async def _trouble(self) -> None:

@@ -53,7 +53,7 @@ def run_election(seed: int) -> SeedOutcome:
 
 
 class _FaultError(Exception):
-    """What must hold does not."""
+    """An invariant of the election does not hold."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class _Judge:
             raise _FaultError(f"epoch {self.epoch} is the fourth in one calm")
 
     def _fairly(self, entry: ControlEntry, node: Node) -> None:
-        """Whether one that claims of its own accord, or is asked to, may do so."""
+        """Require that a pipeline that claims, by itself or because it is asked to, may do so."""
         room, now = self._world.room, entry.said_t
         if entry.why == "asked":
             if not self._is_level(node.executed, now):
@@ -148,7 +148,7 @@ class _Judge:
         return None
 
     def _nobody_beats(self, entry: ControlEntry, node: Node) -> None:
-        """Whether the leader has been silent, as far as the one that claims has read."""
+        """Require that the leader has been silent, as far as the pipeline that claims has read."""
         room = self._world.room
         began_t = entry.said_t - (1 - _DRIFT) * room.times.silence
         for index, taken_t, beat in reversed(self._beats):
@@ -178,7 +178,9 @@ class _Judge:
             raise _FaultError(f"{node.pipeline} says ready with {message.resolved} of {told}")
 
     def _is_level(self, executed: int, t: int) -> bool:
-        """Whether all has been executed that was told before the time that one may be behind."""
+        """Return True if all has been executed that was told before the time that one may be
+        behind.
+        """
         times = self._world.room.times
         age_ms = (times.ready + times.fresh) * (1 + _DRIFT) + 2 * STEP_MS
         return executed >= self._told.before(t - int(age_ms))
@@ -251,7 +253,7 @@ class _World:
         self.about = f"members={count} mixed={mixed} times={pace}"
 
     def stalls(self, pipeline: str) -> bool:
-        """Whether a pipeline does not read what there is."""
+        """Return True if a pipeline does not read what there is."""
         found = [node for node in self.room.nodes if node.pipeline == pipeline]
         return bool(found) and not {"stalled", "mute"}.isdisjoint(found[0].until)
 
@@ -358,7 +360,7 @@ class _World:
         return {(n.member.epoch, n.member.leader.pipeline) for n in self._running() if n.member}
 
     def _agreed(self) -> bool:
-        """Whether one leads, and all know."""
+        """Return True if one leads, and all know."""
         return len(self._views()) == 1 and sum(node.leading for node in self._running()) == 1
 
     def _drill(self) -> None:

@@ -78,7 +78,7 @@ class LargeValues:
     rate: float
 
     def wanted(self) -> bool:
-        """Whether the next transaction is one of these."""
+        """Return True if the next transaction is one of these."""
         return self.rate > 0 and self.random.random() < self.rate
 
     def parts(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ _NULLS: Final = 64
 
 
 def _is_generic(at: _Place, log: SimulatedLog) -> bool:
-    """Whether a record of the log appends or calls."""
+    """Return True if a record of the log appends or calls."""
     records = log.partitions[at.partition]
     place = bisect_left(records, at.offset, key=lambda record: record.offset)
     value = records[place].value or b""

@@ -29,7 +29,7 @@ _INDEX_BYTES: Final = 1 << 24
 
 @dataclass(slots=True)
 class World:
-    """What is wrong at the moment; `clean` mends it all.
+    """The faults of the moment; `clean` ends them all.
 
     Attributes:
         lost: share of the requests that do not arrive.

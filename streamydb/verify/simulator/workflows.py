@@ -114,7 +114,7 @@ class FlowCalls:
         self._begun = False
 
     def wanted(self) -> bool:
-        """Whether the next record is one of ours."""
+        """Return True if the next record is one of ours."""
         return self._random.random() < self._rate
 
     def parts(self) -> dict[str, Any]:
