@@ -1,4 +1,4 @@
-"""What tells one attempt at a plan from another: the life of the query, the plan's name and shape.
+"""The name of an attempt at a plan: the life of the query, the plan's number and shape.
 
 A micro-batch that was not committed is repeated, perhaps by a later start of the pipeline, with
 other options or of another release, and its feedback is in Kafka already. So feedback names the
@@ -81,7 +81,7 @@ class OpenPlan(msgspec.Struct):
     """The plan in flight: who executes it, what its completion resolves, which seq is before it.
 
     ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
-    seq before it. ``kept``: it may be withdrawn; see `withdrawing`.
+    seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`.
     """
 
     number: int

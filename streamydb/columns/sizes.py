@@ -1,11 +1,12 @@
-"""How large values may be, as far as every shard knows: so that all shards cut plans alike.
+"""Bounds on the sizes of all values, which every shard knows, so that all shards cut plans alike.
 
-A shard holds the values of its own keys only, but all shards must make the same plan without
-talking. So each keeps the same small table for all keys: the largest class of size that was ever
-told of any key of a bucket (a count-min sketch, Cormode and Muthukrishnan, 2005, with maxima for
-sums, and two rows in one array). It is told with the feedback and its completion tokens, which
-reach every shard in the same micro-batch; values that are small, or no larger than before, are not
-told at all. It never shrinks: it bounds memory, not verdicts. With one shard there is none.
+A shard holds the values of its own keys only, but all shards must make the same plan without asking
+each other, which would cost a micro-batch a plan. So each keeps the same small table for all keys:
+the largest class of size that was ever told of any key of a bucket (a count-min sketch, Cormode and
+Muthukrishnan, 2005, with maxima for sums, and two rows in one array). It is told with the feedback
+and its completion tokens, which reach every shard in the same micro-batch; values that are small,
+or no larger than before, are not told at all. It never shrinks: it bounds memory, not verdicts.
+With one shard there is none.
 """
 
 from __future__ import annotations

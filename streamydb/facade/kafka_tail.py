@@ -90,10 +90,10 @@ async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *arg
 
 
 class _Pace:
-    """Gives steps, with what they set going in the loop, as much time as other work took.
+    """Gives steps, with the tasks that they schedule, as much time as other work took.
 
-    So nothing waits for all the steps, and nothing starves them. A step sets going what the loop
-    does between the mark, which is called before it, and the next turn: both are in its queue.
+    So nothing waits for all the steps, and nothing starves them. The tasks that the steps schedule
+    run between the mark and the next turn, because all three are in the loop's queue in this order.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _Pace:
         return self._count
 
     def mark(self) -> None:
-        """Note that the steps have ended, and that the tasks which they woke up run now."""
+        """Note that the tasks which the steps of the turn have scheduled begin to run."""
         self._marked = perf_counter()
 
     def end(self) -> None:

@@ -31,7 +31,9 @@ Masks = npt.NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Duplicates:
-    """Per home transaction: what kind of duplicate, of which seq, and the original's result."""
+    """For each transaction at home here: which kind of duplicate it is, of which seq, with which
+    result.
+    """
 
     kind: npt.NDArray[np.uint8]
     of: Ints
@@ -88,7 +90,9 @@ class Granter:
         return len(released)
 
     def _of_one(self, texts: Ragged) -> Columns:
-        """The values for a transaction that is alone, unless they are certainly too much."""
+        """Return the values for a transaction that is alone in its plan, unless they are surely too
+        large.
+        """
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
         if few or not self.bounded or int(self.values.sizes(texts).sum()) <= most:
@@ -99,7 +103,8 @@ class Granter:
     def grants(
         self, released: Columns, plan: Plan, earlier: Ints
     ) -> list[tuple[int, Columns, Columns]]:
-        """(partition, transactions, slots) for every partition that has something from this shard.
+        """Yield (partition, transactions, slots) for every partition to which this shard grants
+        something.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``.
         """
@@ -127,7 +132,9 @@ class Granter:
     def _transactions(
         self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
     ) -> Columns:
-        """The payloads that live here, with positions, slots of all keys, and duplicates marked."""
+        """Return the payloads that live here, with positions, slots of all keys, and duplicates
+        marked.
+        """
         home = released.children["home"][1]
         every = len(at_home) == len(released)
         counts, _ = released.children["keys"]
@@ -177,7 +184,7 @@ class Granter:
     def _resolve(
         self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
     ) -> None:
-        """Decide in seq order which suspects are duplicates, and of what."""
+        """Decide in seq order which suspects are duplicates, and of which transaction."""
         in_plan: dict[tuple[int, int], dict[str, int]] = {}
         for i in suspects.tolist():
             key = (int(cols["id0"][i]), int(cols["id1"][i]))

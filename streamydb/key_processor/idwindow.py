@@ -154,7 +154,8 @@ class IdWindow:
         return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
 
     def repeated(self, original: int, seq: int, ts: int) -> dict[str, int] | None:
-        """The use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and so on.
+        """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and
+        so on.
 
         Raises:
             InvariantViolation: it is to be remembered, and is not.
@@ -168,7 +169,7 @@ class IdWindow:
         return self.use(original)
 
     def remember(self, used: Columns, first: int, last: int, ts: int = 0) -> None:
-        """Add the ids that transactions from ``first`` on use, in seq order.
+        """Add the ids used by the transactions from ``first`` on, in seq order.
 
         Columns: id0, id1, payload, seq, ts, part, off, and deadline (0: none) if there are any.
         What nobody after (``last``, ``ts``) asks for is dropped only afterwards, and tables only
@@ -275,7 +276,8 @@ class IdWindow:
     def _table(
         self, name: str, runs: list[IdRun], lows: tuple[int, int], high: int
     ) -> npt.NDArray[Any]:
-        """A table of what ``runs`` have with seqs in [low, high], complete from ``begin`` on.
+        """Return a table of the uses in ``runs`` with seqs in [low, high], complete from ``begin``
+        on.
 
         One that was made when less was remembered is made anew: an older checkpoint was put back.
         ``lows``: low and begin.

@@ -249,7 +249,7 @@ class ShardValues:
             yield from merge.slices(table)
 
     def _run(self, blob: Blob) -> Iterator[Columns]:
-        """A blob as `merging.merged` takes it."""
+        """A blob as `merge.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
                 yield table if blob.parts else merge.sorted_by_hash(table)

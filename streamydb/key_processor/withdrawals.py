@@ -1,9 +1,10 @@
 """A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
 
-What appends and calls leave behind is known only when they are executed. So a partition that makes
-more bytes than its plan may (`execution.Most`) stops, writes nothing, and tells all shards how many
-of the plan's first records fit. They take the plan back as if it had never been, and release so
-many. What other partitions have written of it is written again, to the byte, as after a crash.
+The size of what appends and calls produce is known only after execution; a bound in advance would
+allow 256 calls a plan. So a partition that produces more bytes than its plan may (`execution.Most`)
+stops, writes nothing, and tells all shards how many of the plan's first records fit. They take the
+plan back as if it had never been, and release so many. Records that other partitions have written
+of it are written again, to the byte, as after a crash.
 
 Until its feedback has come, the shard keeps of such a plan its records, and the ids that it uses:
 they are remembered only when the plan stands.

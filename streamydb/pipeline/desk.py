@@ -1,8 +1,8 @@
-"""The driver's part of rulings (see `records.rulings`): the topic, and what is not ruled on.
+"""The driver's part of rulings (see `records.rulings`): it writes them, and refuses to write some.
 
-A query that met a fault which nobody has ruled on is started again, once as it was, and then with
-a ruling, if the fault came again. Nothing is ruled on whose result somebody may have seen: such a
-fault is of this release alone, and stops it.
+A query that met a fault without a ruling is started again: first as it was, and if the fault comes
+again, with a ruling. There is no ruling on a transaction whose result somebody may have seen: such
+a fault is of this release alone, and stops it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Desk:
         return sum(known.get((fault.partition, fault.offset)) is None for fault in faults)
 
     def _require_untold(self, faults: list[Fault]) -> None:
-        """Refuse to rule on what has a result that somebody may have seen."""
+        """Refuse to rule on a transaction whose result somebody may have seen."""
         now = _told_now(self._connection, self._database)
         for told in (self._told, now):
             for fault in faults:
@@ -134,7 +134,7 @@ class Desk:
             self._require_unwritten(faults, told)
 
     def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
-        """Look for results after the last resolved seq: there are those of a plan or two."""
+        """Look for results after the last resolved seq; a plan or two may have written some."""
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
         left, window = dict(told.results), _WINDOW_RECORDS
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:

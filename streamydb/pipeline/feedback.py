@@ -68,7 +68,7 @@ class FeedbackKeeper:
         self._stop.set()
 
     def _run(self) -> None:
-        """Mend what an earlier release left, then delete now and then."""
+        """Repair the settings that an earlier release left, then delete now and then."""
         self._try(self._mend)
         wait_s = _FIRST_S
         while not self._stop.wait(wait_s):

@@ -112,7 +112,8 @@ class RunningQuery:
 def mark_between_batches(
     give_up: threading.Event, lock: Any, stack: Callable[[], str], set_state: Callable[[str], None]
 ) -> bool:
-    """Mark a query as ended where its thread does not plan a batch; False: it never was there.
+    """Mark a query as ended while its thread does not plan a batch; False: there was no such
+    moment.
 
     Args:
         give_up: ends the attempts.

@@ -66,7 +66,7 @@ def run(
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
-    ``batch``: of a follow-up, whose turn it is (see `flows.turn_of`).
+    ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`).
     """
     machine = Machine()
     budget = machine.left

@@ -1,4 +1,4 @@
-"""Which transactions of a plan constraints concern: those leave the kernel for the executor.
+"""Find the transactions of a plan that constraints concern; the interpreter executes them.
 
 A plan that has no key of the constraints, or an empty one, costs one look at the lengths of its
 keys. Otherwise the slots that some prefix covers are found, column by column, and the transactions

@@ -82,7 +82,7 @@ def execute(
 
 
 def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
-    """The feedback of a partition that has stopped, because its plan makes too much."""
+    """Return the feedback of a partition that has stopped, because its plan produces too much."""
     for shard in range(shards):
         told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
         block = feedback_block(told, empty_writes(), empty_verdicts())
@@ -129,7 +129,7 @@ def _first(item: tuple[Any, Any]) -> Any:
 
 
 def _emptied(slots: Columns) -> Columns:
-    """Slots of which only the system's own have values."""
+    """Drop the values of all slots but those of the database's own keys."""
     left = only_system(slots.texts["key"], slots.take)
     left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
     return left
@@ -154,7 +154,7 @@ def passed_on(
 def _deltas(
     outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
 ) -> list[list[tuple[int, int, int]]]:
-    """Per shard, what the writes change in its digest: (interval, low, high)."""
+    """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
         outcome.writes, outcome.txns.cols["seq"], outcome.slot_keys, met, outcome.slot_home,

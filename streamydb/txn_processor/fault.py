@@ -33,7 +33,7 @@ def fingerprint(error: BaseException) -> str:
 
 
 def reported(error: BaseException, what: str) -> str:
-    """The fingerprint of ``error``, after an error in the process's log that ``what`` met it.
+    """Log an error that our code raised on ``what``, and return its fingerprint.
 
     The traceback is left out: it would show values.
     """

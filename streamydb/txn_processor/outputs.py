@@ -128,7 +128,7 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
 
 
 def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
-    """Bytes of what each result shows, about; None when all are small."""
+    """Return the size of each result, about; None when all are small."""
     read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
     special = sum(map(len, outcome.special.values()))
     if read is None and special <= limits.BLOCK_BYTES_MAX:
@@ -142,7 +142,7 @@ def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
 
 
 def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
-    """Bytes of what each change record shows, about; None when all are small."""
+    """Return the size of each change record, about; None when all are small."""
     sizes = None
     for tag, ref in (("before_tag", "before_ref"), ("after_tag", "after_ref")):
         own = _text_bytes(outcome.pool, outcome.writes[tag], outcome.writes[ref])
@@ -385,7 +385,8 @@ def _grown(outcome: ExecutionOutcome, writes: Columns) -> Bytes:
 
 
 def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
-    """The results that a home shard cannot make up: of executed transactions that aborted or read.
+    """Return the results that a home shard cannot derive: of executed transactions that aborted or
+    read.
     """
     txns = outcome.txns
     special = np.zeros(len(txns), np.bool_)

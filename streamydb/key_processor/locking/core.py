@@ -192,7 +192,7 @@ class SingleShard:
             yield single_block(header, payloads, box.grants[start:end])
 
     def _counts(self, header: dict[str, Any]) -> bool:
-        """Return True if the feedback is of a step that was committed; other feedback is counted.
+        """Return True if the feedback belongs to a step that was committed; count other feedback.
         """
         held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
         self._meta.ignored += not held
@@ -203,7 +203,7 @@ class SingleShard:
         return self._meta.shape or FIRST_SHAPE
 
     def _apply(self, released: list[Released]) -> None:
-        """Free the locks that come back, and apply what was written under them.
+        """Free the locks that come back, and apply the writes made under them.
 
         A lock is granted again only afterwards, so no key is written twice.
         """
@@ -230,7 +230,7 @@ class SingleShard:
         return Columns(found.cols, {**found.texts, "key": keys})
 
     def _digest(self) -> Iterator[EmittedBlock]:
-        """Tell the digests of the intervals that are over."""
+        """Publish the digests of the intervals that are over."""
         block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
         if block is not None:
             yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
@@ -362,7 +362,7 @@ class SingleShard:
         return max(of_first, int(np.searchsorted(np.cumsum(sizes), bound, "right")))
 
     def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
-        """Do not even read what lies under the locks of a transaction that meets too much."""
+        """Skip reading the values under the locks of a transaction that touches too many bytes."""
         txn = self._meta.unresolved[own[0][0] - self._meta.resolved - 1]
         bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
         if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
@@ -378,7 +378,7 @@ class SingleShard:
         return self._out.setdefault(proc, _Outbox())
 
     def _resolve(self) -> Iterator[EmittedBlock]:
-        """Say up to where everything is written and applied, when that has changed."""
+        """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
         for txn in meta.unresolved:

@@ -1,4 +1,4 @@
-"""Whether pipelines over one log agree: their digests of the same shard at the same seq (pure)."""
+"""Compare pipelines over one log by their digests of the same shard at the same seq (pure)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Disagreement:
     second_pipeline: str
 
     def other(self, pipeline: str) -> str | None:
-        """With whom ``pipeline`` differs; None if it is about others."""
+        """Return the pipeline from which ``pipeline`` differs; None if it is not concerned."""
         pair = self.first_pipeline, self.second_pipeline
         return pair[1 - pair.index(pipeline)] if pipeline in pair else None
 
@@ -54,11 +54,10 @@ class Agreement:
         self.compared = 0
 
     def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Disagreement | None:
-        """Take a record of `<db>.digests`; a difference, if it makes one and is ``live``.
+        """Take a record of `<db>.digests`; return the difference that it shows, if it is ``live``.
 
         Raises:
             RecordError: it is no digest.
-
         """
         try:
             digest = msgspec.json.decode(value or b"", type=StateDigest)

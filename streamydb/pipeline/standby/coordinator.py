@@ -32,7 +32,8 @@ _SHOWN_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PipelinePosition:
-    """How far the query is: last resolved seq, offsets read of the log (their sum), feedback read.
+    """The position of the query: last resolved seq, offsets read of the log (their sum), feedback
+    read.
 
     ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
     last released seq. Both seqs are 0 until a batch of this life has said them.
@@ -146,7 +147,7 @@ class Coordinator:
         return self._member.role == "leading"
 
     def give(self) -> Rulings:
-        """The rulings that the query is started with."""
+        """Return the rulings with which the query is to be started, and note them."""
         self._rulings.refresh()
         given = self._rulings.rulings()
         self._given, self.stale = len(given), False
@@ -254,7 +255,8 @@ class Coordinator:
         log.error("%s", found)
 
     def _judge(self, position: PipelinePosition) -> None:
-        """Find out who is wrong: have the own state audited; of two that are sound, one stops.
+        """Find out which pipeline is damaged: have the own state audited; if both are sound, one
+        stops.
 
         One whose state is damaged does not come out of the audit. The other one then goes on, and
         leads if it did not. So a sound one stops only if it hears that the leader is sound, too.

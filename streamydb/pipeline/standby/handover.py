@@ -70,12 +70,14 @@ class Standbys:
             self._heard[message.pipeline] = message
 
     def best(self) -> Following | None:
-        """The one that is ready and has executed most; None if none is."""
+        """Return the standby that is ready and has executed most; None if none is ready."""
         ready = [message for message in self._heard.values() if self._is_ready(message)]
         return self._furthest(ready)
 
     def _is_ready(self, message: Following) -> bool:
-        """One of an earlier release calls itself ready too soon: it must have shown it."""
+        """Return True if a standby is ready; one of an earlier release says so too soon, and must
+        have shown it.
+        """
         shown = self._told is not None and message.resolved >= self._told
         return message.ready and (message.said_ms > 0 or shown)
 
@@ -163,7 +165,9 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
 ) -> Handed:
-    """Ask for it, and wait until the new leader has resolved something, or has nothing to do."""
+    """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
+    to do.
+    """
     begun_s = time.monotonic()
     target = to.pipeline if to.said_ms > 0 else ""
     topics.say(Handover(log=to.log, pipeline="", to=to.name, target=target))
@@ -206,7 +210,7 @@ def _with_pause(
     done: Handed, connection: Mapping[str, str], database: str, begin: Mapping[int, int],
     begun_ms: int,
 ) -> Handed:
-    """Look through the verdicts that were written meanwhile, by whoever led."""
+    """Read the verdicts that were written meanwhile, by either leader, for the pause."""
     verdicts: list[TimedVerdict] = []
     try:
         with TopicReader(connection, TopicNames(database).results) as reader:

@@ -26,7 +26,7 @@ def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
 
 
 def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
-    """The longest time, in ms, in which a transaction waited and no new verdict was written.
+    """Return the longest time, in ms, in which a transaction waited and no new verdict was written.
 
     Of what was written after ``begun_ms``; None if nothing was. A verdict that is written again, by
     one who leads now or led before, is not a new one.

@@ -1,8 +1,8 @@
-"""How far one pipeline is, how far the others are, and how well that is known (pure).
+"""The positions of this pipeline and of the others, and how well they are known (pure).
 
 A pipeline knows how far the leader is by what it reads in the control topic, and it may read that
-late. So it looks for its own messages: when one comes back, all that was said before it has been
-read. One that has not seen itself lately does not know, and one that does not know is not ready.
+late. So it looks for its own messages: when one comes back, everything before it has been read. A
+pipeline that has seen no message of its own lately does not know its position, so it is not ready.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAID_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class Own:
-    """How far this pipeline is.
+    """The position of this pipeline.
 
     Attributes:
         resolved: the last seq that its committed batches have resolved.
@@ -27,9 +27,9 @@ class Own:
         read: the sum of the log's offsets that it has read.
         read_then: how much had been read when something was resolved last.
         stuck_ms: since when more has been read.
-        mark: what the leader had resolved when this one knew that for the first time, or again
-            after it had not listened; None while it does not know. Not before this is executed
-            does the age of what came later tell anything.
+        mark: the leader's resolved seq when this one first knew it, or knew it again after it had
+            not listened; None while it does not know. The age of later news means nothing until
+            the mark is executed.
         seen_ms: when the newest of the own messages that came back was said; None: none has.
 
     """
@@ -68,7 +68,7 @@ class Own:
         return self.seen_ms is not None and now_ms - self.seen_ms <= fresh_ms
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long the oldest news has been known that is not in the own state."""
+        """Return for how long it has known of something that its state lacks."""
         return now_ms - self._waiting[0][0] if self._waiting else 0
 
     def progress(self, resolved: int, read: int, now_ms: int) -> None:
@@ -119,7 +119,7 @@ class Others:
         return len(self._heard)
 
     def take(self, rank: Rank, now_ms: int) -> bool:
-        """Take in how far one says it is; whether it is new."""
+        """Note how far one says it is; return True if that is new."""
         new = rank.pipeline not in self._heard
         self._heard[rank.pipeline] = now_ms, rank
         return new

@@ -117,7 +117,7 @@ class Cluster:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
         Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
-        ``large``: values are large beside the limits; see `large`.
+        ``large``: values are large beside the limits; see `large_values`.
         """
         self.config = config
         self.single = config.grouping == "single"
