@@ -1,4 +1,4 @@
-"""Taking a backup of a database that runs, or going on with one.
+"""Make a backup of a running database, or continue one.
 
 The log is append-only and decides everything, so a copy of it up to some offsets is consistent
 whatever happens meanwhile. It is copied in files of some megabytes; a copy that was interrupted

@@ -1,4 +1,4 @@
-"""`backup.json`: what a backup is (pure)."""
+"""The manifest `backup.json` describes a backup (pure)."""
 
 from __future__ import annotations
 

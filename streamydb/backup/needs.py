@@ -1,4 +1,4 @@
-"""Who still needs which part of a log: checkpoints, pipelines that told where they are, readers."""
+"""Find out who still needs which part of a log: checkpoints, pipelines, read models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of log records, and how far they bring a partition in the order (pure)."""
+"""Pieces of a log, and the sorter's position after each (pure)."""
 
 from __future__ import annotations
 

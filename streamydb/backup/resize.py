@@ -1,4 +1,4 @@
-"""Another number of shards for a database that stands still: its state is divided anew.
+"""Give a stopped database another number of shards: divide its state anew.
 
 The state at the last resolved seq becomes what a new checkpoint begins with; nothing is written
 again, and seqs, versions and remembered ids go on. The old checkpoint is kept beside the new one.

@@ -1,4 +1,5 @@
-"""A new database from a backup, right after any seq: the beginning of the old log, appended anew.
+"""Make a new database from a backup, right after any seq, by appending the beginning of the old
+log.
 
 The records get their old offsets and append times, so the new pipeline finds the same order, the
 same seqs, versions and commit timestamps, and writes the same results; what is appended afterwards

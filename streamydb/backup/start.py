@@ -1,4 +1,4 @@
-"""How a pipeline begins with a state instead of the beginning of the log.
+"""Begin a pipeline with a state instead of the beginning of the log.
 
 The state is copied into the checkpoint folder (`start`), before the query is there; each shard
 takes its part of it in its first micro-batch, and the log is read from where the state ends.

@@ -1,4 +1,5 @@
-"""A state right after a seq, whatever the shards: keys, values, versions, ids, places in the log.
+"""A state right after a seq, for any number of shards: keys, values, versions, ids, offsets of the
+log.
 
 It is what a pipeline has to know to go on: `start_blobs` makes of it what each of any number of
 shards keeps. Its values are gone through in pieces and never held as a whole.

@@ -1,4 +1,4 @@
-"""Deleting the beginning of a log that a backup keeps and nobody needs any more."""
+"""Delete the beginning of a log, if a backup keeps it and nobody needs it any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamydb handover`: have a standby lead, on purpose."""
+"""`streamydb handover`: let a standby take the lead."""
 
 from __future__ import annotations
 

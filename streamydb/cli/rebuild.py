@@ -1,4 +1,4 @@
-"""`streamydb rebuild`: a new checkpoint in the place of one that cannot be gone on with."""
+"""`streamydb rebuild`: replace a checkpoint that cannot be used any more."""
 
 from __future__ import annotations
 

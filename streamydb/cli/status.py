@@ -1,4 +1,4 @@
-"""`streamydb status`: what runs, how far it is, how far behind."""
+"""`streamydb status`: show which parts run, and how far each is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which database a command means: its settings, its folder, and where its Kafka is."""
+"""Find the database that a command means: its settings, its folder, and its Kafka."""
 
 from __future__ import annotations
 

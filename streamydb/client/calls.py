@@ -1,4 +1,4 @@
-"""Calls of stored procedures: which keys they touch, found out before the append.
+"""Calls of stored procedures: the client finds out which keys they touch before the append.
 
 The log needs the keys of a call in advance. They are given, or a key function computes them from
 the arguments, or *reconnaissance* finds them: the procedure is run on a snapshot, in the client,

@@ -1,4 +1,4 @@
-"""What both HTTP transports share: how to connect, and what a failure means."""
+"""The shared parts of both HTTP transports: how to connect, and what a failure means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads, scans and transactions as flows: what is asked, what is tried again, what an answer means.
+"""Reads, scans and transactions as flows: they yield requests, repeat them, and interpret the
+answers.
 
 A read is tried again after whatever may pass. A transaction is sent again with the same bytes and
 id, which is safe at any time; as soon as one of the attempts may have reached the log, nothing but

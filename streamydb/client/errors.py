@@ -1,4 +1,4 @@
-"""What the client raises: `ClientError`, and below it one class for each way to fail.
+"""The client's exceptions: `ClientError`, and below it one class for each way to fail.
 
 `ClientError`
 - `NotConnectedError`, `ConnectionLostError`, `UnexpectedAnswerError`, `ClosedError`: the connection

@@ -1,4 +1,4 @@
-"""What the core asks of a transport, and what it is given: plain data, no I/O.
+"""The requests that the core makes of a transport, and the answers: plain data, no I/O.
 
 A *flow* is a generator that yields requests, is sent their answers (or has their errors thrown into
 it), and returns a result. A driver performs the requests; whether it blocks or awaits is its own

@@ -1,4 +1,4 @@
-"""What a client remembers between calls, and how it tries again."""
+"""The session: a client's memory between calls, and its rules for trying again."""
 
 from __future__ import annotations
 

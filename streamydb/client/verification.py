@@ -1,4 +1,4 @@
-"""Verify data that were there before a constraint: what violates it, at one snapshot.
+"""Verify data that were there before a constraint: list the violations at one snapshot.
 
 A constraint holds for every write after its declaration. So once all data of a snapshot after the
 declaration keep it, all data keep it for good, and the constraint is *valid* (PostgreSQL's NOT

@@ -1,4 +1,4 @@
-"""Digests of a shard's state at every k-th seq: how two pipelines notice that they differ.
+"""Digests of a shard's state at every k-th seq, by which two pipelines notice that they differ.
 
 The digest of a state is a sum, modulo 2^128 in two lanes, over its keys of a hash of (key, version,
 value): an incremental multiset hash (Clarke et al., 2003, the additive variant). A write adds the

@@ -1,4 +1,4 @@
-"""Integers in as few bytes as they need: what blocks carry costs more than making them small.
+"""Integers in as few bytes as they need, because moving bytes costs more than narrowing them.
 
 A column of a plan is often constant (partition, kind), in steps (offsets), or small (amounts,
 lengths). So an array is stored as its least value and unsigned distances from it, or as its first

@@ -1,4 +1,4 @@
-"""Shards: what is fixed for all shards of a database, and is recorded in their states."""
+"""The configuration of a database's shards, which is recorded in their states."""
 
 from __future__ import annotations
 

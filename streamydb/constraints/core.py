@@ -1,4 +1,7 @@
-"""Declarations, and what a value violates. Pure: the same bytes give the same answer everywhere."""
+"""Declarations of constraints, and the rules that a value violates.
+
+Pure: the same bytes give the same answer everywhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints as the serial oracle enforces them: on the whole state, said as plainly as possible.
+"""Constraints as the serial oracle enforces them: on the whole state, as plainly as possible.
 
 The executor has its own way (`txn_processor.enforce`), which sees only the keys that it locked;
 tests and the simulator compare the two. They share what a rule says about a value.

@@ -1,4 +1,4 @@
-"""Connections are taken as they come: all that wait, up to a bound, in one turn of the event loop.
+"""Accept all waiting connections, up to a bound, in one turn of the event loop.
 
 libuv, which is below uvloop, takes one in a turn. On a loop with more requests than it can serve a
 turn is half a second long: those who have a connection would be served, and nobody else let in.

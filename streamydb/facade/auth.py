@@ -1,4 +1,4 @@
-"""Who sends a request and which keys it may touch.
+"""Tokens: who sends a request, and which keys it may touch.
 
 Tokens are a JSON list, from a file or the environment:
 

@@ -1,4 +1,4 @@
-"""Bounds on what is under way at once: counted, in total and for each client, and in bytes."""
+"""Bounds on work under way: counted in total, for each client, and in bytes."""
 
 from __future__ import annotations
 

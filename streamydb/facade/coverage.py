@@ -1,4 +1,4 @@
-"""How far a read model has passed the log: its records are counted, and the gaps that hold none.
+"""Find out how far a read model has passed the log, by counting records and the gaps without any.
 
 What a read model covers ends after a record. The log may end later: a Kafka transaction leaves a
 control record behind when it commits or aborts, which nobody executes, and whose offset nothing

@@ -1,4 +1,4 @@
-"""What every request passes first and last: size, host and origin checks, bounds, logs, metrics.
+"""The first and last step of every request: size, host and origin checks, bounds, logs, metrics.
 
 It stands before the router, so that nothing a client sends reaches the router unchecked, and no
 answer goes out unbounded: a client that does not read is cut off.

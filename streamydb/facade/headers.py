@@ -1,4 +1,6 @@
-"""Request headers that have a meaning here: conditions, preferences, ids (RFC 9110, RFC 7240)."""
+"""The request headers that the facade understands: conditions, preferences, ids (RFC 9110, RFC
+7240).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding an old result in the results topic.
+"""Find an old result in the results topic.
 
 Results are read on from the time their transaction was appended, if that is known. Otherwise the
 newest are read first, back to the beginning of the topic or until the time is up.

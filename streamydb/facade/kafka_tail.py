@@ -1,4 +1,4 @@
-"""Following a topic from given offsets in a thread, for a coroutine."""
+"""Follow a topic from given offsets in a thread, for a coroutine."""
 
 from __future__ import annotations
 

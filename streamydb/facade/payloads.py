@@ -1,4 +1,4 @@
-"""The transactions that requests mean: their ids, bytes and keys, checked before they are appended.
+"""Make the transactions of requests: their ids, bytes and keys, checked before they are appended.
 
 A request that is sent again must give the same bytes, for the log tells repetitions by their bytes.
 So a body keeps the order of its fields and loses only its whitespace, and a written value has its

@@ -1,4 +1,4 @@
-"""When a read may be answered: strong, session and snapshot reads of the read model.
+"""Decide when a read may be answered: strong, session and snapshot reads of the read model.
 
 A *strong* read is linearizable: it takes the ends of the log after it arrived, and waits until the
 read model has passed them. Strong reads that wait at the same time share one look at the ends, but

@@ -1,4 +1,4 @@
-"""Queries in SQL: what a facade, or a client without one, does for `POST /v1/query`."""
+"""Run a query in SQL, for a facade or for a client without one."""
 
 from __future__ import annotations
 

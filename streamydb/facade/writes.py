@@ -1,4 +1,4 @@
-"""The way of a transaction through the facade: bounds, append, verdict - or "ask later".
+"""A transaction's way through the facade: bounds, append, verdict, or "ask later".
 
 Once a transaction may be in the log, nothing says that it failed: the answer is its verdict, or
 that the verdict is not known yet, with the place where to ask.

@@ -1,4 +1,4 @@
-"""Comparing the topics of a database with what it relies on, and naming each fix."""
+"""Compare the topics of a database with its needs, and name each fix."""
 
 from __future__ import annotations
 

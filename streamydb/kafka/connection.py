@@ -1,4 +1,4 @@
-"""Contact with Kafka: why a broker refuses a client, what mends it, and which errors pass.
+"""Explain Kafka's errors: why a broker refuses a client, how to fix it, and which errors pass.
 
 librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
 "timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and

@@ -1,4 +1,4 @@
-"""Making, growing and deleting the topics of a database."""
+"""Create, grow and delete the topics of a database."""
 
 from __future__ import annotations
 

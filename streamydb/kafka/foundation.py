@@ -1,4 +1,5 @@
-"""What a database was founded with, kept beside its log for good: no start can get it wrong.
+"""The founding facts of a database, kept beside its log for good, so that no start contradicts
+them.
 
 `<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
 names it holds, so that two who write at the same time agree. Records of another log of that name

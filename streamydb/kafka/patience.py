@@ -1,4 +1,4 @@
-"""How a service waits for Kafka when it starts: as long as it takes, and says so.
+"""Let a service wait for Kafka when it starts, as long as it takes, with messages.
 
 A command that a person types says at once that nothing is there. A service (pipeline, read model,
 facade) may be started before its broker, or while the broker restarts: it goes on when Kafka

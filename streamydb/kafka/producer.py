@@ -1,4 +1,4 @@
-"""Appending transactions to the log."""
+"""Append transactions to the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for the verdicts of transactions."""
+"""Wait for the verdicts of transactions."""
 
 from __future__ import annotations
 

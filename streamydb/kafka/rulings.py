@@ -1,4 +1,4 @@
-"""Rulings on faults of ours in Kafka: `<db>.rulings` (see `records.rulings`)."""
+"""Rulings on internal faults in Kafka: `<db>.rulings` (see `records.rulings`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a follower gets the records of a changes topic from: Kafka, or a test's memory."""
+"""A source of the records of a changes topic: Kafka, or a test's memory."""
 
 from __future__ import annotations
 

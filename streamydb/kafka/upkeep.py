@@ -1,4 +1,4 @@
-"""Settings and records of a database's topics that a pipeline or a person keeps right over time."""
+"""Settings and records of a database's topics that must be kept right over time."""
 
 from __future__ import annotations
 

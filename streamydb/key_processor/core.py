@@ -1,4 +1,4 @@
-"""One shard: the sorter and the key processor in one step per micro-batch.
+"""One shard: the sorter and the key processor take one step per micro-batch.
 
 The step is a pure function of the shard's state and the blocks of the batch (records, feedback,
 tokens): it applies the feedback of the plan in flight, orders and releases records, plans them when

@@ -1,4 +1,4 @@
-"""Deadlines: which records come after theirs, or set one that is too far ahead."""
+"""Deadlines: find the records that come after theirs, or set one that is too far ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard's digests within one micro-batch: fold what is applied, tell what is over, audit."""
+"""A shard's digests within one micro-batch: fold in writes, publish finished intervals, audit."""
 
 from __future__ import annotations
 

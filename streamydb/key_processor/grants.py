@@ -1,5 +1,4 @@
-"""What a shard grants to an executing partition: its transactions' payloads and its keys' values.
-"""
+"""The grants of a shard to an executing partition: payloads of transactions, and values of keys."""
 
 from __future__ import annotations
 

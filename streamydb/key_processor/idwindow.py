@@ -1,4 +1,4 @@
-"""At-most-once: which transaction ids were used lately, and how their transactions ended.
+"""At-most-once: remember the ids of recent transactions, and how the transactions ended.
 
 The home shard of an id remembers it for a window counted in seq and, if its transaction had a
 deadline, until commit time has passed that. The truth are blobs of (id hash, payload hash, seq,

@@ -1,4 +1,4 @@
-"""Whether a pipeline leads or follows, as its shards know it.
+"""The role of a pipeline, lead or follow, as its shards know it.
 
 The role comes through the pipeline's own feedback topic, so all shards learn of it in the same
 micro-batch, and a batch that is repeated learns the same: what is released when remains a function

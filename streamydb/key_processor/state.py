@@ -1,4 +1,4 @@
-"""What a shard remembers from one micro-batch to the next."""
+"""The state of a shard between micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what could be released may be one plan, by the bytes of the values that it touches.
+"""Choose how many records make one plan, by the bytes of the values that they touch.
 
 A plan is granted every value that it touches once. A large value costs again whenever another
 transaction of the plan touches it, because it may come back in that one's result or change record.

@@ -1,4 +1,4 @@
-"""A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
+"""Withdraw a plan that produces too many bytes, and plan the first of its records anew.
 
 The size of what appends and calls produce is known only after execution; a bound in advance would
 allow 256 calls a plan. So a partition that produces more bytes than its plan may (`execution.Most`)

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from where it has nothing to find.
+"""Keep Python's garbage collector away from objects that live for ever.
 
 A full collection walks through every container there is: of a facade that has loaded its libraries,
 a tenth of a second, in which nothing else is done.

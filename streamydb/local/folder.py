@@ -1,4 +1,4 @@
-"""Where the files of one database lie on this machine, and what is known of its pipeline there.
+"""The files of one database on this machine, and the state of its pipeline there.
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/

@@ -1,4 +1,4 @@
-"""The query: the engine's stages assembled, hosted on Spark, run, watched and taken over.
+"""The pipeline: the engine's stages as a Spark query, which is started, watched and taken over.
 
 In: `<db>.transactions`, and feedback and rulings of its own. Out: results, changes, dead letters,
 streams. `query` puts the stages together, `hosts` adapts the pure classes to Spark, `main` is a

@@ -1,4 +1,4 @@
-"""What a run of the pipeline is told, and what its checkpoint remembers of the database."""
+"""The configuration of a run of the pipeline, and the facts that its checkpoint records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a query failed, in words that say what to do; Spark's own text is the fallback."""
+"""Explain why a query failed, and what to do; Spark's own text is the fallback."""
 
 from __future__ import annotations
 

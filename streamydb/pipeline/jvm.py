@@ -1,4 +1,4 @@
-"""Spark's JVM as a process: how it ended, in one sentence, and ending it at once."""
+"""Spark's JVM as a process: say how it ended, and end it at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the pipeline tells of itself: a log line and a status file after each batch, metrics on
-request.
-"""
+"""The pipeline's reports: a log line and a status file after each batch, metrics on request."""
 
 from __future__ import annotations
 

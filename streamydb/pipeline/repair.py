@@ -1,4 +1,4 @@
-"""A checkpoint that lost its newest files, or was copied while it ran, goes on from whole ones.
+"""Repair a checkpoint that lost its newest files, or was copied while it ran.
 
 Spark refuses such a folder, or worse: a commit without its offsets makes it repeat the wrong batch.
 Before the query starts, `mend` finds the newest batch after which everything is whole (offsets,

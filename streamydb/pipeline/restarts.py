@@ -1,4 +1,4 @@
-"""The query of a run, started again when it lacks rulings on what it is to execute."""
+"""Start the query of a run again when it lacks rulings on records that it is to execute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that runs: whether it goes on, finishing its batch, giving it up."""
+"""A running query: watch it, let it finish its batch, or give it up."""
 
 from __future__ import annotations
 

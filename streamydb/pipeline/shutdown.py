@@ -1,4 +1,4 @@
-"""Ending a pipeline within stated times, whatever hangs.
+"""End a pipeline within stated times, whatever hangs.
 
     starting ──► running ──► leaving ──► done
 

@@ -1,4 +1,4 @@
-"""What a module of procedures may say: its syntax is checked before anything of it runs.
+"""Check the syntax of a module of procedures before anything of it runs.
 
 The rule is an allow-list. Whatever could see the machine, keep something between calls, run for
 ever in one step, or differ between versions of Python is refused, with line and reason.

@@ -1,4 +1,4 @@
-"""What a transaction adds to a workflow: the records it emits, and the follow-ups that take them.
+"""A transaction's additions to a workflow: the records it emits, and the follow-ups that take them.
 
 All follow-ups of a module are numbered 1, 2, 3, ... and are executed in that order. How many were
 made and how many were done lies under one key, which every transaction locks that emits or takes a

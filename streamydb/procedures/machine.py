@@ -1,4 +1,4 @@
-"""What instrumented code calls instead of Python's operators: each operation is charged first.
+"""The machine: instrumented code calls it instead of Python's operators, and it charges first.
 
 The compiler (`transform`) puts calls of these methods where an operation could take long, use much
 memory, or depend on anything but its operands. Only exact built-in types get through, so no

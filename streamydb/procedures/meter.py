@@ -1,4 +1,4 @@
-"""The meter of one call: how much work is left, how deep it is, and the ways in which it ends.
+"""The meter of one call: the work that is left, the depth, and the ways in which the call ends.
 
 Everything that a procedure does is charged in *steps*, and a step does a bounded amount of work:
 some hundred nanoseconds, some hundred bytes. What a step costs is part of the contract, as the

@@ -1,4 +1,4 @@
-"""Rewrites a checked module so that everything that costs is charged (see `machine`).
+"""Rewrite a checked module so that every operation is charged (see `machine`).
 
 Loops, comprehensions and functions tick; operators, methods, attributes, subscripts, comparisons
 and formats become calls of the machine where they could take long. Annotations are dropped, and so

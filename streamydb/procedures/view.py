@@ -1,4 +1,4 @@
-"""`db`: what a procedure sees of the database, and what it does to it.
+"""`db`: a procedure's view of the database.
 
 A view is made for one call. It reads the declared keys through its host, keeps what is written, and
 shows it to later reads. The host gives values and applies updates, so the engine, the oracle and a

@@ -1,4 +1,4 @@
-"""What a batch of records of the changes topic means: versions to keep, and how far they go.
+"""Turn a batch of records of the changes topic into versions to store, and the new position.
 
 Pure: no LMDB, no Kafka, no clock. Why it is right:
 

@@ -1,4 +1,4 @@
-"""How keys, versions and seqs lie in the store: byte strings whose order is the order wanted.
+"""The encoding of keys, versions and seqs in the store: byte strings that sort in the wanted order.
 
 A version's key is the user's key, then 0x00, then the seq's complement as 8 bytes, big end first:
 all versions of a key lie together, newest first, and the newest one up to a seq is one seek away.

@@ -1,4 +1,4 @@
-"""Opening a read model and taking snapshots of it."""
+"""Open a read model, and take snapshots of it."""
 
 from __future__ import annotations
 

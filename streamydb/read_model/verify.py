@@ -1,4 +1,4 @@
-"""Comparing a read model with the topic: the file has no checksums, so damage is found by digest.
+"""Compare a read model with the topic by digests, because the file has no checksums.
 
 A read model is a pure function of the changes. One that is made anew has, at every seq, the same
 entries as the one that is examined; where they differ, a disk or another program has changed it.

@@ -1,4 +1,4 @@
-"""From where on each rule holds that a release has added to what a log means (pure).
+"""The place in a log from which on each rule holds that a release has added (pure).
 
 What was executed before a release knew a rule must come out the same whenever it is executed again:
 by a rebuild, a standby, a restored database, the oracle. So a rule begins at a place in each

@@ -1,4 +1,4 @@
-"""The deadline in a record's bytes: a transaction is the same whatever deadline it has.
+"""The deadline in a record's bytes: they are compared without its digits.
 
 Who sends a transaction again, and does not know which deadline it had, may set a new one. So two
 payloads with one id are compared with the digits of their deadlines blanked out.

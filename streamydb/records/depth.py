@@ -1,4 +1,4 @@
-"""How deeply a record is nested, and what its outermost object says, without decoding the rest.
+"""Find how deeply a record is nested, and its outermost fields, without decoding the rest.
 
 Both work on any bytes in linear time, so that no record can exhaust a stack or a processor.
 """

@@ -1,4 +1,4 @@
-"""Records of `<db>.streams`: what procedures emit, and where Kafka puts it."""
+"""Records of `<db>.streams`: a procedure's emissions, and their partition in Kafka."""
 
 from __future__ import annotations
 

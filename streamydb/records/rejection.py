@@ -1,4 +1,4 @@
-"""Why a record is not a transaction: one stable reason code, found in a fixed order.
+"""The reason why a record is not a transaction: one stable code, found in a fixed order.
 
 The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
 updates, reserved keys, a call, deploy or constrain that is not alone. Only what the typed decoder

@@ -1,4 +1,4 @@
-"""What becomes of a fault of ours (pure): no verdict, but a ruling that is written first.
+"""Rulings: the verdicts on transactions on which our own code raised (pure).
 
 An execution that meets a fault which nobody has ruled on goes through the rest of its batch, so as
 to find all of them, and then raises `UnruledFaults`: nothing of the batch is written. The driver

@@ -1,4 +1,6 @@
-"""When a round of epoch markers is due, and which number it carries. Pure: no clock, no Kafka.
+"""The Sequencer decides when a round of epoch markers is due, and its number.
+
+Pure: no clock, no Kafka.
 
 Every record of the transactions topic has an effective time: the running maximum, along its own
 partition, of the append times (milliseconds) and of the numbers of the markers up to and including

@@ -1,4 +1,4 @@
-"""What becomes of rows before the log: transactions, or reasons why they are none (no Spark)."""
+"""Turn rows into transactions, or into reasons why they are none (no Spark)."""
 
 from __future__ import annotations
 

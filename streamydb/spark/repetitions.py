@@ -1,4 +1,4 @@
-"""Changes that were written again after a crash are left out of a stream (no Spark).
+"""Leave changes out of a stream that were written again after a crash (no Spark).
 
 Spark's own ways do not fit: `dropDuplicates` keeps every (seq, index) for good, and a watermark
 drops rows that are late, as those of a partition that is read later than others are. The changes

@@ -1,4 +1,4 @@
-"""Writing a Parquet snapshot with a session of its own, for `streamydb snapshot`."""
+"""Write a Parquet snapshot with a session of its own, for `streamydb snapshot`."""
 
 from __future__ import annotations
 

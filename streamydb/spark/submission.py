@@ -1,4 +1,4 @@
-"""Rows into the log, each as one transaction, by Spark's Kafka sink.
+"""Submit rows to the log, each as one transaction, by Spark's Kafka sink.
 
 Why exactly once: Spark repeats a task or a micro-batch with the same source positions, so the rows
 come again with the same ids and, since their expressions are deterministic, the same bytes. Among

@@ -1,4 +1,5 @@
-"""Which keys a scan must look at: what the asker may see, and what the query's filter leaves.
+"""Choose the keys that a scan must read: those that the asker may see and the query's filter
+leaves.
 
 Only narrowing: DuckDB's whole filter is applied to the rows as well, so a part of it that is not
 understood here costs time and changes nothing.

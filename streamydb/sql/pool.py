@@ -1,4 +1,4 @@
-"""Runs queries of strangers, each in a process of its own that is killed when its time is over.
+"""Run queries of strangers, each in a process of its own that is killed when its time is over.
 
 One process is kept ready, so that a query does not wait for Python to start. The processes get an
 environment without any of this one's settings.

@@ -1,4 +1,4 @@
-"""A database in memory with clients of it, for tests: yours too.
+"""A database in memory with clients of it, for tests: those of streamy-db, and yours.
 
     with MemoryHost() as host, host.connect() as client:
         client.put("a", 1)

@@ -1,5 +1,4 @@
-"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel
-runs.
+"""Compile records of the log into columns for the sorter, the planner and the kernel.
 
 Input: one batch of log records (partition, offset, append time in ms, value). Output: one table
 whose rows

@@ -1,4 +1,4 @@
-"""Records that end in the dead letters: refused ones, and those that made our own code raise.
+"""Records that end in the dead letters: refused ones, and those on which our own code raised.
 
 A fault of ours gets its transaction an abort, once that was ruled (see `rulings`). It is named by
 a hash, so that the same fault has the same name, and nothing of the transaction gets into the log

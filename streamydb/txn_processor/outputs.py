@@ -1,4 +1,4 @@
-"""From an outcome to records: results, changes and dead letters, and the feedback to the shards."""
+"""Make the records of an outcome: results, changes and dead letters, and feedback to the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: what it is, and where the changes go on after it."""
+"""The manifest of a snapshot describes it, and says where the changes go on after it."""
 
 from __future__ import annotations
 

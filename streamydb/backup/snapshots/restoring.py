@@ -1,4 +1,4 @@
-"""A new database from a snapshot: its values, put by transactions into an empty log.
+"""Make a new database from a snapshot: transactions put its values into an empty log.
 
 The transactions are a function of the snapshot: chunks of rows in the order of the keys, named by
 the snapshot's seq, its digest and their number. So a load that was interrupted goes on where it

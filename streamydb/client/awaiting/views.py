@@ -1,4 +1,4 @@
-"""What is put together: a transaction call by call, and what a function under `run` writes."""
+"""Builders: a transaction call by call, and the view of a function under `run`."""
 
 from __future__ import annotations
 

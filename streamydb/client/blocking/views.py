@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""What is put together: a transaction call by call, and what a function under `run` writes."""
+"""Builders: a transaction call by call, and the view of a function under `run`."""
 
 from __future__ import annotations
 

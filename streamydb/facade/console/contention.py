@@ -1,4 +1,4 @@
-"""Hot keys and conflict groups, as the change feed tells them, over a sliding window.
+"""Hot keys and conflict groups, from the change feed, over a sliding window.
 
 A *conflict group* is taken to be a connected component of the transactions of one resolved
 interval, two of them being joined when they wrote the same key. That is an approximation of what

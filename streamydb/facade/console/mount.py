@@ -1,4 +1,4 @@
-"""What the facade mounts."""
+"""The routes and middleware of the console, which the facade mounts."""
 
 from __future__ import annotations
 

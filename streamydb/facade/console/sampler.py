@@ -1,4 +1,4 @@
-"""Takes the figures of the console once a second, while somebody looks at them."""
+"""Sample the figures of the console once a second, while somebody looks at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`grouping=single`: every transaction its own group, locks held over batches, nothing planned.
+"""A shard of `grouping=single`: nothing is planned, locks are held over batches.
 
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 

@@ -1,4 +1,4 @@
-"""What travels between shards and executing partitions in `grouping=single`, as plain objects.
+"""The messages between shards and executing partitions in `grouping=single`, as plain objects.
 
 Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
 `Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was

@@ -1,4 +1,4 @@
-"""What a shard remembers with `grouping=single`."""
+"""The state of a shard with `grouping=single`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making and dropping indexes of a collection that is in use.
+"""Create and drop indexes of a collection that is in use.
 
 An index is first put into the schema, not ready. Every write after that keeps it: writes that were
 under way read another schema, so they conflict and begin again. Then the documents that there were

@@ -1,4 +1,4 @@
-"""Indexes: which keys a document has in them, and which range of keys answers a query."""
+"""Indexes: the keys that a document has in them, and the range of keys that answers a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The procedures of queues: claims, and what becomes of them, by commit time alone.
+"""The procedures of queues: claims and their ends, by commit time alone.
 
 Keys of a queue, under its prefix:
 - `item/<id>`: the value, written once, when it is enqueued.

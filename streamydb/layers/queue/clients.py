@@ -1,4 +1,4 @@
-"""Queues for both clients: the flows of the core, performed."""
+"""Queues for both clients: they run the core's flows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flows of a queue: what is sent, what an answer means, what is tried again.
+"""The flows of a queue: they yield requests, interpret the answers, and try again.
 
 Enqueuing is two plain updates, so it goes into any transaction and never conflicts. Claims are
 calls of `streamydb_queue`, which runs them one after the other in the order of the log.

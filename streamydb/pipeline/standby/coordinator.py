@@ -1,4 +1,4 @@
-"""Runs a pipeline's part among the others, in a thread of the driver."""
+"""Run a pipeline's part of the election, in a thread of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pipeline among those over a log: a state machine that is told what happens and the time.
+"""One pipeline among those over a log: a state machine over messages and the time.
 
 The pipeline with the highest epoch leads; epochs are claimed in the control topic, where the first
 claim of an epoch holds (a lease in the sense of Gray and Cheriton, 1989, with the topic as arbiter

@@ -1,4 +1,4 @@
-"""A planned hand-over: choose who is to lead, ask for it, and see what it cost the clients."""
+"""A planned hand-over: choose the next leader, ask for it, and measure the clients' pause."""
 
 from __future__ import annotations
 

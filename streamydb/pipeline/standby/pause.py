@@ -1,4 +1,4 @@
-"""For how long clients got no verdict, by the results topic alone (pure)."""
+"""Measure for how long clients got no verdict, by the results topic alone (pure)."""
 
 from __future__ import annotations
 

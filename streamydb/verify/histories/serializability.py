@@ -1,4 +1,4 @@
-"""Strict serializability of transactions on lists: cycles in what must come before what.
+"""Strict serializability of transactions on lists: find cycles of dependencies.
 
 After Elle (Kingsbury and Alvaro, VLDB 2020) with the names of Adya ("Weak consistency", MIT 1999,
 chapter 3): G0 is a cycle of writes, G1c one with reads, G-single has one anti-dependency (read

@@ -1,4 +1,4 @@
-"""What the contract promises about numbers: seqs, versions, snapshots, sessions.
+"""Check the contract about numbers: seqs, versions, snapshots, sessions.
 
 Nothing here proves anything that the other checkers do not; but where those need luck to meet an
 anomaly, a number that is wrong shows it at once. Promised is (docs/semantics.md, docs/rest.md):

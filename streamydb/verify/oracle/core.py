@@ -1,4 +1,4 @@
-"""The serial oracle: what streamy-db means, in plain single-threaded Python.
+"""The serial oracle executes a log in plain single-threaded Python.
 
 Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this, byte
 for byte. It is written to be read: one record after the other, in the total order, on a dictionary.

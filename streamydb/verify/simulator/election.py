@@ -1,4 +1,4 @@
-"""Who leads: the election protocol of `standby`, by itself, under chance.
+"""Simulate the election protocol of `standby`, by itself, under chance.
 
 Two to five members of this release and the one before read and write one control topic; they are
 killed, paused, cut off, slowed down, rolled back, begin with nothing, and are asked to hand over.

@@ -1,4 +1,4 @@
-"""Faults of our own in the simulator: of one release, of one attempt, of the machine.
+"""Internal faults in the simulator: of one release, of one attempt, of the machine.
 
 A *release* fails on some transactions for good, another one does not. Beside that, execution fails
 now and then once, or memory is short: what comes again does not fail. Records are drawn by a hash,

@@ -1,4 +1,4 @@
-"""What a simulated pipeline must have done: everything is compared with the serial oracle."""
+"""Compare everything that a simulated pipeline has done with the serial oracle."""
 
 from __future__ import annotations
 

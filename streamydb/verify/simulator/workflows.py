@@ -1,4 +1,4 @@
-"""The workflow of a simulation, and what must be true of every workflow at the end.
+"""The workflow of a simulation, and the invariants of every workflow at the end.
 
 The oracle and the engine share the code that makes follow-ups. So order and exactly-once are judged
 from the outputs alone: what was emitted, which follow-ups are in the log, and what became
