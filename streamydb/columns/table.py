@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Array",
@@ -291,7 +292,7 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
                 raise RecordError("a block is shorter than it says")
             arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
             at = end
-    except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
     return header, arrays
 
