@@ -289,7 +289,8 @@ def _copy_procedures(source: Path, target: Path) -> None:
 
 
 def _compare(mine: Mapping[int, str], told: Mapping[int, Mapping[str, str]]) -> int:
-    """Hold the digests of the copy against those that pipelines told; how many there were."""
+    """Compare the digests of the copy with those of the pipelines; return how many were compared.
+    """
     compared = 0
     for seq, digest in mine.items():
         for pipeline, other in told.get(seq, {}).items():

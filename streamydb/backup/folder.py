@@ -87,7 +87,9 @@ class StateFolder:
         return found
 
     def read(self) -> State:
-        """The state. Values are read, file by file, whenever somebody goes through them.
+        """Return the state; values are read file by file while somebody iterates over them.
+
+        Values are read, file by file, whenever somebody goes through them.
 
         Raises:
             BackupError: it is missing or damaged, as going through the values may find, too.

@@ -40,8 +40,8 @@ class Need(NamedTuple):
 def needs(
     connection: Mapping[str, str], database: str, log: str, place: DatabaseFolder
 ) -> Iterator[Need]:
-    """All that is known of but read models: in the home's folders, and in what pipelines told each
-    other.
+    """Return the known needs except those of read models: from the home's folders, and from the
+    messages of pipelines.
 
     Args:
         connection: settings of confluent-kafka.

@@ -46,7 +46,7 @@ def divide(
     subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
     target: StateFolder, progress: Progress,
 ) -> About:
-    """Write the state of a database at its last resolved seq; what it is.
+    """Write the state of a database at its last resolved seq; return its description.
 
     Args:
         subject: the database.

@@ -179,8 +179,8 @@ def keep_rulings(
     connection: Mapping[str, str], database: str, known: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
-    """Have the new database know which of the restored records a fault of ours has aborted, and
-    from where on the rules hold that the old one had not begun with.
+    """Record in the new database the rulings on the restored records, and from where on the rules
+    hold that the old one had not begun with.
     """
     add_shared(connection, database)
     log = log_id(connection, database)

@@ -110,7 +110,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True)
 class Pieces:
-    """Tables that are made anew, one by one, whenever somebody goes through them."""
+    """Tables that are made one by one, each time somebody iterates over them."""
 
     make: Callable[[], Iterator[Columns]]
 

@@ -181,7 +181,7 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
 
 
 def _found(target: Target) -> None:
-    """Record beside the log what was asked for, where nobody has yet."""
+    """Record the wanted founding facts beside the log, unless some are recorded already."""
     from streamydb import kafka
     from streamydb.kafka.foundation import FACTS
 

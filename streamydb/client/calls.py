@@ -93,7 +93,7 @@ class _Unread(BaseException):
 
 @dataclass(slots=True)
 class _Scout:
-    """The host of a procedure under reconnaissance: notes what it touches."""
+    """The host of a procedure under reconnaissance: it notes the keys that are touched."""
 
     seen: dict[str, Stored | None]
     touched: dict[str, bool] = field(default_factory=dict)
@@ -210,7 +210,8 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
 
 
 def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
-    """Run the procedure on a snapshot, reading what it asks for, until it has all."""
+    """Run the procedure on a snapshot; read the keys it lacks and run it again, until it has all.
+    """
     try:
         args = r.canonical(wanted.args)
     except ValueRejected as fault:

@@ -93,7 +93,7 @@ def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
 
 
 def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
-    """Make the index key of a value: whether one was missing, or who has it."""
+    """Make the index key of a value; return whether it was missing, or which key has it."""
     for _ in range(_ROUNDS_MAX):
         if not entry.exists or entry.version > rule.since:
             return False  # written, or gone, since the constraint holds

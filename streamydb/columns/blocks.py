@@ -102,7 +102,7 @@ def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
 
 
 def sizes_block(header: Mapping[str, Any]) -> bytes:
-    """A part of what a shard tells all others of the sizes of its values (`columns.sizes`).
+    """Encode a part of the sizes of a shard's values, for all others (`columns.sizes`).
 
     The header names incarnation, shard, chunk, chunks and ``sizes``.
     """

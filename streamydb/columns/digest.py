@@ -207,7 +207,7 @@ def total(state: DigestState) -> tuple[int, int]:
 
 
 def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0) -> None:
-    """Add sums to the interval numbered ``place`` (from 0); if it is told, to the base."""
+    """Add sums to the interval numbered ``place`` (from 0); if that was published, to the base."""
     if place < state.told:
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         return

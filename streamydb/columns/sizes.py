@@ -54,8 +54,9 @@ _CLASS_BITS: Final = np.uint64(31)
 
 
 class SizesState(msgspec.Struct):
-    """What a shard remembers: which pages of the table are not all zero; whether it is ``known``,
-    that is, all shards have told what they held when it began; for how many steps it was not.
+    """The part of a shard's state that belongs to the sizes: ``pages`` of the table that are not
+    all zero; whether the table is ``known``, that is, all shards have sent the sizes of their first
+    values; for how many steps it was ``unknown``.
 
     ``heard``: of each part that was told, by shard and number, how many its shard has told.
     """
@@ -109,7 +110,7 @@ class Sizes:
                 yield {"chunk": chunk, "chunks": len(parts), "sizes": told}
 
     def hear(self, told: bytes) -> None:
-        """Take what was told of values; twice is the same as once."""
+        """Take in the sizes of written values; repetitions change nothing."""
         if not told:
             return
         found = np.frombuffer(told, "<u8")
@@ -122,7 +123,7 @@ class Sizes:
                 self._changed.update(np.unique(rows // _PAGE).tolist())
 
     def hear_from(self, header: Mapping[str, Any], shards: int) -> None:
-        """Take a part of what a shard holds, which tells it while the table is not known."""
+        """Take in a part of a shard's announcement of all its values."""
         self.hear(header["sizes"])
         state = self.state
         if not state.known:

@@ -182,7 +182,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
 
 
 def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
-    """Note that all data keep a constraint, as somebody has verified at a snapshot."""
+    """Note that all data keep a constraint, because a client has verified it at a snapshot."""
     _require(given.keys() == {"name", "since", "at"}, "validate takes name, since and at")
     entry = entries.get(given["name"]) if type(given["name"]) is str else None
     _require(entry is not None, "there is no such constraint")

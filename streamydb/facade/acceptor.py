@@ -51,7 +51,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take no more; what was taken goes on."""
+        """Accept no more connections; those that were accepted go on."""
         if self._paused is None:
             self._loop.remove_reader(self._listener.fileno())
         else:
@@ -97,7 +97,7 @@ class Acceptor:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with acceptors of ours on the sockets it is given."""
+    """uvicorn's server, with our acceptors on the sockets it is given."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application; then take connections."""

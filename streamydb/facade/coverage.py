@@ -75,7 +75,9 @@ class Coverage:
         return {n: at for n, at in behind.items() if n not in gaps or gaps[n][1:] != (at, True)}
 
     async def _look(self, places: Mapping[int, int]) -> bool:
-        """Ask the log, and keep what it says; when it does not answer, nothing is known."""
+        """Ask the log for the next records, and keep the answer; without an answer nothing is
+        known.
+        """
         try:
             found = await self._log.next_records(places)
         except StreamyError:

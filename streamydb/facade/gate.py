@@ -147,7 +147,7 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     def _log_fault(self, sender: _Sender, error: Exception) -> None:
-        """Log what went wrong without what it went wrong with."""
+        """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
             self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")

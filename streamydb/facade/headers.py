@@ -51,7 +51,7 @@ def entity_tag(version: int) -> str:
 
 
 def preference(headers: Mapping[str, str]) -> Preference:
-    """Read the header `Prefer`; what it says beside that is ignored, as it must be."""
+    """Read the header `Prefer`; unknown preferences are ignored, as the RFC demands."""
     words = re.split(r"\s*[,;]\s*", headers.get("prefer", "").strip().lower())
     waits = [int(match[1]) for word in words if (match := _WAIT.fullmatch(word))]
     return Preference("respond-async" in words, min(waits, default=math.inf))

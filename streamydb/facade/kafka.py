@@ -206,7 +206,7 @@ class KafkaLog:
         return {place.partition: future for place, future in listed.items()}
 
     def _take(self, seen: _Seen) -> Iterator[None]:
-        """Take results in; pause after each that somebody waits for.
+        """Take results in; pause after each that a request waits for.
 
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
@@ -232,7 +232,7 @@ def _decoded(messages: list[Any]) -> _Seen:
 def _settle(
     future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
 ) -> None:
-    """Tell who waits where a record is, or that nobody knows."""
+    """Tell a waiting request the position of its record, or that it is not known."""
     if future.done():
         return
     if appended is not None:

@@ -43,7 +43,7 @@ class KafkaStreams:
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish what comes from now on."""
+        """Publish the records from now on."""
         ends = await run_in(self._executor, self._ends)
         self._tail = TopicFollower(self._settings, self._topic, ends, _rows, publish)
         return ends

@@ -19,7 +19,7 @@ _OVERHEAD_BYTES = 400
 
 
 class _Kept(NamedTuple):
-    """A result as it was read; decoded again when somebody asks, for that is rare."""
+    """A result as it was read; it is decoded again on the rare occasions when somebody asks."""
 
     txn_id: str | None
     value: bytes

@@ -140,7 +140,7 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
 def _note_alone(
     client_config: Mapping[str, str], admin: ContactedAdmin, database: str, log: TopicDescription
 ) -> None:
-    """Record of a log with one partition that it began so: once it has grown nobody can tell."""
+    """Record that a log began with one partition; after it has grown this cannot be found out."""
     if log.partitions > 1:
         return
     names = TopicNames(database)
@@ -155,7 +155,7 @@ def _note_alone(
 
 
 def reshard(client_config: Mapping[str, str], database: str, shards: int) -> None:
-    """Give the feedback topic a partition per shard: a new one, as nobody needs the old records.
+    """Make the feedback topic anew with a partition per shard; its old records are not needed.
 
     The results get as many partitions at least; the feedback of pipelines with names is dropped,
     and made when they start. Harmless when it was done before, or half of it.

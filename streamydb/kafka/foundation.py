@@ -62,7 +62,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in named.items() if value is not None}
 
     def completed(self, other: Founding) -> Founding:
-        """These facts, and those of another one that are not known here."""
+        """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
         return msgspec.structs.replace(
             self, **{**other.known(), **self.known()}, begins=begins
@@ -120,7 +120,7 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
 
 
 def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:
-    """Add facts that nobody has recorded; returns what holds now, whoever was first.
+    """Record facts, unless others were recorded first; return the facts that hold now.
 
     Raises:
         TopicsError: the topic took no record, or Kafka does not answer.

@@ -91,7 +91,7 @@ class Patience:
             raise _NobodyListensError(what) from TimeoutError()
 
     def _say(self, error: Exception, said_s: float) -> float:
-        """Tell why it waits; when the log was last told."""
+        """Log why it waits; return when the log was last written."""
         self._note(str(error))
         now_s = time.monotonic()
         if now_s - said_s < _SAY_S:

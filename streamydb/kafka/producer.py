@@ -350,7 +350,7 @@ class Producer:
                 return
 
     def _replace(self, broken: Any) -> None:
-        """Go on with a new client after an error that ends the old one, such as being fenced."""
+        """Continue with a new client after an error that ends the old one, such as being fenced."""
         with self._replacing:
             if self._client is broken:
                 broken.purge()

@@ -14,7 +14,7 @@ __all__ = ["keep_all", "no_collection"]
 
 
 def keep_all() -> None:
-    """Take what there is now for garbage that never comes: no collection looks at it again.
+    """Freeze all present objects, so that no collection looks at them again.
 
     For servers, once they have loaded everything and before they serve.
     """

@@ -115,7 +115,7 @@ class LmdbValues:
 
 
 def _environment(folder: Path) -> _Open:
-    """The open environment of ``folder``; opened again when somebody removed the file."""
+    """Return the open environment of ``folder``; open it again when the file was removed."""
     name, data = str(folder / "values"), folder / "values" / "data.mdb"
     inode = data.stat().st_ino if data.exists() else 0
     known = _ENVIRONMENTS.get(name)

@@ -81,7 +81,7 @@ def run(
 
 
 def _ended(machine: Machine, module: Module, name: str, args: bytes, view: ProcedureView) -> Called:
-    """Run to whichever end it takes; a stop of the meter stands, whatever came after it.
+    """Run the call to its end; a stop of the meter holds, even if other code ran after it.
 
     An error that no operation of a procedure raises gives no verdict: it is raised.
     """

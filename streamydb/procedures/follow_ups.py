@@ -183,7 +183,7 @@ def _encoded(
     module: Module, id_: str, target: str, values: list[bytes], told: dict[str, Any],
     keys_of: KeysOf,
 ) -> bytes:
-    """A follow-up's record: one that is valid, or none."""
+    """Encode a follow-up's record; refuse one that would not be a valid transaction."""
     args = b'{"batch":[' + b",".join(values) + b"]}"
     try:
         keys, reads = keys_of(target, r.decode_value(args))

@@ -258,7 +258,7 @@ class Machine(Meter):
         return call
 
     def caught(self) -> None:
-        """An exception is being handled: not one that depends on the machine."""
+        """Check that an exception which is being handled does not depend on the machine."""
         error = sys.exception()
         if isinstance(error, RecursionError):
             self.exceed("depth")

@@ -55,7 +55,7 @@ def verify(
     source: ChangesTopic | None = None,
     note: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Comparison:
-    """Compare the read model in a folder, as it is now, with one made anew from the topic.
+    """Compare the read model in a folder, as it is now, with a second one made from the topic.
 
     Others may follow and read it meanwhile.
 

@@ -42,7 +42,7 @@ class Begins(msgspec.Struct, frozen=True):
         return Begins({**other.places, **self.places})
 
     def missing(self) -> tuple[str, ...]:
-        """The rules of this release that nobody has given a place."""
+        """Return the rules of this release that have no place yet."""
         return tuple(rule for rule in RULES if rule not in self.places)
 
     def cut(self, ends: Mapping[int, int]) -> Begins:

@@ -55,7 +55,7 @@ STOPPING: Final = (MemoryError, OSError, ModuleMissing, InvariantViolation)
 
 
 class Fault(NamedTuple):
-    """A fault of ours on one record of the log; the fields are those of `Ruling`."""
+    """An internal fault on one record of the log; the fields are those of `Ruling`."""
 
     partition: int
     offset: int
@@ -116,7 +116,9 @@ NO_RULINGS: Final = Rulings()
 
 
 class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the other stops
-    """Our own code failed where nobody has ruled; the message carries ``faults`` to the driver."""
+    """Our own code failed on records without a ruling; the message carries ``faults`` to the
+    driver.
+    """
 
     def __init__(self, faults: list[Fault]) -> None:
         """Name them all."""
@@ -153,7 +155,7 @@ class ReadBefore(InvariantViolation):
 
 
 def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
-    """Stop here if there are faults that nobody has ruled on.
+    """Stop if there are faults without a ruling.
 
     Args:
         faults: what our own code failed on, rulings not counted.
@@ -163,7 +165,6 @@ def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
     Raises:
         UnruledFaults: there are some, and a ruling can be made.
         TooLate: there are some, and the verdicts are known.
-
     """
     if not faults:
         return

@@ -119,7 +119,7 @@ def _environment() -> dict[str, str]:
 
 
 async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:
-    """Send a job, return what comes back; None if that is more than may be."""
+    """Send a job and return the answer; None if it is larger than allowed."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
     sending = asyncio.create_task(_send(process.stdin, job))

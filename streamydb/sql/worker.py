@@ -49,7 +49,7 @@ class StoredRow(NamedTuple):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """A query and what it may use.
+    """A query and its bounds.
 
     Attributes:
         sql: one SELECT.

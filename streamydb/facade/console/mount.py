@@ -44,7 +44,7 @@ class Console:
 
     @asynccontextmanager
     async def lifespan(self, _: Litestar) -> AsyncGenerator[None, None]:
-        """Take no more figures when the application ends."""
+        """Stop the sampler when the application ends."""
         try:
             yield
         finally:

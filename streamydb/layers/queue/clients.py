@@ -21,7 +21,8 @@ class _Enqueuing:
 
     @property
     def prefix(self) -> str:
-        """With which all keys of the queue begin; `client.watch(queue.prefix)` tells of news."""
+        """The beginning of all keys of the queue; `client.watch(queue.prefix)` reports its changes.
+        """
         return self.core.prefix
 
     def enqueue_in(

@@ -108,7 +108,7 @@ class Dead:
 
 
 class QueueCore:
-    """A queue's flows; what it remembers are guesses that procedures verify."""
+    """A queue's flows; its memory holds guesses, which procedures verify."""
 
     def __init__(self, name: str, attempts_max: int, lane: int | None, turn: int) -> None:
         """Speak of the queue ``name``; ``turn`` spreads over clients who settles when."""
@@ -283,7 +283,7 @@ class QueueCore:
         self._check_held(claims, done)
 
     def cancel(self, item_id: str) -> Flow[bool]:
-        """Remove an item that nobody needs any more, claimed or not; tell whether it was there."""
+        """Remove an item, claimed or not; return True if it was there."""
         key = self._item(check_id(item_id))
 
         def body(view: AttemptView) -> Body[bool]:
