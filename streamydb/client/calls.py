@@ -44,6 +44,7 @@ __all__ = ["Procedure", "Wanted", "call"]
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
 
+# Each round finds another key, and a transaction touches at most so many.
 _GUESSED_ROUNDS_MAX = 10_000
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VerificationReport", "Violation", "verify"]
 
+# Clients may go on writing a value while its index key is made.
 _ROUNDS_MAX = 10
 
 

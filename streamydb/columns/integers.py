@@ -26,6 +26,7 @@ _KINDS: Final = {
     kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()
 }
 _PLAINLY: Final = {dtype: (kind, "r", dtype.itemsize, 0, 0) for kind, dtype in _KINDS.items()}
+# For fewer elements narrowing costs more than it saves.
 _SHORT: Final = 32
 _SPAN_MAX: Final = 2**62
 _LENGTH_MAX: Final = 2**27

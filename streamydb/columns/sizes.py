@@ -47,6 +47,7 @@ SMALL_BYTES = 256
 SMALL_COUNTS = 64
 """Values up to so many bytes are small, and count as so many: most have much fewer."""
 
+# An announcement is lost with a batch that is given up, so it is repeated.
 _STEPS: Final = 16
 _BUCKETS: Final = 1 << 20
 _PAGE: Final = 1 << 16

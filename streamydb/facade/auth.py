@@ -26,6 +26,7 @@ from streamydb.records.formats import UNREADABLE
 
 __all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
 
+# A shorter token could be guessed.
 _TOKEN_CHARACTERS_MIN: Final = 16
 _TOKENS_MAX: Final = 1_000
 

@@ -31,6 +31,8 @@ _CONTEXT: Final = "streamydb"
 _STREAMS: Final = frozenset({"/v1/changes"})
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read"})
+# A body that is not wanted is read up to this size, so that its connection can be used again;
+# to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
 
 

@@ -34,6 +34,7 @@ from streamydb.settings import Settings
 
 __all__ = ["KafkaLog"]
 
+# The newest results are read at the start: clients that were cut off ask for them first.
 _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0

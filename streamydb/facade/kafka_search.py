@@ -27,6 +27,7 @@ __all__ = ["search_result"]
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
 
+# An id holds the time of its client's clock, which may be ahead of the brokers'.
 _SKEW_MS: Final = 120_000
 _BATCH: Final = 5_000
 _STRETCH: Final = 50_000

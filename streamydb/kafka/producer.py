@@ -40,6 +40,7 @@ WINDOW = 10_000
 """How many records `append_many` has under way at most."""
 
 _POLL_S = 0.5
+# A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
 
 

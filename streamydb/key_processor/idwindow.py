@@ -31,6 +31,7 @@ SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 
 _FIRST_CAPACITY = 1024
+# A run is dropped as a whole when its last id has expired, so runs do not grow beyond this.
 _RUN_ROWS_MAX = 65_536
 
 

@@ -36,7 +36,10 @@ Ints = npt.NDArray[np.int64]
 _INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
 _HEAD_BYTES = 9
 _ATTEMPTS_MAX: Final = 64
+# A file one plan ahead may have been moved by this batch in another worker: try a few times.
 _BEHIND_ATTEMPTS_MAX: Final = 3
+# Keys that are read at once: few while the values are large, so that a read which exceeds its bound
+# stops soon after it.
 _LOADED_KEYS: Final = 512
 _LOADED_KEYS_MIN: Final = 32
 _LOADED_BYTES: Final = 4_096

@@ -30,6 +30,7 @@ REBUILD: Final = (
 )
 """What to do about a checkpoint that cannot be gone on with: a command that rebuilds."""
 
+# Hadoop's checksum files begin with a magic number and the bytes of a sum, 512 by default.
 _CHUNK: Final = 512
 _CRC_HEAD: Final = 8
 

@@ -63,6 +63,7 @@ class Most(NamedTuple):
 
 
 _ANY: Final = Most()
+# The digits of the largest integer of 64 bits.
 _DIGITS_MAX = 19
 
 

@@ -35,6 +35,7 @@ __all__ = ["Scanned", "scan"]
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
+# Bounds the scratch space; records with more reads or updates are rare, and `compile` takes them.
 _MOST: Final = 16
 _RESERVED: Final = ord(RESERVED)
 

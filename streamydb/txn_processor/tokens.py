@@ -18,6 +18,7 @@ __all__ = ["after", "blank", "cut", "integer", "same", "short_name", "text_end"]
 
 Ints = npt.NDArray[np.int64]
 
+# So many digits always fit in 64 bits; `compile` reads longer numbers.
 _DIGITS_MAX: Final = 18
 
 

@@ -12,6 +12,7 @@ from streamydb.records.formats import UNREADABLE, not_read
 
 __all__ = ["Agreement", "Disagreement"]
 
+# Digests are kept for pipelines that are behind and will tell theirs later; this bounds them.
 _KEPT_MAX: Final = 200_000
 
 

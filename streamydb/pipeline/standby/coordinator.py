@@ -25,6 +25,7 @@ __all__ = ["Coordinator", "PipelinePosition", "StandbyReport"]
 log = logging.getLogger("streamydb.standby")
 
 _TURN_S: Final = 0.1
+# A leader without followers has nobody to hurry for.
 _ALONE_TURN_S: Final = 0.5
 _HISTORY_S_MAX: Final = 60.0
 _SHOWN_MS: Final = 1_000
