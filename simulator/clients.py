@@ -183,7 +183,7 @@ class _Simulation:
         return max(0.0, self._loop.time() - self._well_since)
 
     def transport(self) -> AsyncTransport:
-        """What a client speaks through: HTTP, or straight to log and read model."""
+        """Return the transport of a client: HTTP, or straight to log and read model."""
         if not self.direct:
             return AsyncHttpTransport(HttpOptions("http://facade.test"), self.network)
         database = self.database

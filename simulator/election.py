@@ -58,7 +58,7 @@ class _FaultError(Exception):
 
 @dataclass
 class _Told:
-    """What the leaders had said that is resolved, and when."""
+    """The seqs that the leaders had announced as resolved, and when."""
 
     times: list[int] = field(default_factory=lambda: [0])
     seqs: list[int] = field(default_factory=lambda: [0])
@@ -140,7 +140,8 @@ class _Judge:
                 raise _FaultError(f"{what}, {other.pipeline} told it of {said.resolved}")
 
     def _last_said(self, other: Node, entry: ControlEntry) -> Following | None:
-        """What one told of itself that the sender of a claim has read a short while ago."""
+        """Return a pipeline's last message that the sender of a claim has read a short while ago.
+        """
         near_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.near + 2 * STEP_MS
         for index, taken_t, message in reversed(self._said[other.index]):
             if index < entry.heard:
@@ -356,7 +357,7 @@ class _World:
             raise _FaultError(f"in calm {leading} lead, and they say {sorted(self._views())}")
 
     def _views(self) -> set[tuple[int, str]]:
-        """Who leads in which epoch, as each of them sees it."""
+        """Return the leader of each epoch, as each of them sees it."""
         return {(n.member.epoch, n.member.leader.pipeline) for n in self._running() if n.member}
 
     def _agreed(self) -> bool:

@@ -55,7 +55,7 @@ class SimulatedRulings:
         self.append(Fence(log=LOG, epoch=epoch, pipeline="sim"))
 
     def rulings(self) -> Rulings:
-        """What was ruled."""
+        """Return the rulings so far."""
         book = Book(LOG, self._begins)
         for value in self.values:
             book.take(value)

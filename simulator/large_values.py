@@ -60,7 +60,9 @@ def small_limits() -> Iterator[None]:
 
 
 def draw_begins(rng: random.Random, records: int) -> Begins:
-    """Where rules begin: mostly with the log, as in new databases, or somewhere in it, or never."""
+    """Draw where rules begin: mostly with the log, as in new databases, or somewhere in it, or
+    never.
+    """
     if rng.random() < 0.7:
         return EVERYWHERE
     if rng.random() < 0.1:

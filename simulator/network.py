@@ -155,6 +155,6 @@ class Network(httpx.AsyncBaseTransport):
 
 
 def _refusal(rng: random.Random) -> httpx.Response:
-    """What something between client and facade says."""
+    """Return the refusal of something between client and facade."""
     headers = {"Retry-After": "1"} if rng.random() < 0.5 else {}
     return httpx.Response(rng.choice(_REFUSALS), headers=headers, content=b"no")

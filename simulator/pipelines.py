@@ -73,7 +73,7 @@ class Pair:
         return None
 
     def _happens(self) -> None:
-        """What pipelines tell each other, and what befalls them."""
+        """Let pipelines exchange messages, and let faults befall them."""
         rng = self._random
         if rng.random() < 0.6:
             self._covered = max(self._covered, self._news())

@@ -87,7 +87,7 @@ def ends_of(log: SimulatedLog, read: dict[int, int]) -> dict[int, LogEnd]:
 
 
 def require_log(cluster: Cluster) -> None:
-    """What each shard does in the first batch of a start.
+    """Compare the log as each shard does in the first batch of a start.
 
     Raises:
         InvariantViolation: the log is not what a shard has read.

@@ -179,7 +179,7 @@ def check_flows(
 
 
 def _entries(first: Mapping[tuple[str, int, int], OutputRecord]) -> dict[int, str]:
-    """Which procedure a transaction called, by what it returned; by seq."""
+    """Return the procedure that each transaction called, by what it returned; by seq."""
     found = {}
     for (topic, seq, _), output in first.items():
         if topic == "results":

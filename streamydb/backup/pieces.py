@@ -128,7 +128,8 @@ def _markers(piece: Piece) -> list[tuple[int, Marker]]:
 
 
 class Positions:
-    """How far each partition was read, and what was known of it at any place not yet covered.
+    """The position in each partition, and the sorter's knowledge at each offset that is not covered
+    yet.
 
     Attributes:
         states: per partition, after everything that was noted.

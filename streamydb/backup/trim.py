@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return sum(span.high - span.low for span in self.deletes.values())
 
 

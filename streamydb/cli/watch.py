@@ -24,7 +24,7 @@ POLL_S = 0.05
 
 
 class WatchTarget(enum.StrEnum):
-    """What can be watched."""
+    """A topic to watch."""
 
     changes = "changes"
     results = "results"

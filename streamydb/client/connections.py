@@ -29,7 +29,7 @@ _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallErr
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How to connect to a facade.
+    """The options of a connection to a facade.
 
     Attributes:
         url: its address.

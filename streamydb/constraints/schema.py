@@ -358,7 +358,7 @@ def _escaped(name: str) -> str:
 
 
 def _elsewhere(*_: Any) -> None:
-    """What another rule looks at."""
+    """Accept a keyword that another rule reads."""
 
 
 _RULES: Final[dict[str, Callable[..., str | None]]] = {

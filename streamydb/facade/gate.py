@@ -55,7 +55,7 @@ class Context:
 
     @property
     def client_name(self) -> str:
-        """How the client is counted: by its token's name, else by its address."""
+        """The name by which the client is counted: its token's, else its address."""
         return self.address if self.client is ANYBODY else f"token {self.client.name}"
 
 

@@ -90,7 +90,7 @@ class Entry(Protocol):
 
 
 class Resolved(Protocol):
-    """How far a read model is."""
+    """The position of a read model."""
 
     @property
     def seq(self) -> int:

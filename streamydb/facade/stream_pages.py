@@ -94,7 +94,7 @@ class StreamFeed:
 
     @property
     def waiting(self) -> int:
-        """How many wait for records."""
+        """The number of readers that wait for records."""
         return sum(news.readers for news in self._news.values())
 
     async def start(self) -> None:

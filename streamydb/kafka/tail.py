@@ -53,7 +53,7 @@ def find_starts(
 
 
 class LogTails:
-    """How far the tails of the partitions have been read, and what they hold."""
+    """The tails of the partitions: how far they have been read, and what they hold."""
 
     def __init__(self, starts: list[TailStart]) -> None:
         """Begin at the starts."""

@@ -31,7 +31,7 @@ FACADE = "facade"
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a database was created, or what `resize` made of it."""
+    """The record of a database's creation, or of the last `resize`."""
 
     database: str
     shards: int

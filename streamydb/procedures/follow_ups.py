@@ -42,7 +42,7 @@ _NOTHING: Final = b'{"done":0,"made":0}'
 
 
 class FollowUpCounts(msgspec.Struct, frozen=True):
-    """How many follow-ups of a module have been executed, and how many were made."""
+    """The numbers of a module's follow-ups that have been executed, and that were made."""
 
     done: int
     made: int
@@ -100,7 +100,7 @@ class FollowUpRefused(Exception):  # noqa: N818 - a verdict, not an error
 
 
 class Turn(NamedTuple):
-    """Whether it is a follow-up's turn. ``code``: None if so.
+    """The turn of a follow-up. ``code``: None if it has come.
 
     ``key``, ``done``: what is written when it is executed, whatever comes of it.
     """

@@ -51,7 +51,7 @@ class Host(Protocol):
         """
 
     def may(self, key: str, *, write: bool) -> bool:
-        """Whether the call has declared the key."""
+        """Return True if the call has declared the key."""
 
 
 class ProcedureView:
@@ -253,6 +253,6 @@ class Declared:
         self._reads = frozenset(reads)
 
     def may(self, key: str, *, write: bool) -> bool:
-        """Whether the call has declared the key."""
+        """Return True if the call has declared the key."""
         return key in self._keys or (not write and key in self._reads)
 

@@ -53,14 +53,14 @@ class Resolved(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionProgress(msgspec.Struct):
-    """How far a partition of the changes is read: next offset, and the highest resolved record."""
+    """The position in a partition of the changes: next offset, and the highest resolved record."""
 
     position: int = 0
     resolved: Resolved = Resolved()
 
 
 class TopicProgress(msgspec.Struct):
-    """How far the topic is read.
+    """The position in the topic.
 
     Attributes:
         topic_id: Kafka's id of the topic; empty before the first start.
@@ -121,7 +121,7 @@ class StoreBatch:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How far back snapshots are kept: at least so many seconds of commit time, and so many seqs.
+    """The age of the oldest snapshots: at least so many seconds of commit time, and so many seqs.
 
     Either may be infinite: then nothing is ever collected.
     """

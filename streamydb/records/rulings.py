@@ -83,7 +83,7 @@ class Rulings:
         self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
 
     def __len__(self) -> int:
-        """How many records were ruled on."""
+        """Return the number of rulings."""
         return len(self._known)
 
     @property
@@ -251,7 +251,7 @@ class Book:
         self._known: dict[Place, Fault] = {}
 
     def __len__(self) -> int:
-        """How many records were ruled on."""
+        """Return the number of rulings."""
         return len(self._known)
 
     def take(self, value: bytes | None) -> None:

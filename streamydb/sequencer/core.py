@@ -60,7 +60,7 @@ class Sequencer:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the sequencer closes."""
+        """The number of partitions that the sequencer closes."""
         return len(self._effective)
 
     @property

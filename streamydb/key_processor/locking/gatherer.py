@@ -62,7 +62,7 @@ class Gathered:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes, about."""
+        """The number of bytes it takes, about."""
         return len(self.payload.raw) + sum(len(g.value or b"") for g in self.grants.values())
 
 

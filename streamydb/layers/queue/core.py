@@ -92,7 +92,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many items there are: never claimed, and claimed or given back."""
+    """The numbers of items: never claimed, and claimed or given back."""
 
     waiting: int
     claimed: int

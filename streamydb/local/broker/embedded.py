@@ -109,7 +109,7 @@ class EmbeddedBroker:
 
     @property
     def record(self) -> BrokerRecord:
-        """What another process needs in order to find this broker.
+        """The facts by which another process finds this broker.
 
         Raises:
             BrokerError: the broker is not running.

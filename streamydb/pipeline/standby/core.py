@@ -85,7 +85,7 @@ Action: TypeAlias = Say | Play
 
 @dataclass(slots=True)
 class _Leader:
-    """What a pipeline knows of the leader.
+    """The leader, as a pipeline knows it.
 
     ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
     """

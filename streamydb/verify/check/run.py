@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckOptions", "CheckProgress", "check"]
 
 class CheckProgress(NamedTuple):
-    """How far the check is: what it does, and how many of how many records."""
+    """The progress of the check: what it does, and how many of how many records."""
 
     name: str
     done: int

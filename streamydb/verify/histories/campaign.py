@@ -195,7 +195,7 @@ class _Budget:
 async def _recorders(
     campaign: Campaign, sink: _Sink
 ) -> AsyncIterator[Callable[[random.Random], Recorder]]:
-    """What makes the recorders of the clients of a process."""
+    """Make the recorders of the clients of a process."""
     if campaign.library or campaign.kafka:
         urls = campaign.kafka or campaign.urls
         async with make_recorders(urls, sink, campaign.shape) as make:

@@ -258,7 +258,8 @@ def _write_step(operation: Operation, request: WriteOperation) -> RegisterStep:
 
 
 def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, RegisterStep]]:
-    """What a strong read says of each register; a scan also says which ones are absent."""
+    """Yield the values of each register in a strong read; a scan also says which ones are absent.
+    """
     request, answer = operation.request, operation.told
     if not isinstance(request, Get | ReadOperation | ScanOperation) or answer is None:
         return
