@@ -93,18 +93,22 @@ class Own:
 
 
 class Rank(NamedTuple):
-    """The order of the candidates for the lead: ready first, then the furthest, then by name."""
+    """The order of the candidates for the lead: ready first, then the furthest, then by name.
+
+    ``wants``: it has said that it wants the lead; that changes no order.
+    """
 
     ready: bool
     resolved: int
     name: str
     pipeline: str
+    wants: bool = False
 
     def before(self, other: Rank) -> bool:
         """Return True if this one is to lead rather than the other one."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
-        return self[2:] < other[2:]
+        return (self.name, self.pipeline) < (other.name, other.pipeline)
 
 
 class Others:
