@@ -1,4 +1,4 @@
-"""Who leads: the election protocol of `standby`, by itself, under chance.
+"""Simulate the election protocol of `standby`, by itself, under chance.
 
 Two to five members of this release and the one before read and write one control topic; they are
 killed, paused, cut off, slowed down, rolled back, begin with nothing, and are asked to hand over.
@@ -53,7 +53,7 @@ def run_election(seed: int) -> SeedOutcome:
 
 
 class _FaultError(Exception):
-    """What must hold does not."""
+    """An invariant of the election does not hold."""
 
 
 @dataclass

@@ -31,23 +31,16 @@ Role = Literal["starting", "claiming", "leading", "following"]
 class Times:
     """The waits of the protocol, in ms.
 
-    Attributes:
-        beat: a leader with followers beats this often.
-        silence: a leader that is silent for so long is taken for dead.
-        stall: so is a leader that beats for so long without reading the records there are.
-        behind: a leader that lacks for so long what was resolved before it is relieved.
-        follow: a follower sends a message this often.
-        present: a follower counts as present for so long after a message.
-        near: the same while a leader is wanted.
-        ready: a follower is ready if nothing that it lacks is older than this.
-        fresh: a pipeline knows its position if an own message came back that is no older.
-        window: better candidates have so long to answer a wish for the lead.
-        defer: the lead is left to better candidates for so long; twice as long if one of them wants
-            it, because it may leave it to another one first.
-        alone: a follower that is not ready claims after so long a silence.
-        start: a pipeline that starts listens for others for so long.
-        stuck: a leader that has read records and resolved nothing for so long tells its shards
-            their role again.
+    A leader with followers beats every ``beat``. It is replaced after ``silence`` without a beat,
+    after ``stall`` of beats without reading waiting records, or after ``behind`` of lacking what
+    was resolved before it. A follower sends a message every ``follow``. It counts as present for
+    ``present`` after one, or for ``near`` while a leader is wanted. It is ready if it lacks nothing
+    older than ``ready``, and an own message that came back is no older than ``fresh``. Better
+    candidates have ``window`` to answer a wish for the lead, which is left to them for ``defer``;
+    twice as long if one of them wants it, because it may leave it to another one first. A follower
+    that is not ready claims after ``alone`` of silence. A pipeline that starts listens to others
+    for ``start``. A leader that has read records and resolved nothing for ``stuck`` tells its
+    shards their role again.
     """
 
     beat: int = 250
