@@ -1,4 +1,5 @@
-"""Reads, scans and transactions as flows: what is asked, what is tried again, what an answer means.
+"""Reads, scans and transactions as flows: they yield requests, repeat them, and interpret the
+answers.
 
 A read is tried again after whatever may pass. A transaction is sent again with the same bytes and
 id, which is safe at any time; as soon as one of the attempts may have reached the log, nothing but
@@ -221,7 +222,7 @@ def execute(
 def _settled(
     session: Session, txn: Prepared, retry: Retry, fault: ClientError | None
 ) -> Flow[Committed]:
-    """What became of a transaction one of whose copies came after the deadline.
+    """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
     Only a search that has seen all results says that there is none.
@@ -305,7 +306,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
 def _tried(
     retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
 ) -> Flow[_R]:
-    """Perform a request that changes nothing, again after whatever may pass.
+    """Perform a request that changes nothing; repeat it after failures that may pass.
 
     Args:
         retry: the time there is.
@@ -324,12 +325,12 @@ def _tried(
 
 
 def _may_pass(fault: ClientError) -> bool:
-    """Whether sending again may help."""
+    """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
 def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
-    """Whether a copy was refused that came after the deadline, or too long before it."""
+    """Return True if a copy was refused that came after the deadline, or too long before it."""
     return isinstance(fault, RequestError) and fault.code in UNTIMELY
 
 

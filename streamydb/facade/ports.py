@@ -1,4 +1,4 @@
-"""What the facade needs of the rest: a read model, the transaction log, the feed of changes.
+"""The interfaces that the facade needs: a read model, the transaction log, the feed of changes.
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
 `testing.memory`; the read model is `streamydb.read_model`. All methods are called in the
@@ -44,14 +44,14 @@ class AppendUnknownError(StreamyError):
 
 
 class LogPosition(NamedTuple):
-    """Where a record lies in the log."""
+    """The place of a record in the log."""
 
     partition: int
     offset: int
 
 
 class NextRecord(NamedTuple):
-    """Where the next record of a partition lies; if there is none, where the partition ends."""
+    """The offset of the next record of a partition, or of the partition's end if there is none."""
 
     offset: int
     found: bool
@@ -90,7 +90,7 @@ class Entry(Protocol):
 
 
 class Resolved(Protocol):
-    """How far a read model is."""
+    """The position of a read model."""
 
     @property
     def seq(self) -> int:
@@ -259,7 +259,7 @@ class StreamSpan(NamedTuple):
 
 
 class StreamSource(Protocol):
-    """What procedures emit: a topic, each stream in one partition."""
+    """The topic of the records that procedures emit, with each stream in one partition."""
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish, in the event loop, all records from an offset of each partition on; return them.
@@ -300,7 +300,7 @@ class ChangeSource(Protocol):
 
     @property
     def streams(self) -> StreamSource:
-        """What procedures emit; stopped with this."""
+        """The source of streams; stopped with this."""
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish, in the event loop, all batches after a seq; return that seq."""

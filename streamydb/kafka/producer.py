@@ -1,4 +1,4 @@
-"""Appending transactions to the log."""
+"""Append transactions to the log."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ WINDOW = 10_000
 """How many records `append_many` has under way at most."""
 
 _POLL_S = 0.5
+# A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
 
 
@@ -65,7 +66,7 @@ class AppendUnknownError(AppendError):
 
 
 class Appended(NamedTuple):
-    """Where a transaction is in the log, and when the broker appended it (ms since 1970)."""
+    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
 
     partition: int
     offset: int
@@ -305,7 +306,7 @@ class Producer:
         return value
 
     def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-        """What the client library calls when a record's fate is known."""
+        """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
@@ -350,7 +351,7 @@ class Producer:
                 return
 
     def _replace(self, broken: Any) -> None:
-        """Go on with a new client after an error that ends the old one, such as being fenced."""
+        """Continue with a new client after an error that ends the old one, such as being fenced."""
         with self._replacing:
             if self._client is broken:
                 broken.purge()

@@ -41,7 +41,7 @@ _LOOK_S = 0.2
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """What is known of a process that was started here."""
+    """The record of a process that was started here."""
 
     name: str
     pid: int
@@ -175,12 +175,12 @@ def rotate(log: Path) -> None:
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Where the output of the process of this name goes."""
+    """Return the file of the output of the process of this name."""
     return folder / "logs" / f"{name}.log"
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Where the process of this name is recorded."""
+    """Return the file that records the process of this name."""
     return folder / "run" / f"{name}.json"
 
 

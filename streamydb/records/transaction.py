@@ -135,7 +135,7 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What makes a call a follow-up: the batch that it takes.
+    """The batch that a follow-up takes; it makes a call a follow-up.
 
     ``id``: the seq of the transaction with which the batch entered the workflow. ``stream``: where
     it was emitted. ``number``: its place among all follow-ups of the module. ``depth``: how many
@@ -214,7 +214,9 @@ _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
 def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
-    """What a record of the log says. Never raises, whatever the bytes.
+    """Decode a record of the log. Never raises, whatever the bytes.
+
+    Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
@@ -344,7 +346,7 @@ def _canonicalise_procedures(txn: Transaction) -> None:
 
 
 def _id_fits(txn: Transaction) -> bool:
-    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    """Return True if an id that is a follow-up's stands on one, and on nothing else."""
     call = txn.call
     if call is UNSET or call.batch is UNSET:
         return not txn.id.startswith(FOLLOW_UP_PREFIX)

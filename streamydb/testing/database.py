@@ -175,7 +175,7 @@ class Database:
         return self._process is None or self._process.poll() is not None
 
     def status(self) -> PipelineStatus:
-        """What the pipeline says of itself."""
+        """Return the pipeline's report of its state."""
         return self.place.status()
 
     def processes(self) -> list[psutil.Process]:

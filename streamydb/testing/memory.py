@@ -58,7 +58,7 @@ class MemoryEntry(NamedTuple):
 
 
 class MemoryResolved(NamedTuple):
-    """How far a read model is."""
+    """The position of a read model."""
 
     seq: int
     ts_ms: int
