@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
     "Columns",
     "Narrowed",
     "Ragged",
+    "Texts",
     "chunk_bounds",
     "expand",
     "narrowed",
@@ -83,6 +84,13 @@ def starts_of(counts: Array) -> Offsets:
     return out
 
 
+class Texts(NamedTuple):
+    """A `Ragged` as kernels take it: text i is ``data[offsets[i] : offsets[i + 1]]``."""
+
+    data: Bytes
+    offsets: Offsets
+
+
 @dataclass(slots=True)
 class Ragged:
     """``n`` byte strings in one buffer: element i is ``data[offsets[i]:offsets[i + 1]]``."""
@@ -118,6 +126,10 @@ class Ragged:
     def __getitem__(self, i: int) -> bytes:
         """Element ``i`` as bytes."""
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    def texts(self) -> Texts:
+        """Itself as kernels take it."""
+        return Texts(self.data, self.offsets)
 
     def tolist(self) -> list[bytes]:
         """All elements as a list of bytes."""

@@ -34,7 +34,8 @@ __all__ = ["Overtaken", "ShardValues", "ValueStore", "ValuesState"]
 Ints = npt.NDArray[np.int64]
 
 _INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
-_HEAD_BYTES = 9
+_TAG_AT: Final = 8
+_HEAD_BYTES: Final = 9
 _ATTEMPTS_MAX: Final = 64
 _BEHIND_ATTEMPTS_MAX: Final = 3
 _LOADED_KEYS: Final = 512
@@ -376,13 +377,13 @@ def _decode(
             continue
         at = offsets[i]
         versions[i] = _little_endian(data, at)
-        tags[i] = data[at + 8]
-        if tags[i] == 1:
-            numbers[i] = _little_endian(data, at + 9)
+        tags[i] = data[at + _TAG_AT]
+        if tags[i] == p.INT:
+            numbers[i] = _little_endian(data, at + _HEAD_BYTES)
         else:
-            bounds[i + 1] += offsets[i + 1] - at - 9
+            bounds[i + 1] += offsets[i + 1] - at - _HEAD_BYTES
     texts = np.empty(bounds[n], np.uint8)
     for i in range(n):
         for j in range(bounds[i + 1] - bounds[i]):
-            texts[bounds[i] + j] = data[offsets[i] + 9 + j]
+            texts[bounds[i] + j] = data[offsets[i] + _HEAD_BYTES + j]
     return tags, numbers, versions, texts, bounds

@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import REJECT_CODES
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.fault import keep, reported
@@ -33,6 +35,7 @@ from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records", "parse_ints"]
 
+_DIGITS_MAX: Final = 19
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
 _CONSTRAINTS: Final = r.CONSTRAINTS_KEY.encode()
@@ -45,20 +48,20 @@ _REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
 def _parse_int(data: Bytes, start: int, end: int) -> tuple[Any, Any]:
     """Read a canonical integer; False when the text is not one that fits in 64 bits."""
     at = start
-    negative = data[at] == 45
+    negative = data[at] == c.MINUS
     if negative:
         at += 1
-    if at == end or end - at > 19:
+    if at == end or end - at > _DIGITS_MAX:
         return False, 0
     value = np.uint64(0)
     for j in range(at, end):
         digit = data[j]
-        if digit < 48 or digit > 57:
+        if digit < c.ZERO or digit > c.NINE:
             return False, 0
-        value = value * np.uint64(10) + np.uint64(digit - 48)
-    bound = np.uint64(9223372036854775807)
+        value = value * np.uint64(10) + np.uint64(digit - c.ZERO)
+    bound = np.uint64(INTEGER_MAX)
     if value > bound:
-        return negative and value == bound + np.uint64(1), np.int64(-9223372036854775807) - 1
+        return negative and value == bound + np.uint64(1), np.int64(INTEGER_MIN)
     return True, -np.int64(value) if negative else np.int64(value)
 
 
@@ -74,7 +77,7 @@ def parse_ints(
         if offsets[i] == offsets[i + 1]:
             continue
         ok, value = _parse_int(data, offsets[i], offsets[i + 1])
-        tags[i] = 1 if ok else 2
+        tags[i] = p.INT if ok else p.OPAQUE
         ints[i] = value if ok else 0
     return tags, ints
 
@@ -299,7 +302,7 @@ def _blank_out(
     """Put zeros in place of the digits from ``starts`` to ``ends`` of each record."""
     for i in range(len(starts)):
         for j in range(offsets[i] + starts[i], offsets[i] + ends[i]):
-            data[j] = 48
+            data[j] = c.ZERO
 
 
 def _identities(texts: Ragged, home: Columns) -> Ragged:

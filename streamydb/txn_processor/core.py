@@ -23,7 +23,8 @@ from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import ExecutionOutcome, Most, execute_grants
+from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 
 __all__ = ["execute", "passed_on"]
 

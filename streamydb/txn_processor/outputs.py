@@ -19,9 +19,9 @@ from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE
 from streamydb.columns.sizes import class_of
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds, expand, starts_of
 from streamydb.procedures.follow_ups import Outputs
-from streamydb.txn_processor.execution import ExecutionOutcome
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
+from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate
 
 __all__ = [

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns import characters as c
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.columns.table import Bytes
 
@@ -24,7 +25,9 @@ _DIGITS_MAX: Final = 18
 @kernel
 def blank(data: Bytes, at: int, end: int) -> int:
     """The first position from ``at`` on that is not whitespace."""
-    while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
+    while at < end and (
+        data[at] == c.SPACE or data[at] == c.LINE_FEED or data[at] == c.RETURN or data[at] == c.TAB
+    ):
         at += 1
     return at
 
@@ -41,14 +44,14 @@ def after(data: Bytes, at: int, end: int, mark: int) -> int:
 @kernel
 def text_end(data: Bytes, at: int, end: int) -> int:
     """The closing quote of a plain text whose opening quote is at ``at``, or -1."""
-    if at >= end or data[at] != 34:
+    if at >= end or data[at] != c.QUOTE:
         return -1
     at += 1
     while at < end:
-        c = data[at]
-        if c == 34:
+        byte = data[at]
+        if byte == c.QUOTE:
             return at
-        if c < 32 or c > 126 or c == 92:
+        if byte < c.SPACE or byte > c.TILDE or byte == c.BACKSLASH:
             return -1
         at += 1
     return -1
@@ -67,20 +70,20 @@ def short_name(data: Bytes, start: int, end: int) -> np.uint64:
 @kernel
 def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """(position behind, value) of an integer of at most 18 digits in canonical form, or (-1, 0)."""
-    negative = at < end and data[at] == 45
+    negative = at < end and data[at] == c.MINUS
     if negative:
         at += 1
     first = at
     value = 0
-    while at < end and data[at] >= 48 and data[at] <= 57:
-        value = value * 10 + (data[at] - 48)
+    while at < end and data[at] >= c.ZERO and data[at] <= c.NINE:
+        value = value * 10 + (data[at] - c.ZERO)
         at += 1
         if at - first > _DIGITS_MAX:
             return -1, 0
     digits = at - first
-    if digits == 0 or (data[first] == 48 and (digits > 1 or negative)):
+    if digits == 0 or (data[first] == c.ZERO and (digits > 1 or negative)):
         return -1, 0
-    if at < end and (data[at] == 46 or data[at] == 101 or data[at] == 69):
+    if at < end and (data[at] == c.DOT or data[at] == c.LOWER_E or data[at] == c.UPPER_E):
         return -1, 0
     return (at, -value) if negative else (at, value)
 

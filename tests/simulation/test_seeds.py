@@ -11,7 +11,7 @@ import pytest
 
 from streamydb import records
 from streamydb.columns.table import Columns
-from streamydb.txn_processor import execution, interpreter
+from streamydb.txn_processor import interpreter, kernel, run
 from streamydb.verify.simulator import run_seed
 from streamydb.verify.simulator.mutations import MUTATIONS, mutated
 
@@ -104,16 +104,16 @@ def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
 
 def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transaction left to Python: the same oracle, byte for byte."""
-    routes = execution._routes
+    routes = run._routes
     left = []
 
     def to_python(txns: Columns) -> Any:
         route = routes(txns)
-        left.append(int((route == execution._KERNEL).sum()))
-        route[route == execution._KERNEL] = execution._PYTHON
+        left.append(int((route == kernel.BY_KERNEL).sum()))
+        route[route == kernel.BY_KERNEL] = kernel.BY_PYTHON
         return route
 
-    monkeypatch.setattr(execution, "_routes", to_python)
+    monkeypatch.setattr(run, "_routes", to_python)
     outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 21)]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(left) > 500

@@ -20,8 +20,8 @@ from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
-from streamydb.txn_processor import execution, interpreter, outputs
 from streamydb.verify.simulator import fault_mutations as rulings
 from streamydb.verify.simulator import value_mutations
 from streamydb.verify.simulator.value_mutations import together
@@ -290,13 +290,13 @@ def _unlocked_constraints() -> Any:
 
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
-    original = execution._Rules.send  # noqa: SLF001 - the point
+    original = constrained.Rules.send
 
-    def send(self: Any, route: Any, start: int) -> None:
+    def send(self: Any, start: int) -> None:
         if start == 0:
-            original(self, route, start)
+            original(self, start)
 
-    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+    return mock.patch.object(constrained.Rules, "send", send)
 
 
 def _unlocked_index() -> Any:

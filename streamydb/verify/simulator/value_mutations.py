@@ -16,7 +16,7 @@ from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.records import begins
-from streamydb.txn_processor import execution
+from streamydb.txn_processor import execution, outcome
 from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
@@ -104,7 +104,7 @@ def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
     executed = executor.Gatherer._executed  # noqa: SLF001 - as above
     return together(
-        mock.patch.object(execution.Most, "fits", return_value=0),
+        mock.patch.object(outcome.Most, "fits", return_value=0),
         mock.patch.object(
             executor.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
