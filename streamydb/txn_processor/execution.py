@@ -23,6 +23,7 @@ from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
+from streamydb.txn_processor.comparisons import Value, failed_entry
 from streamydb.txn_processor.constrained import Rules
 from streamydb.txn_processor.decompiler import transaction_of
 from streamydb.txn_processor.fault import reported, status_of
@@ -154,7 +155,7 @@ def _execute_in_python(
     own = run.slots_of(i).tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
 
-    def look(key: str) -> interpreter.Value:
+    def look(key: str) -> Value:
         version, number, ref, tag, *_ = run.values.slots[ids[key]].item()
         return run.value(tag, number, ref), version
 
@@ -225,7 +226,7 @@ def _special_aborts(run: Run) -> None:
             key = run.keys[entry["slot"]].decode()
             kind = p.SEEN_KINDS[entry["kind"]]
             failed.append(
-                interpreter.failed_entry(
+                failed_entry(
                     kind, int(entry["index"]), key, value, int(entry["version"])
                 )
             )

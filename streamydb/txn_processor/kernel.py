@@ -37,15 +37,9 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
-# Who executes a transaction.
-BY_KERNEL: Final = 0
-BY_PYTHON: Final = 1
-BY_NOBODY: Final = 2
-
-# Where the counts of what was noted are.
-WRITES: Final = 0
-READS: Final = 1
-FAILS: Final = 2
+# Who executes a transaction; and where the counts of what was noted are.
+BY_KERNEL, BY_PYTHON, BY_NOBODY = 0, 1, 2
+WRITES, READS, FAILS = 0, 1, 2
 
 # What a comparison or an update comes to: fine, the code of a failure, or left to Python.
 _FINE: Final = p.COMMITTED
@@ -54,8 +48,7 @@ _BOUND_VIOLATED: Final = p.ABORT_CODES.index(errors.BOUND_VIOLATED)
 _OVERFLOW: Final = p.ABORT_CODES.index(errors.OVERFLOW)
 _LEFT: Final = -1
 
-# Bytes of a result: what every one has at most, what a character of a text becomes at most when it
-# is escaped, and what a read has beside its key and its text.
+# Bytes of a result at most: of every one, of an escaped character, and of a read beside its texts.
 _RESULT_FIXED_BYTES: Final = 600
 _ESCAPED_BYTES: Final = 6
 _READ_FIXED_BYTES: Final = 24
@@ -105,7 +98,7 @@ class NewValues(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What is noted: writes (dtype WRITE), reads and failures (dtype SEEN); how many of each."""
+    """What is noted: writes (dtype WRITE), reads and fails (dtype SEEN); how many of each."""
 
     writes: Records
     reads: Records

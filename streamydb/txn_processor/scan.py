@@ -19,8 +19,7 @@ from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Bytes, Columns, Ragged, Texts, starts_of
-from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.records.rejection import RESERVED
+from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.txn_processor.tokens import (
     after,
     blank,
@@ -29,6 +28,16 @@ from streamydb.txn_processor.tokens import (
     same,
     short_name,
     text_end,
+    word_of,
+)
+from streamydb.txn_processor.update_reader import (
+    KEY_END,
+    KEY_START,
+    OPERAND_END,
+    OPERAND_START,
+    RESERVED_BYTE,
+    UPDATES_MAX,
+    read_updates,
 )
 
 __all__ = ["Scanned", "scan"]
@@ -36,19 +45,12 @@ __all__ = ["Scanned", "scan"]
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
-_MOST: Final = 16
-_RESERVED: Final = ord(RESERVED)
+_MOST: Final = UPDATES_MAX
+"""Reads of a plain record, and updates."""
 
 
-def _word(name: str) -> np.uint64:
-    return np.uint64(int.from_bytes(name.encode(), "little"))
-
-
-_ID, _READS, _UPDATES = _word("id"), _word("reads"), _word("updates")
-_OP, _KEY, _BY, _LOW, _HIGH = _word("op"), _word("key"), _word("by"), _word("min"), _word("max")
-_VALUE, _PUT, _DELETE, _ADD = _word("value"), _word("put"), _word("delete"), _word("add")
-_NEXT_ID = _word("next_id")
-_DEADLINE_HEAD, _DEADLINE_TAIL = _word("deadline"), _word("_ms")
+_ID, _READS, _UPDATES = word_of("id"), word_of("reads"), word_of("updates")
+_DEADLINE_HEAD, _DEADLINE_TAIL = word_of("deadline"), word_of("_ms")
 _DEADLINE_BYTES: Final = len("deadline_ms")
 
 # What is noted of a record beside its keys and steps: spans of the id and of the deadline's digits,
@@ -57,159 +59,6 @@ _ID_SPAN, _DEADLINE_SPAN, _DEADLINE, _NOTED = 0, 2, 4, 5
 
 # What a record gave, by bit.
 _ID_SEEN, _UPDATES_SEEN, _READS_SEEN, _DEADLINE_SEEN = 1, 2, 4, 8
-
-# What an update gave, by bit.
-_HAS_OP, _HAS_KEY, _HAS_BY, _HAS_MIN, _HAS_MAX, _HAS_VALUE, _HAS_TEXT = 1, 2, 4, 8, 16, 32, 64
-_HAS_OP_AND_KEY = _HAS_OP | _HAS_KEY
-
-
-@kernel
-def _operation(word: np.uint64) -> int:
-    if word == _PUT:
-        return p.PUT
-    if word == _ADD:
-        return p.ADD
-    if word == _DELETE:
-        return p.DELETE
-    if word == _NEXT_ID:
-        return p.NEXT_ID
-    if word == _HIGH:
-        return p.MAX
-    if word == _LOW:
-        return p.MIN
-    return 0
-
-
-@kernel
-def _fits(op: int, got: int) -> bool:
-    """Whether an update has what its operation needs, and nothing else."""
-    rest = got & ~_HAS_OP_AND_KEY
-    if got & _HAS_OP_AND_KEY != _HAS_OP_AND_KEY:
-        return False
-    if op == p.ADD:
-        return rest & _HAS_BY != 0 and rest & ~(_HAS_BY | _HAS_MIN | _HAS_MAX) == 0
-    if op == p.PUT:
-        return rest & ~_HAS_TEXT == _HAS_VALUE
-    if op == p.MAX or op == p.MIN:
-        return rest == _HAS_VALUE
-    return rest == 0 and op != 0
-
-
-@kernel
-def _number_of(name: np.uint64, value: int, step: Any) -> int:
-    """Put a named number into an update's step; which bit it is, or 0."""
-    if name == _BY:
-        step.a = value
-        return _HAS_BY
-    if name == _VALUE:
-        step.a = value
-        return _HAS_VALUE
-    if name == _LOW:
-        step.low = value
-        return _HAS_MIN
-    if name == _HIGH:
-        step.high = value
-        return _HAS_MAX
-    return 0
-
-
-@kernel
-def _finish(step: Any, spans: Ints, op: int, got: int) -> None:
-    """Fill in what follows from everything that an update has."""
-    step.op = op
-    step.flags = 0
-    if op == p.PUT:
-        step.flags = p.HAS_OPERAND
-        step.tag = p.OPAQUE if got & _HAS_TEXT else p.INT
-    else:
-        spans[2] = spans[3] = 0
-    if op == p.NEXT_ID:
-        step.a = 1
-    if got & _HAS_MIN:
-        step.flags |= p.HAS_LOW
-    if got & _HAS_MAX:
-        step.flags |= p.HAS_HIGH
-
-
-@kernel
-def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
-    """Read one update into ``step`` and ``spans`` (key, operand); the position behind, or -1."""
-    got = 0
-    op = 0
-    at = after(data, at, end, c.OPEN_BRACE)
-    while at >= 0:
-        stop = text_end(data, at, end)
-        if stop < 0:
-            return -1
-        name = short_name(data, at + 1, stop)
-        at = after(data, stop + 1, end, c.COLON)
-        if at < 0:
-            return -1
-        bit = 0
-        if name == _OP or name == _KEY:
-            stop = text_end(data, at, end)
-            if stop < 0:
-                return -1
-            if name == _OP:
-                bit = _HAS_OP
-                op = _operation(short_name(data, at + 1, stop))
-            else:
-                bit = _HAS_KEY
-                spans[0], spans[1] = at + 1, stop
-            at = stop + 1
-        elif name == _VALUE and at < end and data[at] == c.QUOTE:
-            bit = _HAS_VALUE | _HAS_TEXT
-            stop = text_end(data, at, end)
-            if stop < 0 or stop + 1 - at > VALUE_BYTES_MAX:
-                return -1
-            spans[2], spans[3] = at, stop + 1
-            at = stop + 1
-        else:
-            start = at
-            at, value = integer(data, at, end)
-            bit = _number_of(name, value, step)
-            if at < 0 or bit == 0:
-                return -1
-            if bit == _HAS_VALUE:
-                spans[2], spans[3] = start, at
-        if got & bit != 0:
-            return -1
-        got |= bit
-        at = blank(data, at, end)
-        if at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
-            continue
-        at = after(data, at, end, c.CLOSE_BRACE)
-        length = spans[1] - spans[0]
-        if at < 0 or not _fits(op, got) or length < 1 or length > KEY_BYTES_MAX:
-            return -1
-        if data[spans[0]] == _RESERVED:
-            return -1
-        _finish(step, spans, op, got)
-        return at
-    return -1
-
-
-@kernel
-def _updates(data: Bytes, at: int, end: int, steps: Records, spans: Ints) -> tuple[int, int]:
-    """Read the list of updates: (position behind, how many), or (-1, 0)."""
-    count = 0
-    at = after(data, at, end, c.OPEN_BRACKET)
-    if at >= 0 and at < end and data[at] == c.CLOSE_BRACKET:
-        return blank(data, at + 1, end), 0
-    while at >= 0 and count < _MOST:
-        spans[count, 2] = spans[count, 3] = 0
-        steps[count].a = steps[count].low = steps[count].high = 0
-        steps[count].tag = steps[count].pad = steps[count].spare = 0
-        steps[count].index = count
-        at = _update(data, at, end, steps[count], spans[count])
-        count += 1
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
-            continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACKET)
-        return at, count
-    return -1, 0
 
 
 @kernel
@@ -286,13 +135,13 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
             seen |= _ID_SEEN
             stop = text_end(data, at, end)
             length = stop - at - 1
-            if stop < 0 or length < 1 or length > ID_BYTES_MAX or data[at + 1] == _RESERVED:
+            if stop < 0 or length < 1 or length > ID_BYTES_MAX or data[at + 1] == RESERVED_BYTE:
                 return -1, -1
             noted[_ID_SPAN], noted[_ID_SPAN + 1] = at + 1, stop
             at = blank(data, stop + 1, end)
         elif name == _UPDATES and seen & _UPDATES_SEEN == 0:
             seen |= _UPDATES_SEEN
-            at, updates = _updates(data, at, end, draft.steps, draft.spans)
+            at, updates = read_updates(data, at, end, draft.steps, draft.spans)
         elif name == _READS and seen & _READS_SEEN == 0:
             seen |= _READS_SEEN
             at, read = _reads(data, at, end, draft.reads)
@@ -353,10 +202,11 @@ def _emit(
             count += 1
     named = count
     for k in range(updates):
-        found = _find(data, keys, at_key, count, spans[k, :2])
+        found = _find(data, keys, at_key, count, spans[k, KEY_START:OPERAND_START])
         if found < 0:
             found = count
-            keys[at_key + count, 0], keys[at_key + count, 1] = spans[k, 0], spans[k, 1]
+            keys[at_key + count, 0] = spans[k, KEY_START]
+            keys[at_key + count, 1] = spans[k, KEY_END]
             count += 1
         elif writes[at_key + found] != 0:
             return -1, -1
@@ -367,7 +217,8 @@ def _emit(
             made += 1
     for k in range(updates):
         out.steps[made] = steps[k]
-        out.operands[made, 0], out.operands[made, 1] = spans[k, 2], spans[k, 3]
+        out.operands[made, 0] = spans[k, OPERAND_START]
+        out.operands[made, 1] = spans[k, OPERAND_END]
         made += 1
     return at_key + count, made
 

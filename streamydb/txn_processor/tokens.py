@@ -6,20 +6,35 @@ or -1 when that is not there or not plain.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import characters as c
+from streamydb.columns import program as p
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.columns.table import Bytes
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["after", "blank", "cut", "integer", "same", "short_name", "text_end"]
+__all__ = [
+    "after",
+    "blank",
+    "cut",
+    "integer",
+    "parse_ints",
+    "same",
+    "short_name",
+    "text_end",
+    "word_of",
+]
 
 Ints = npt.NDArray[np.int64]
 
 _DIGITS_MAX: Final = 18
+"""Of an integer that fits whatever its digits are."""
+
+_CANONICAL_DIGITS_MAX: Final = 19
 
 
 @kernel
@@ -55,6 +70,11 @@ def text_end(data: Bytes, at: int, end: int) -> int:
             return -1
         at += 1
     return -1
+
+
+def word_of(name: str) -> np.uint64:
+    """What `short_name` makes of a name of at most 8 bytes."""
+    return np.uint64(int.from_bytes(name.encode(), "little"))
 
 
 @kernel
@@ -110,3 +130,41 @@ def cut(data: Bytes, spans: Ints) -> tuple[Bytes, Ints]:
     for i in range(len(spans)):
         copy_bytes(out, bounds[i], data, spans[i, 0], spans[i, 1] - spans[i, 0])
     return out, bounds
+
+
+@kernel
+def _parse_int(data: Bytes, start: int, end: int) -> tuple[Any, Any]:
+    """Read a canonical integer; False when the text is not one that fits in 64 bits."""
+    at = start
+    negative = data[at] == c.MINUS
+    if negative:
+        at += 1
+    if at == end or end - at > _CANONICAL_DIGITS_MAX:
+        return False, 0
+    value = np.uint64(0)
+    for j in range(at, end):
+        digit = data[j]
+        if digit < c.ZERO or digit > c.NINE:
+            return False, 0
+        value = value * np.uint64(10) + np.uint64(digit - c.ZERO)
+    bound = np.uint64(INTEGER_MAX)
+    if value > bound:
+        return negative and value == bound + np.uint64(1), np.int64(INTEGER_MIN)
+    return True, -np.int64(value) if negative else np.int64(value)
+
+
+@kernel
+def parse_ints(
+    data: Bytes, offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Tags (ABSENT for empty, INT, OPAQUE) and integers of canonical JSON texts; shapes (n,)."""
+    n = len(offsets) - 1
+    tags = np.zeros(n, np.uint8)
+    ints = np.zeros(n, np.int64)
+    for i in range(n):
+        if offsets[i] == offsets[i + 1]:
+            continue
+        ok, value = _parse_int(data, offsets[i], offsets[i + 1])
+        tags[i] = p.INT if ok else p.OPAQUE
+        ints[i] = value if ok else 0
+    return tags, ints

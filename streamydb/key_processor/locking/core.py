@@ -66,7 +66,7 @@ from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.txn_processor.compile import parse_ints
+from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
 

@@ -36,7 +36,7 @@ from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, Unru
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
@@ -374,8 +374,10 @@ class Cluster:
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
     ) -> Iterator[o.Records]:
         if not self.single:
-            shards = self.config.shards
-            for item in execute(blocks, self.config, shards, 2, MODULES, self.rulings):
+            processor = TransactionProcessor(
+                self.config, self.config.shards, 2, MODULES, self.rulings
+            )
+            for item in processor.step(blocks):
                 yield open_output(output_block(item), self.config.database)
         elif blocks:
             gatherer = Gatherer(self.config, number, gathered, 2, MODULES, self.rulings)
