@@ -30,7 +30,8 @@ from streamydb.local.file_lock import write_whole
 from streamydb.local.shard_files import LmdbValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
+from streamydb.sorter.core import KeyedEventTimeSorter
+from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions

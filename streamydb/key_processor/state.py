@@ -14,7 +14,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
-from streamydb.sorter.core import SorterState
+from streamydb.sorter.state import SorterState
 
 __all__ = ["EmittedBlock", "ShardState", "load"]
 

@@ -9,6 +9,7 @@ shard plans alike.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,12 @@ class Plan:
         """The executing partitions that have something to do."""
         members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
         return members
+
+    def layout(self, feedback_bytes_max: int) -> str:
+        """A hash of who executes which transaction, and of how the feedback is cut."""
+        digest = hashlib.blake2b(self.proc.astype(np.uint8).tobytes(), digest_size=8)
+        digest.update(b"%d" % feedback_bytes_max)
+        return digest.hexdigest()
 
 
 @kernel

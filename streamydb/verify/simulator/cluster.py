@@ -26,11 +26,11 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
 from streamydb.key_processor import core as shards
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import EmittedBlock
-from streamydb.key_processor.values import ValueStore
+from streamydb.key_processor.value_store import ValueStore
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.sorter.planner import Ints, Plan, plan_transactions

@@ -8,7 +8,8 @@ from typing import Any
 from unittest import mock
 
 from streamydb.columns import blocks
-from streamydb.columns.table import Columns, unpack
+from streamydb.columns.encoding import unpack
+from streamydb.columns.table import Columns
 from streamydb.key_processor import core, grants, values
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import execution as alone

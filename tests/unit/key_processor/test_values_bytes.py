@@ -26,7 +26,7 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.local.shard_files import FileIdTables, LmdbValues
-from streamydb.sorter.core import SorterState
+from streamydb.sorter.state import SorterState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.format import format_results
