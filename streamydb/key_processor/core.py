@@ -25,12 +25,13 @@ from streamydb.columns.blocks import (
     resolved_block,
     sizes_block,
 )
-from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanName
+from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
 from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
-from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.errors import ConfigurationError
 from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
 from streamydb.key_processor.idtable import IdTables
@@ -104,6 +105,7 @@ class KeyTransactionProcessor:
         if config.shards > 1:
             self._meta.sizes = self._meta.sizes or SizesState(known=data is None)
             self._sizes = Sizes(self._meta.sizes, blobs)
+        self._feedback = PlanFeedback(self._meta, blobs, shard, self._sizes)
         self._fitter = PlanFitter(self._meta, shard, self._values, self._ids, self._sizes)
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
@@ -121,7 +123,6 @@ class KeyTransactionProcessor:
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
-        feedback: list[tuple[int, int, bytes]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
         pieces: list[Columns] = []
         last: list[list[Any]] = []
@@ -134,7 +135,7 @@ class KeyTransactionProcessor:
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == self._meta.config.incarnation:
-                self._collect(header, block, feedback)
+                self._feedback.collect(header, block)
         plan, came = self._meta.open, len(self._meta.tokens) > told_before
         self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
         refuse_to_wait(self._meta.waits, self._meta.applied())
@@ -142,7 +143,7 @@ class KeyTransactionProcessor:
         self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
             self._meta.resolved_offsets = {}
-        yield from self._complete(feedback)
+        yield from self._complete()
         for header in told["audit"]:
             self._digests.audit(header["reason"])
         for header in told["sizes"]:
@@ -157,69 +158,20 @@ class KeyTransactionProcessor:
         self._meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
 
-    def _collect(
-        self, header: dict[str, Any], block: bytes, feedback: list[tuple[int, int, bytes]]
-    ) -> None:
-        """Note a feedback block or token of the plan in flight, and count what is of no use.
-
-        That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
-
-        Raises:
-            InvariantViolation: one life made two plans of one number.
-
-        """
-        meta, found = self._meta, PlanName.of(header)
-        wanted = None if meta.open is None else meta.open.name()
-        if wanted is None or found[:2] != wanted[:2]:
-            meta.ignored += 1
-            return
-        if found != wanted:
-            raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
-        name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
-        if name in meta.tokens:
-            meta.ignored += 1
-            return
-        meta.tokens[name] = header["chunks"]
-        meta.made = max(meta.made, header.get("made", 0))
-        if (fits := header.get("fits", 0)):
-            meta.fits = min(meta.fits or fits, fits)
-        if self._sizes is not None:
-            self._sizes.hear(header.get("sizes", b""))
-        if header["kind"] == "feedback" and header["shard"] == self._shard:
-            feedback.append((header["proc"], header["chunk"], block))
-
-    def _is_complete(self, plan: OpenPlan) -> bool:
-        """Whether every chunk for every shard from every partition of the plan has come."""
-        tokens = self._meta.tokens
-        for shard in range(self._meta.config.shards):
-            for proc in plan.procs:
-                chunks = tokens.get(f"{shard}/{proc}/0")
-                if chunks is None:
-                    return False
-                if any(f"{shard}/{proc}/{chunk}" not in tokens for chunk in range(1, chunks)):
-                    return False
-        return True
-
-    def _complete(self, fresh: list[tuple[int, int, bytes]]) -> Iterator[EmittedBlock]:
+    def _complete(self) -> Iterator[EmittedBlock]:
         """Apply the feedback of the plan in flight once it is all there; until then keep it."""
-        meta, plan = self._meta, self._meta.open
+        plan = self._meta.open
         if plan is None:
             return
-        if not self._is_complete(plan):
-            for proc, chunk, block in fresh:
-                name = f"feedback/{proc}/{chunk}"
-                meta.feedback.append(name)
-                self._blobs.put(name, block)
+        if not self._feedback.is_complete(plan):
+            self._feedback.keep()
             return
-        kept = [self._kept(name) for name in meta.feedback]
-        for name in meta.feedback:
-            self._blobs.delete(name)
-        meta.open, meta.tokens, meta.feedback = None, {}, []
+        blocks = self._feedback.take()
         if plan.kept and not self._stands(plan):
             return
         writes, verdicts = [empty_writes()], [empty_verdicts()]
         headers = []
-        for _, _, block in sorted([*kept, *fresh], key=lambda item: item[:2]):
+        for block in blocks:
             header, arrays = open_block(block)
             headers.append(header)
             writes.append(Columns.unflatten(arrays, "writes."))
@@ -250,13 +202,6 @@ class KeyTransactionProcessor:
         block = self._digests.over(self._meta.seq, self._meta.config.incarnation)
         if block is not None:
             yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
-
-    def _kept(self, name: str) -> tuple[int, int, bytes]:
-        block = self._blobs.get(name)
-        if block is None:
-            raise InvariantViolation(f"the feedback block {name} is missing from the state")
-        _, proc, chunk = name.split("/")
-        return int(proc), int(chunk), block
 
     def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
         """Say that everything up to ``seq`` has been written."""
@@ -292,7 +237,8 @@ class KeyTransactionProcessor:
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
-            self._life.name, plan.layout(shape.feedback_bytes_max), before[1], may_be_too_much(released),
+            self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
+            may_be_too_much(released),
         )
         meta.fits = meta.made = 0
         header = {

@@ -23,14 +23,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Array, Columns
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.idtable import (
-    FIRST_CAPACITY,
-    IdTables,
-    capacity_of,
-    entries_of,
-    insert,
-    probe,
-)
+from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, probe
 
 __all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
 
@@ -237,7 +230,7 @@ class IdWindow:
         table = self._tables.get(name)
         low, begin = lows
         if table is None or int(table[0]["id1"]) > begin:
-            table = self._tables.create(name, FIRST_CAPACITY)
+            table = self._tables.create(name, capacity_of(0))
             table[0]["id1"] = begin
         complete = int(table[0]["seq"])
         if complete >= high:

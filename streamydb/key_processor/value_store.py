@@ -1,6 +1,4 @@
-"""The local file of a shard's values, and the items in it: version, tag, and an integer or a text in
-canonical JSON.
-"""
+"""The local file of a shard's values, and its items: version, tag, and an integer or a text."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import grants, idwindow, role, values
+from streamydb.key_processor import feedback, grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import transaction
@@ -32,18 +32,18 @@ __all__ = ["MUTATIONS", "Mutation", "mutated"]
 def _plan_on_incomplete_feedback() -> Any:
     """Lock: keys are free as soon as any feedback has come."""
     return mock.patch.object(
-        shard.KeyTransactionProcessor, "_is_complete", lambda self, _: bool(self._meta.tokens)
+        feedback.PlanFeedback, "is_complete", lambda self, _: bool(self._meta.tokens)
     )
 
 
 def _plan_while_open() -> Any:
     """Lock: the next plan is made though the last one is in flight."""
 
-    def complete(self: Any, fresh: Any) -> Iterator[Any]:
-        if self._meta.open is not None and not self._is_complete(self._meta.open):
+    def complete(self: Any) -> Iterator[Any]:
+        if self._meta.open is not None and not self._feedback.is_complete(self._meta.open):
             self._meta.open, self._meta.tokens, self._meta.feedback = None, {}, []
             return
-        yield from original(self, fresh)
+        yield from original(self)
 
     original = shard.KeyTransactionProcessor._complete  # noqa: SLF001 - the point
     return mock.patch.object(shard.KeyTransactionProcessor, "_complete", complete)
