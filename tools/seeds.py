@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from simulator import run_seed
+from simulator.clients import run_clients
+from simulator.election import run_election
 from streamydb.local.file_lock import file_lock
 from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.clients import run_clients
-from streamydb.verify.simulator.election import run_election
 from tools.reliability import stamp
 
 __all__ = ["KINDS", "added", "next_seed", "table"]

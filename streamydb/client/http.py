@@ -30,6 +30,7 @@ from streamydb.client.sse import problem_of
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
 from streamydb.records.emission import Emitted
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
 __all__ = [
@@ -164,7 +165,7 @@ def decode(request: Request[Any], answer: HttpAnswer) -> Any:
         if isinstance(request, Emissions):
             return emissions(answer.body)
         return _outcome(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecordError) as fault:
+    except (*UNREADABLE, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
 
 
@@ -217,7 +218,7 @@ def _fault(answer: HttpAnswer) -> Exception:
     if kind == _PROBLEM:
         try:
             return problem_of(answer.body, _retry_after(answer))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             pass
     error: ClientError = UnexpectedAnswerError(
         f"Status {answer.status} and no problem document: is this the address of a facade?",

@@ -16,6 +16,7 @@ import msgspec
 from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.table import Array
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["Narrowed", "narrowed", "pack", "pack_narrowed", "unpack"]
 
@@ -73,7 +74,7 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
                 raise RecordError("a block is shorter than it says")
             arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
             at = end
-    except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
     return header, arrays
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamydb.verify.simulator.client_mutations import CLIENT_MUTATIONS
-from streamydb.verify.simulator.clients import run_clients
+from simulator.client_mutations import CLIENT_MUTATIONS
+from simulator.clients import run_clients
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40
 CHUNKS = 5

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from streamydb.verify.simulator.election import run_election
-from streamydb.verify.simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
-from streamydb.verify.simulator.main import app
+from simulator.election import run_election
+from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
+from simulator.main import app
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 20

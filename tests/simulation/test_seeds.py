@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from simulator import run_seed
+from simulator.mutations import MUTATIONS, mutated
 from streamydb import records
 from streamydb.columns.table import Columns
 from streamydb.txn_processor import interpreter, kernel, run
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.mutations import MUTATIONS, mutated
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 200

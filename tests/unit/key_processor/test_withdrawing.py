@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -15,9 +18,6 @@ from streamydb.key_processor.withdrawals import next_pace
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
 from streamydb.txn_processor.outcome import Most
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 BOUND, SIZE = 100_000, 4_000
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from simulator.judge import SeedOutcome
+from simulator.members import STEP_MS, ControlEntry, Node, Room
 from streamydb.pipeline.standby.core import Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim
-from streamydb.verify.simulator.judge import SeedOutcome
-from streamydb.verify.simulator.members import STEP_MS, ControlEntry, Node, Room
 
 __all__ = ["ELECTION", "run_election"]
 

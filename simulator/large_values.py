@@ -17,6 +17,8 @@ from unittest import mock
 
 import msgspec
 
+from simulator.log import SimulatedLog
+from simulator.workflows import Divergence
 from streamydb import limits
 from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
@@ -28,8 +30,6 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.workflows import Divergence
 
 __all__ = [
     "VALUES_BYTES", "GrantedBytes", "LargeValues", "draw_begins", "forget_sizes", "small_limits",

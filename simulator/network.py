@@ -18,8 +18,8 @@ import httpx
 from streamydb.facade.app import create_app
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
-from streamydb.verify.simulator.http import InProcess
+from streamydb.testing.in_process import InProcess
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 
 __all__ = ["Network", "World"]
 
