@@ -36,7 +36,7 @@ _CHANGE_NUMBERS_BYTES: Final = 165
 _VALUE_BYTES: Final = 24
 
 
-class Places(NamedTuple):
+class _Places(NamedTuple):
     """Where transactions stand: seq, ts (ms), partition and offset in the log."""
 
     seq: Ints
@@ -47,7 +47,7 @@ class Places(NamedTuple):
 
 @kernel
 def _results(
-    ids: Texts, places: Places, special: Texts, starts: Ints, keys: Texts, values: Values,
+    ids: Texts, places: _Places, special: Texts, starts: Ints, keys: Texts, values: Values,
     pieces: Texts,
 ) -> tuple[Bytes, Ints]:
     """The records; ``pieces``: what stands between their parts, see `_RESULT`."""
@@ -115,8 +115,8 @@ def format_results(rows: Columns) -> Ragged:
     return Ragged(data, bounds)
 
 
-def _places(cols: dict[str, Array]) -> Places:
-    return Places(cols["seq"], cols["ts"], cols["part"], cols["off"])
+def _places(cols: dict[str, Array]) -> _Places:
+    return _Places(cols["seq"], cols["ts"], cols["part"], cols["off"])
 
 
 @kernel
@@ -129,7 +129,7 @@ def _operation(before: int, after: int) -> int:
 
 @kernel
 def _changes(
-    ids: Texts, places: Places, index: Parts, before: Values, after: Values, pieces: Texts
+    ids: Texts, places: _Places, index: Parts, before: Values, after: Values, pieces: Texts
 ) -> tuple[Bytes, Ints, Ints]:
     """The records, and the row of each; ``pieces``: see `_change_pieces`."""
     n = len(places.seq)
