@@ -29,7 +29,7 @@ from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
-from streamydb.key_processor import core as shards
+from streamydb.key_processor import fitter
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
@@ -251,7 +251,7 @@ class Cluster:
         """The planner of the release that runs."""
         if not self._other_release:
             return nullcontext()
-        return mock.patch.object(shards, "plan_transactions", _packed_otherwise)
+        return mock.patch.object(fitter, "plan_transactions", _packed_otherwise)
 
     def _rule(self, faults: list[Fault]) -> None:
         """What the driver does when our own code has failed; it may die before each step."""

@@ -16,7 +16,7 @@ from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import feedback, grants, idwindow, role, values
+from streamydb.key_processor import feedback, fitter, grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import transaction
@@ -109,13 +109,13 @@ def _ignore_read_write_conflicts() -> Any:
         found.proc = np.arange(len(found.proc)) % procs
         return found
 
-    return mock.patch.object(shard, "plan_transactions", plan)
+    return mock.patch.object(fitter, "plan_transactions", plan)
 
 
 def _forget_ids_of_the_plan() -> Any:
     """Dedupe: two records with one id in one plan both execute."""
     return mock.patch.object(
-        shard, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
+        fitter, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
     )
 
 

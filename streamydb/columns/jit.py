@@ -21,12 +21,32 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
-    return cast("_F", numba.njit(cache=True, nogil=True)(function))
+    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True)(function)))
 
 
 def inlined(function: _F) -> _F:
     """Compile a small helper that kernels call; LLVM inlines it where that pays."""
-    return cast("_F", numba.njit(cache=True, nogil=True, inline="never")(function))
+    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True, inline="never")(function)))
+
+
+def _forgiving(compiled: Any) -> Any:
+    """Let a kernel compile anew when its cache is of another release.
+
+    The index of the cache names the classes of the arguments. numba reads it before it looks
+    whether the source has changed, and a named tuple may have another name or place by now.
+    """
+    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if file is not None:
+        load = file._load_index  # noqa: SLF001 - numba has no public way
+
+        def loaded() -> Any:
+            try:
+                return load()
+            except (AttributeError, ImportError):
+                return {}
+
+        file._load_index = loaded  # noqa: SLF001 - as above
+    return compiled
 
 
 @kernel
