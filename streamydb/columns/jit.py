@@ -14,7 +14,7 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["copy_bytes", "inlined", "kernel", "same_text"]
+__all__ = ["copy_bytes", "inlined", "kernel", "leaf", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,6 +22,16 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
     return cast("_F", _forgiving(numba.njit(cache=True, nogil=True)(function)))
+
+
+def leaf(function: _F) -> _F:
+    """Compile a kernel that makes no array.
+
+    numba then counts no references in it. Elsewhere it counts one whenever an array is taken out of
+    a named tuple, which costs more than the arithmetic does.
+    """
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+    return cast("_F", _forgiving(numba.njit(**options)(function)))
 
 
 def inlined(function: _F) -> _F:
@@ -49,7 +59,7 @@ def _forgiving(compiled: Any) -> Any:
     return compiled
 
 
-@kernel
+@leaf
 def same_text(data: Any, offsets: Any, left: int, right: int) -> bool:
     """Return whether two texts of a column are equal; in a kernel.
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import leaf
 from streamydb.columns.program import ENTRY
 from streamydb.columns.table import Array, Columns
 
@@ -34,7 +34,7 @@ class IdTables(Protocol):
         """Remove a table, if it is there."""
 
 
-@kernel
+@leaf
 def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
     """Insert rows; each use of an id has an entry, so that none hides an earlier one."""
     capacity = len(table) - 1
@@ -51,7 +51,7 @@ def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
         table[at].id0, table[at].id1, table[at].seq = rows[i].id0, rows[i].id1, rows[i].seq
 
 
-@kernel
+@leaf
 def probe(
     table: npt.NDArray[Any], id0: Array, id1: Array, out: npt.NDArray[np.int64], upto: int
 ) -> None:

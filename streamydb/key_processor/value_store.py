@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Position
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 
 __all__ = [
@@ -101,7 +101,7 @@ def items_of(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     return puts, deletes
 
 
-@kernel
+@leaf
 def _little_endian(data: Bytes, at: int) -> int:
     value = np.uint64(0)
     for j in range(8):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.interning import intern
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Columns, starts_of
 
 __all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
@@ -78,7 +78,7 @@ def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_])
     return _earlier(id0, id1, valid)
 
 
-@kernel
+@leaf
 def _root(parent: Ints, i: int) -> int:
     while parent[i] != i:
         parent[i] = parent[parent[i]]

@@ -21,7 +21,7 @@ from streamydb import records as r
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
@@ -86,7 +86,7 @@ def compile_records(
     return records
 
 
-@kernel
+@leaf
 def _blank_out(
     data: Bytes, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, Texts, starts_of
 from streamydb.txn_processor.json_writer import (
     Values,
@@ -119,7 +119,7 @@ def _places(cols: dict[str, Array]) -> _Places:
     return _Places(cols["seq"], cols["ts"], cols["part"], cols["off"])
 
 
-@kernel
+@leaf
 def _operation(before: int, after: int) -> int:
     """The letter of a change: created, updated or deleted."""
     if before == p.ABSENT:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import copy_bytes, kernel
+from streamydb.columns.jit import copy_bytes, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 
 __all__ = ["Values", "json_strings", "put_number", "put_text", "put_value"]
@@ -32,7 +32,7 @@ class Values(NamedTuple):
     offsets: Ints
 
 
-@kernel
+@leaf
 def put_text(out: Bytes, at: int, texts: Texts, i: int) -> int:
     """Write text ``i``; like all of these, return the position behind it."""
     start, end = texts.offsets[i], texts.offsets[i + 1]
@@ -40,7 +40,7 @@ def put_text(out: Bytes, at: int, texts: Texts, i: int) -> int:
     return at + end - start  # type: ignore[no-any-return]
 
 
-@kernel
+@leaf
 def put_number(out: Bytes, at: int, value: int) -> int:
     """Write an integer."""
     if value < 0:
@@ -60,12 +60,12 @@ def put_number(out: Bytes, at: int, value: int) -> int:
     return at + digits
 
 
-@kernel
+@leaf
 def _hexadecimal(digit: int) -> int:
     return c.ZERO + digit if digit < 10 else c.LOWER_A + digit - 10
 
 
-@kernel
+@leaf
 def _short_escape(byte: int) -> int:
     """The character behind the backslash of a short escape, 0 when there is none."""
     if byte == c.QUOTE or byte == c.BACKSLASH:
@@ -83,7 +83,7 @@ def _short_escape(byte: int) -> int:
     return 0
 
 
-@kernel
+@leaf
 def _put_string(out: Bytes, at: int, texts: Texts, i: int) -> int:
     """Write text ``i`` as a JSON string with its quotes."""
     out[at] = c.QUOTE
@@ -126,7 +126,7 @@ def json_strings(texts: Ragged) -> Ragged:
     return Ragged(*_json_strings(texts.texts()))
 
 
-@kernel
+@leaf
 def put_value(out: Bytes, at: int, values: Values, i: int) -> int:
     """Write value ``i``."""
     if values.tag[i] == p.INT:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel, same_text
+from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESULT_BYTES_MAX
 
@@ -97,7 +97,7 @@ class Notes(NamedTuple):
     counts: Ints
 
 
-@kernel
+@leaf
 def _equals(step: Any, operand: int, slot: Any, values: Values) -> int:
     """Whether a slot holds a step's operand (1, 0), or -1 when this kernel cannot tell."""
     if slot.tag != step.tag:
@@ -111,7 +111,7 @@ def _equals(step: Any, operand: int, slot: Any, values: Values) -> int:
     return 1 if same_text(values.data, values.offsets, slot.ref, operand) else 0
 
 
-@kernel
+@leaf
 def _holds(step: Any, operand: int, slot: Any, values: Values) -> int:
     """Whether a comparison holds (1, 0), or -1 when it is not for this kernel."""
     op = step.op
@@ -135,7 +135,7 @@ def _holds(step: Any, operand: int, slot: Any, values: Values) -> int:
     return 1 if slot.number >= step.a else 0
 
 
-@kernel
+@leaf
 def _update(step: Any, operand: int, slot: Any, out: Any) -> int:
     """Put the new value into ``out``; 0, the code of a failure, or -1."""
     op = step.op
@@ -163,7 +163,7 @@ def _update(step: Any, operand: int, slot: Any, out: Any) -> int:
     return _FINE
 
 
-@kernel
+@leaf
 def _note(entry: Any, txn: int, slot_id: int, slot: Any, kind: int, index: int) -> None:
     """Note a value that was seen; ``entry`` has dtype SEEN."""
     entry.txn, entry.slot, entry.kind, entry.index = txn, slot_id, kind, index
@@ -171,7 +171,7 @@ def _note(entry: Any, txn: int, slot_id: int, slot: Any, kind: int, index: int) 
     entry.number, entry.ref = slot.number, slot.ref
 
 
-@kernel
+@leaf
 def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
     """Run the comparisons of one transaction; how many failed, or -1 to leave it to Python."""
     begun = notes.counts[FAILS]
@@ -196,7 +196,7 @@ def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
     return notes.counts[FAILS] - begun  # type: ignore[no-any-return]
 
 
-@kernel
+@leaf
 def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
     """Compute the new values; 0, the code of the first failure, or -1."""
     used = 0
@@ -218,7 +218,7 @@ def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: 
     return _FINE
 
 
-@kernel
+@leaf
 def _reads(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
     """Note what the transaction reads, after its own updates; -1 when Python must measure the
     result.
@@ -247,7 +247,7 @@ def _reads(txn: int, program: Program, values: Values, new: NewValues, notes: No
     return _FINE
 
 
-@kernel
+@leaf
 def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> None:
     """Put the new values into the slots and note the writes."""
     for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
@@ -268,7 +268,7 @@ def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: N
         slot.dirty = 1
 
 
-@kernel
+@leaf
 def execute_steps(
     start: int, program: Program, values: Values, new: NewValues, notes: Notes
 ) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Columns, Ragged, Texts, starts_of
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.txn_processor.tokens import (
@@ -61,7 +61,7 @@ _ID_SPAN, _DEADLINE_SPAN, _DEADLINE, _NOTED = 0, 2, 4, 5
 _ID_SEEN, _UPDATES_SEEN, _READS_SEEN, _DEADLINE_SEEN = 1, 2, 4, 8
 
 
-@kernel
+@leaf
 def _reads(data: Bytes, at: int, end: int, spans: Ints) -> tuple[int, int]:
     """Read the list of keys to read: (position behind, how many), or (-1, 0)."""
     count = 0
@@ -83,7 +83,7 @@ def _reads(data: Bytes, at: int, end: int, spans: Ints) -> tuple[int, int]:
     return -1, 0
 
 
-@kernel
+@leaf
 def _is_deadline(data: Bytes, start: int, end: int) -> bool:
     """Whether a name is `deadline_ms`, which is too long for `short_name`."""
     return (
@@ -116,7 +116,7 @@ class _Compiled(NamedTuple):
     operands: Ints
 
 
-@kernel
+@leaf
 def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple[int, int]:
     """Read one record: (updates, reads), or (-1, -1) when it is not plain."""
     seen = 0
@@ -165,7 +165,7 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
     return -1, -1
 
 
-@kernel
+@leaf
 def _find(data: Bytes, spans: Ints, first: int, count: int, wanted: Ints) -> int:
     for k in range(count):
         if same(data, spans[first + k], wanted):
@@ -173,7 +173,7 @@ def _find(data: Bytes, spans: Ints, first: int, count: int, wanted: Ints) -> int
     return -1
 
 
-@kernel
+@leaf
 def _emit_read(out: _Compiled, made: int, read: Any, key: int) -> None:
     """Write the step ``made``: to read the key numbered ``key``."""
     out.steps[made] = read
@@ -181,7 +181,7 @@ def _emit_read(out: _Compiled, made: int, read: Any, key: int) -> None:
     out.operands[made, 0] = out.operands[made, 1] = 0
 
 
-@kernel
+@leaf
 def _emit(
     data: Bytes, counts: tuple[int, int], draft: _Draft, out: _Compiled, ends: tuple[int, int]
 ) -> tuple[int, int]:

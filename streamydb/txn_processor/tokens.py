@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import copy_bytes, kernel
+from streamydb.columns.jit import copy_bytes, kernel, leaf
 from streamydb.columns.table import Bytes
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 
@@ -37,7 +37,7 @@ _DIGITS_MAX: Final = 18
 _CANONICAL_DIGITS_MAX: Final = 19
 
 
-@kernel
+@leaf
 def blank(data: Bytes, at: int, end: int) -> int:
     """The first position from ``at`` on that is not whitespace."""
     while at < end and (
@@ -47,7 +47,7 @@ def blank(data: Bytes, at: int, end: int) -> int:
     return at
 
 
-@kernel
+@leaf
 def after(data: Bytes, at: int, end: int, mark: int) -> int:
     """Behind ``mark`` and the blanks around it, or -1."""
     at = blank(data, at, end)
@@ -56,7 +56,7 @@ def after(data: Bytes, at: int, end: int, mark: int) -> int:
     return blank(data, at + 1, end)
 
 
-@kernel
+@leaf
 def text_end(data: Bytes, at: int, end: int) -> int:
     """The closing quote of a plain text whose opening quote is at ``at``, or -1."""
     if at >= end or data[at] != c.QUOTE:
@@ -77,7 +77,7 @@ def word_of(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(name.encode(), "little"))
 
 
-@kernel
+@leaf
 def short_name(data: Bytes, start: int, end: int) -> np.uint64:
     """A text of at most 8 bytes as a number, 0 for others."""
     word = np.uint64(0)
@@ -87,7 +87,7 @@ def short_name(data: Bytes, start: int, end: int) -> np.uint64:
     return word
 
 
-@kernel
+@leaf
 def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """(position behind, value) of an integer of at most 18 digits in canonical form, or (-1, 0)."""
     negative = at < end and data[at] == c.MINUS
@@ -108,7 +108,7 @@ def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return (at, -value) if negative else (at, value)
 
 
-@kernel
+@leaf
 def same(data: Bytes, left: Ints, right: Ints) -> bool:
     """Whether two spans hold the same text."""
     length = left[1] - left[0]
@@ -132,7 +132,7 @@ def cut(data: Bytes, spans: Ints) -> tuple[Bytes, Ints]:
     return out, bounds
 
 
-@kernel
+@leaf
 def _parse_int(data: Bytes, start: int, end: int) -> tuple[Any, Any]:
     """Read a canonical integer; False when the text is not one that fits in 64 bits."""
     at = start

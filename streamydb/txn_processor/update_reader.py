@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import leaf
 from streamydb.columns.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.rejection import RESERVED
@@ -49,7 +49,7 @@ _HAS_OP, _HAS_KEY, _HAS_BY, _HAS_MIN, _HAS_MAX, _HAS_VALUE, _HAS_TEXT = 1, 2, 4,
 _HAS_OP_AND_KEY = _HAS_OP | _HAS_KEY
 
 
-@kernel
+@leaf
 def _operation(word: np.uint64) -> int:
     if word == _PUT:
         return p.PUT
@@ -66,7 +66,7 @@ def _operation(word: np.uint64) -> int:
     return 0
 
 
-@kernel
+@leaf
 def _fits(op: int, got: int) -> bool:
     """Whether an update has what its operation needs, and nothing else."""
     rest = got & ~_HAS_OP_AND_KEY
@@ -81,7 +81,7 @@ def _fits(op: int, got: int) -> bool:
     return rest == 0 and op != 0
 
 
-@kernel
+@leaf
 def _number_of(name: np.uint64, value: int, step: Any) -> int:
     """Put a named number into an update's step; which bit it is, or 0."""
     if name == _BY:
@@ -99,7 +99,7 @@ def _number_of(name: np.uint64, value: int, step: Any) -> int:
     return 0
 
 
-@kernel
+@leaf
 def _finish(step: Any, spans: Ints, op: int, got: int) -> None:
     """Fill in what follows from everything that an update has."""
     step.op = op
@@ -117,7 +117,7 @@ def _finish(step: Any, spans: Ints, op: int, got: int) -> None:
         step.flags |= p.HAS_HIGH
 
 
-@kernel
+@leaf
 def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
     """Read one update into ``step`` and ``spans`` (key, operand); the position behind, or -1."""
     got = 0
@@ -176,7 +176,7 @@ def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
     return -1
 
 
-@kernel
+@leaf
 def read_updates(data: Bytes, at: int, end: int, steps: Records, spans: Ints) -> tuple[int, int]:
     """Read the list of updates: (position behind, how many), or (-1, 0)."""
     count = 0
