@@ -34,6 +34,7 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
 __all__ = [
+    "MARGIN_S",
     "HttpAnswer",
     "HttpRequest",
     "decode",
@@ -47,7 +48,7 @@ __all__ = [
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"
 
-_MARGIN_S: Final = 5.0
+MARGIN_S: Final = 5.0
 """How long an answer may be late before the connection counts as dead."""
 
 _SILENCE_S: Final = 60.0
@@ -210,7 +211,7 @@ def _made(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> HttpRequest:
-    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + _MARGIN_S)
+    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + MARGIN_S)
 
 
 def _fault(answer: HttpAnswer) -> Exception:

@@ -36,6 +36,11 @@ def test_every_call_has_the_effect_that_it_says(
     assert killed
 
 
+@pytest.mark.parametrize("seed", [10419, 100448, 300009])
+def test_what_failed_once_holds(seed: int) -> None:
+    assert run_clients(seed).problems == []
+
+
 def test_a_seed_repeats_exactly() -> None:
     outcome = run_clients(4)
     assert outcome == run_clients(4)
