@@ -39,8 +39,8 @@ class Sequencer:
     named how many partitions; when the last round was.
 
     Invariants: the number of a marker is above every effective time that was seen, so it releases
-    all that wait; rounds are at least ``interval_ms`` apart; no round is due while nothing waits;
-    with one partition there is none.
+    all that wait; rounds are at least ``interval_ms`` apart; no round is due while nothing waits,
+    unless a partition was added; with one partition there is none.
 
     A transfer: a client has appended ``t1`` (30 from ``alice`` to ``bob``) to partition 1, at
     1,000 ms. Partition 0 has reached 990, so ``t1`` waits. The sequencer gives a marker with the

@@ -18,7 +18,7 @@ from streamydb.columns.program import (
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
@@ -48,8 +48,10 @@ class Shards:
         """Store texts, in every shard: only its owner may grant one."""
         keys = Ragged.of([key.encode() for key in values])
         n = len(values)
-        cols = {"tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
-                "version": np.full(n, 3)}  # fmt: skip
+        cols: dict[str, Array] = {
+            "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
+            "version": np.full(n, 3),
+        }  # fmt: skip
         for shard in self.values:
             shard.apply(Columns(cols, {"key": keys, "text": Ragged.of([*values.values()])}))
 

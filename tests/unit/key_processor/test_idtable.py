@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def put(tables: IdTables, name: str, uses: list[Use]) -> None:
 def look(tables: IdTables, name: str, ids: list[tuple[int, int]], upto: int) -> list[int]:
     out, table = np.zeros(len(ids), np.int64), tables.get(name)
     assert table is not None
-    columns = (np.array([pair[k] for pair in ids], np.uint64) for k in (0, 1))
-    probe(table, *columns, out, upto)
+    id0, id1 = (np.array([pair[k] for pair in ids], np.uint64) for k in (0, 1))
+    probe(table, id0, id1, out, upto)
     return out.tolist()
 
 
@@ -67,7 +67,7 @@ def test_what_is_inserted_again_takes_no_more_room(tables: IdTables) -> None:
         put(tables, "g0", [(15, 1, 3), (0, 9, 4), (15, 1, 6)])
     table = tables.get("g0")
     assert table is not None
-    assert (int(table[0]["id0"]), np.count_nonzero(table[1:]["seq"])) == (3, 3)
+    assert (int(table[0]["id0"]), int(np.count_nonzero(table[1:]["seq"]))) == (3, 3)
     assert look(tables, "g0", [(15, 1), (0, 9)], 9) == [6, 4]
 
 
@@ -114,8 +114,7 @@ def test_tables_are_found_by_name_until_they_are_dropped(
 
 
 def test_a_file_is_there_for_the_next_worker(tmp_path: Path) -> None:
-    opened: Callable[[], closing[FileIdTables]] = lambda: closing(FileIdTables(tmp_path))  # noqa: E731
-    with opened() as tables:
+    with closing(FileIdTables(tmp_path)) as tables:
         put(tables, "g0", [(3, 3, 5)])
-    with opened() as tables:
+    with closing(FileIdTables(tmp_path)) as tables:
         assert look(tables, "g0", [(3, 3)], 9) == [5]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     HEAD_BYTES,
@@ -30,7 +30,7 @@ ROWS = [
 
 
 def table(rows: list[tuple[bytes, int, int, bytes]]) -> Columns:
-    cols = {
+    cols: dict[str, Array] = {
         "tag": np.array([row[1] for row in rows], np.uint8),
         "number": np.array([row[2] for row in rows], np.int64),
         "version": np.arange(len(rows)) + (1 << 40),
@@ -88,7 +88,8 @@ def test_a_file_is_read_and_written_at_the_position_that_it_has(
     assert again.position() == (1, "one")
     assert again.load((1, "one"), [b"b", b"none", b"a", b"\x00"]) == [b"22", None, b"1", b""]
     assert again.sizes((1, "one"), [b"b", b"none", b"\x00"]) == [2, -1, 0]
-    assert again.load((1, "other"), [b"a"]) is again.sizes((0, ""), [b"a"]) is None
+    assert again.load((1, "other"), [b"a"]) is None
+    assert again.sizes((0, ""), [b"a"]) is None
 
 
 def test_deleted_and_cleared_values_are_gone(reopened: Callable[[], ValueStore]) -> None:
