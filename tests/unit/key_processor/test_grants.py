@@ -107,6 +107,15 @@ def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owne
         assert {names[2 * seq - 2], names[2 * seq - 1]} <= set(seen[proc])
 
 
+def test_what_is_only_read_goes_to_every_partition_that_reads_it() -> None:
+    db = Shards(3)
+    db.hold({"read": b'"by all"'})
+    transactions = [{**add(f"k{i}"), "reads": ["read"]} for i in range(9)]
+    grants = [grant for shard in range(3) for grant in db.granter(transactions, shard)[1]]
+    getting = [proc for proc, _, slots in grants if b"read" in slots.texts["key"].tolist()]
+    assert sorted(getting) == sorted({proc for proc, _, _ in grants}) == [0, 1, 2]
+
+
 def kinds(grants: Grants) -> list[tuple[int, int]]:
     """(kind of duplicate, of which seq) of each transaction of the only partition."""
     ((_, txns, _),) = grants
