@@ -19,7 +19,7 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.pipeline.warmup import warm_up
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 BATCH = 5_000
@@ -66,7 +66,7 @@ class Bench:
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))
         granted = [emitted.block for emitted in shard.step(inputs)]
         times.append(time.perf_counter())
-        items = execute(granted, self.config, 1, 1, self.modules)
+        items = TransactionProcessor(self.config, 1, 1, self.modules).step(granted)
         records = [o.formatted(item, "bench") for item in items]
         times.append(time.perf_counter())
         fed = [each for each in records if each.topic == o.FEEDBACK]

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Protocol
 
 from streamydb.columns.blobs import Position
-from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import EmittedBlock
-from streamydb.key_processor.values import Overtaken, ValueStore
+from streamydb.key_processor.value_store import ValueStore
+from streamydb.key_processor.values import Overtaken
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 
 __all__ = ["Caches", "FolderCaches", "LateWorkers", "MemoryCaches", "Step"]

@@ -29,19 +29,19 @@ from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
-from streamydb.key_processor import core as shards
+from streamydb.key_processor import fitter
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.idwindow import IdTables
+from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import EmittedBlock
-from streamydb.key_processor.values import ValueStore
+from streamydb.key_processor.value_store import ValueStore
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 from streamydb.verify.oracle.order import LogRecord
 
@@ -251,7 +251,7 @@ class Cluster:
         """The planner of the release that runs."""
         if not self._other_release:
             return nullcontext()
-        return mock.patch.object(shards, "plan_transactions", _packed_otherwise)
+        return mock.patch.object(fitter, "plan_transactions", _packed_otherwise)
 
     def _rule(self, faults: list[Fault]) -> None:
         """Act as the driver does when our own code has failed; it may die before each step."""
@@ -374,8 +374,10 @@ class Cluster:
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
     ) -> Iterator[o.Records]:
         if not self.single:
-            shards = self.config.shards
-            for item in execute(blocks, self.config, shards, 2, MODULES, self.rulings):
+            processor = TransactionProcessor(
+                self.config, self.config.shards, 2, MODULES, self.rulings
+            )
+            for item in processor.step(blocks):
                 yield open_output(output_block(item), self.config.database)
         elif blocks:
             gatherer = Gatherer(self.config, number, gathered, 2, MODULES, self.rulings)

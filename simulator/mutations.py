@@ -16,15 +16,15 @@ from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import grants, idwindow, role, values
+from streamydb.key_processor import feedback, fitter, grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import transaction
 from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
-from streamydb.txn_processor import execution, interpreter, outputs
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -32,18 +32,18 @@ __all__ = ["MUTATIONS", "Mutation", "mutated"]
 def _plan_on_incomplete_feedback() -> Any:
     """Lock: keys are free as soon as any feedback has come."""
     return mock.patch.object(
-        shard.KeyTransactionProcessor, "_is_complete", lambda self, _: bool(self._meta.tokens)
+        feedback.PlanFeedback, "is_complete", lambda self, _: bool(self._meta.tokens)
     )
 
 
 def _plan_while_open() -> Any:
     """Lock: the next plan is made though the last one is in flight."""
 
-    def complete(self: Any, fresh: Any) -> Iterator[Any]:
-        if self._meta.open is not None and not self._is_complete(self._meta.open):
+    def complete(self: Any) -> Iterator[Any]:
+        if self._meta.open is not None and not self._feedback.is_complete(self._meta.open):
             self._meta.open, self._meta.tokens, self._meta.feedback = None, {}, []
             return
-        yield from original(self, fresh)
+        yield from original(self)
 
     original = shard.KeyTransactionProcessor._complete  # noqa: SLF001 - the point
     return mock.patch.object(shard.KeyTransactionProcessor, "_complete", complete)
@@ -109,13 +109,13 @@ def _ignore_read_write_conflicts() -> Any:
         found.proc = np.arange(len(found.proc)) % procs
         return found
 
-    return mock.patch.object(shard, "plan_transactions", plan)
+    return mock.patch.object(fitter, "plan_transactions", plan)
 
 
 def _forget_ids_of_the_plan() -> Any:
     """Dedupe: two records with one id in one plan both execute."""
     return mock.patch.object(
-        shard, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
+        fitter, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
     )
 
 
@@ -290,13 +290,13 @@ def _unlocked_constraints() -> Any:
 
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
-    original = execution._Rules.send  # noqa: SLF001 - the point
+    original = constrained.Rules.send
 
-    def send(self: Any, route: Any, start: int) -> None:
+    def send(self: Any, start: int) -> None:
         if start == 0:
-            original(self, route, start)
+            original(self, start)
 
-    return mock.patch.object(execution._Rules, "send", send)  # noqa: SLF001 - as above
+    return mock.patch.object(constrained.Rules, "send", send)
 
 
 def _unlocked_index() -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 from unittest import mock
 
 from streamydb.columns import blocks
-from streamydb.columns.table import Columns, unpack
+from streamydb.columns.encoding import unpack
+from streamydb.columns.table import Columns
 from streamydb.key_processor import core, grants, values
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import execution as alone
@@ -16,7 +17,7 @@ from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.records import begins
-from streamydb.txn_processor import execution
+from streamydb.txn_processor import execution, outcome
 from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
@@ -104,7 +105,7 @@ def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
     executed = executor.Gatherer._executed  # noqa: SLF001 - as above
     return together(
-        mock.patch.object(execution.Most, "fits", return_value=0),
+        mock.patch.object(outcome.Most, "fits", return_value=0),
         mock.patch.object(
             executor.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),

@@ -56,6 +56,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.file_lock": _SHOWS,
     "streamydb.local.jars": _SHOWS,
     "streamydb.local.java": _SHOWS,
+    "streamydb.columns.characters": _SHOWS,
     "streamydb.columns.jit": _SHOWS,
     "streamydb.layers.__main__": _SHOWS,
     "streamydb.layers.errors": _SHOWS,

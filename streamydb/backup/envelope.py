@@ -13,7 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streamydb.backup.errors import BackupError
-from streamydb.columns.table import Array, pack, unpack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.table import Array
 from streamydb.errors import RecordError
 
 __all__ = ["FORMAT", "unwrap", "wrap"]

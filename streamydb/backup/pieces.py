@@ -14,8 +14,8 @@ from streamydb.backup.errors import BackupError
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
-from streamydb.sorter.core import PartitionState
 from streamydb.sorter.log_end import mark_of
+from streamydb.sorter.state import PartitionState
 
 __all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
 

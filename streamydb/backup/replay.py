@@ -30,9 +30,10 @@ from streamydb.local.file_lock import write_whole
 from streamydb.local.shard_files import LmdbValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState
+from streamydb.sorter.core import KeyedEventTimeSorter
+from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "replay"]
@@ -131,7 +132,8 @@ class LogReplay:
         for emitted in shard.step(inbox):
             granted.append(emitted.block)
             self.seq = max(self.seq, emitted.seq)
-        for item in execute(granted, self._config, 1, 1, self._modules, self._rulings):
+        processor = TransactionProcessor(self._config, 1, 1, self._modules, self._rulings)
+        for item in processor.step(granted):
             self._take(item)
         return bool(self._inbox) or self.seq > before
 

@@ -32,7 +32,8 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.procedures.folder import FolderModules
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.rulings import Rulings
-from streamydb.sorter.core import KeyedEventTimeSorter, PartitionState, SorterState
+from streamydb.sorter.core import KeyedEventTimeSorter
+from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
 

@@ -20,14 +20,15 @@ from streamydb.backup.errors import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import item_lanes
+from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, pack, unpack
+from streamydb.columns.table import Columns
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.merge import parts_of, sorted_by_hash
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
-from streamydb.sorter.core import PartitionState, SorterState
+from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = [
     "FORMAT",

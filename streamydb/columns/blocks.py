@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamydb.columns.encoding import narrowed, pack, pack_narrowed, unpack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Array, Columns, Ragged, narrowed, pack, pack_narrowed, unpack
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import InvariantViolation
 
 __all__ = [

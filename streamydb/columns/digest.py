@@ -12,15 +12,16 @@ It finds damage and faults of ours, not forgeries: the hash has no secret.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged, hash_span, mix
 from streamydb.columns.jit import inlined, kernel
-from streamydb.columns.table import Bytes, Columns, Ragged
+from streamydb.columns.table import Bytes, Columns, Ragged, Texts
 
 __all__ = [
     "DigestState",
@@ -84,20 +85,19 @@ def _high(key: np.uint64, version: int, value: np.uint64) -> np.uint64:
 
 
 @inlined
-def _value(tag: int, number: int, data: Bytes, offsets: Ints, at: int) -> np.uint64:
-    if tag == 1:
+def _value(tag: int, number: int, texts: Texts, at: int) -> np.uint64:
+    if tag == p.INT:
         return mix(np.uint64(number) ^ np.uint64(0xE7037ED1A0B428DB))
-    return hash_span(data, offsets[at], offsets[at + 1], np.uint64(0x589965CC75374CC3))
+    start, end = texts.offsets[at], texts.offsets[at + 1]
+    return hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3))
 
 
 @kernel
-def _items(
-    key: Lanes, tag: Bytes, number: Ints, version: Ints, data: Bytes, offsets: Ints
-) -> Lanes:
+def _items(key: Lanes, tag: Bytes, number: Ints, version: Ints, texts: Texts) -> Lanes:
     out = np.zeros((len(key), 2), np.uint64)
     for i in range(len(key)):
-        if tag[i] != 0:
-            value = _value(tag[i], number[i], data, offsets, i)
+        if tag[i] != p.ABSENT:
+            value = _value(tag[i], number[i], texts, i)
             out[i, 0] = _low(key[i], version[i], value)
             out[i, 1] = _high(key[i], version[i], value)
     return out
@@ -112,8 +112,7 @@ def item_lanes(items: Columns) -> Lanes:
     text, cols = items.texts["text"], items.cols
     return _items(
         _keys(items.texts["key"]), np.ascontiguousarray(cols["tag"]),
-        np.ascontiguousarray(cols["number"]), np.ascontiguousarray(cols["version"]), text.data,
-        text.offsets,
+        np.ascontiguousarray(cols["number"]), np.ascontiguousarray(cols["version"]), text.texts(),
     )
 
 
@@ -121,11 +120,19 @@ def _keys(keys: Ragged) -> Lanes:
     return hash_ragged(keys, _KEY_SEED)
 
 
+class _Slots(NamedTuple):
+    """Hash of the key, version before the first write, and shard of each slot."""
+
+    key: Lanes
+    met: Ints
+    home: Ints
+
+
 @kernel
 def _deltas(
-    writes: Any, seq: Ints, key: Lanes, met: Ints, home: Ints, data: Bytes, offsets: Ints,
-    first: int, interval: int, out: Lanes,
+    writes: Any, seq: Ints, slots: _Slots, texts: Texts, first: int, interval: int, out: Lanes
 ) -> None:
+    key = slots.key
     last = np.zeros((len(key), 2), np.uint64)
     seen = np.zeros(len(key), np.bool_)
     place, end = 0, (first + 1) * interval
@@ -134,21 +141,21 @@ def _deltas(
         if not seen[s]:
             seen[s] = True
             tag, ref = w["before_tag"], w["before_ref"]
-            if tag != 0:
-                value = _value(tag, w["before_number"], data, offsets, ref)
-                last[s, 0] = _low(key[s], met[s], value)
-                last[s, 1] = _high(key[s], met[s], value)
+            if tag != p.ABSENT:
+                value = _value(tag, w["before_number"], texts, ref)
+                last[s, 0] = _low(key[s], slots.met[s], value)
+                last[s, 1] = _high(key[s], slots.met[s], value)
         at = seq[w["txn"]]
         if at > end or at <= end - interval:
             place = (at - 1) // interval - first
             end = (first + place + 1) * interval
         low = high = np.uint64(0)
         tag, ref = w["after_tag"], w["after_ref"]
-        if tag != 0:
-            value = _value(tag, w["after_number"], data, offsets, ref)
+        if tag != p.ABSENT:
+            value = _value(tag, w["after_number"], texts, ref)
             low, high = _low(key[s], at, value), _high(key[s], at, value)
-        out[home[s], place, 0] += low - last[s, 0]
-        out[home[s], place, 1] += high - last[s, 1]
+        out[slots.home[s], place, 0] += low - last[s, 0]
+        out[slots.home[s], place, 1] += high - last[s, 1]
         last[s, 0], last[s, 1] = low, high
 
 
@@ -177,10 +184,8 @@ def write_deltas(
     out = np.zeros((shards, last - first + 1, 2), np.uint64)
     if len(pool) == 0:
         pool = Ragged.empty(1)
-    _deltas(
-        writes, np.ascontiguousarray(seqs), _keys(keys), np.ascontiguousarray(met), home,
-        pool.data, pool.offsets, first, interval, out,
-    )
+    slots = _Slots(_keys(keys), np.ascontiguousarray(met), home)
+    _deltas(writes, np.ascontiguousarray(seqs), slots, pool.texts(), first, interval, out)
     return first, out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel, same_text
+from streamydb.columns.jit import kernel, leaf, same_text
 from streamydb.columns.table import Bytes, Ragged
 
 __all__ = ["intern"]
@@ -15,7 +15,7 @@ Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
 
 
-@kernel
+@leaf
 def _place(table: Places, hash_: np.uint64, slot: int) -> None:
     """Put a slot into the first free place for its hash."""
     mask = len(table) - 1

@@ -14,22 +14,52 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["copy_bytes", "inlined", "kernel", "same_text"]
+__all__ = ["copy_bytes", "inlined", "kernel", "leaf", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
-    return cast("_F", numba.njit(cache=True, nogil=True)(function))
+    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True)(function)))
+
+
+def leaf(function: _F) -> _F:
+    """Compile a kernel that makes no array.
+
+    numba then counts no references in it. Elsewhere it counts one whenever an array is taken out of
+    a named tuple, which costs more than the arithmetic does.
+    """
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+    return cast("_F", _forgiving(numba.njit(**options)(function)))
 
 
 def inlined(function: _F) -> _F:
     """Compile a small helper that kernels call; LLVM inlines it where that pays."""
-    return cast("_F", numba.njit(cache=True, nogil=True, inline="never")(function))
+    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True, inline="never")(function)))
 
 
-@kernel
+def _forgiving(compiled: Any) -> Any:
+    """Let a kernel compile anew when its cache is of another release.
+
+    The index of the cache names the classes of the arguments. numba reads it before it looks
+    whether the source has changed, and a named tuple may have another name or place by now.
+    """
+    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if file is not None:
+        load = file._load_index  # noqa: SLF001 - numba has no public way
+
+        def loaded() -> Any:
+            try:
+                return load()
+            except (AttributeError, ImportError):
+                return {}
+
+        file._load_index = loaded  # noqa: SLF001 - as above
+    return compiled
+
+
+@leaf
 def same_text(data: Any, offsets: Any, left: int, right: int) -> bool:
     """Return whether two texts of a column are equal; in a kernel.
 

@@ -67,6 +67,7 @@ C_GT: Final = 8
 C_GE: Final = 9
 LAST_CHECK: Final = 9
 READ: Final = 16
+FIRST_UPDATE: Final = 32
 PUT: Final = 32
 DELETE: Final = 33
 ADD: Final = 34
@@ -177,9 +178,12 @@ WRITE: Final = np.dtype(
         ("spare", "<i4"),
     ]
 )
-# A value that was seen: by a read, or by a comparison or an update that failed (kind 0, 1, 2 =
-# assert,
-# check, update; index = its position in the payload).
+# A value that was seen: by a read, or by a comparison or an update that failed (``kind``: by which;
+# ``index``: its position in the payload).
+SEEN_BY_ASSERT: Final = 0
+SEEN_BY_CHECK: Final = 1
+SEEN_BY_UPDATE: Final = 2
+SEEN_KINDS: Final = ("assert", "check", "update")
 SEEN: Final = np.dtype(
     [
         ("txn", "<i4"),

@@ -1,8 +1,4 @@
-"""Columns: variable-length byte strings, tables of columns, and their binary form.
-
-Everything between the stages of the query travels as blocks: a msgpack header that names the
-arrays, followed by the arrays, narrowed (see `integers`). Nothing in a block is executable, so a
-block read from Kafka is safe to decode.
+"""Columns: variable-length byte strings, and tables of columns; `encoding` is their binary form.
 """
 
 from __future__ import annotations
@@ -11,37 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.jit import copy_bytes, kernel
-from streamydb.errors import RecordError
-from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Array",
     "Bytes",
     "Columns",
-    "Narrowed",
     "Ragged",
+    "Texts",
     "chunk_bounds",
     "expand",
-    "narrowed",
-    "pack",
-    "pack_narrowed",
     "starts_of",
-    "unpack",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
-
-_MAGIC = b"SDB2"
 
 
 @kernel
@@ -84,6 +70,13 @@ def starts_of(counts: Array) -> Offsets:
     return out
 
 
+class Texts(NamedTuple):
+    """A `Ragged` as kernels take it: text i is ``data[offsets[i] : offsets[i + 1]]``."""
+
+    data: Bytes
+    offsets: Offsets
+
+
 @dataclass(slots=True)
 class Ragged:
     """``n`` byte strings in one buffer: element i is ``data[offsets[i]:offsets[i + 1]]``."""
@@ -119,6 +112,10 @@ class Ragged:
     def __getitem__(self, i: int) -> bytes:
         """Element ``i`` as bytes."""
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    def texts(self) -> Texts:
+        """Itself as kernels take it."""
+        return Texts(self.data, self.offsets)
 
     def tolist(self) -> list[bytes]:
         """All elements as a list of bytes."""
@@ -202,7 +199,7 @@ class Columns:
         )
 
     def flatten(self, prefix: str = "") -> dict[str, Array]:
-        """All arrays by path, as :func:`pack` takes them."""
+        """All arrays by path, as `encoding.pack` takes them."""
         arrays = {prefix + name: col for name, col in self.cols.items()}
         for name, text in self.texts.items():
             base = text.offsets[0]
@@ -245,76 +242,6 @@ def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, st
             below = f"{parent}.{name}" if parent else name
             found.append((path, parent, name, kind, path[:-1] + "#" if kind == "$" else below))
     return found
-
-
-def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
-    """Encode named one-dimensional arrays and a small header as one block."""
-    return pack_narrowed([narrowed(arrays)], **header)
-
-
-@dataclass(slots=True)
-class Narrowed:
-    """Arrays as a block stores them: what the header says of each, and the bytes."""
-
-    names: list[tuple[str, int, str, str, int, int, int]]
-    stored: list[bytes | memoryview]
-
-
-def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
-    """Narrow arrays that go into several blocks once."""
-    names, stored = [], []
-    for name, array in arrays.items():
-        layout, data = narrow(array)
-        names.append((name, len(array), *layout))
-        stored.append(data)
-    return Narrowed(names, stored)
-
-
-def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> bytes:
-    """One block of several parts; see `pack`."""
-    names = [name for part in parts for name in part.names]
-    head = msgspec.msgpack.encode((header, names))
-    stored = [data for part in parts for data in part.stored]
-    return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *stored])
-
-
-def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Decode a block into its header and arrays (copies, writable).
-
-    Raises:
-        RecordError: the bytes are not a block that :func:`pack` wrote.
-
-    """
-    try:
-        view, size = memoryview(block), len(block)
-        if view[:4] != _MAGIC:
-            raise RecordError(_not_ours(bytes(view[:4])))
-        at = 8 + int.from_bytes(view[4:8], "little")
-        header, names = _decode_header(view[8:at])
-        arrays = {}
-        for name, length, kind, codec, width, base, step in names:
-            end = at + stored_bytes(codec, width, length)
-            if end > size:
-                raise RecordError("a block is shorter than it says")
-            arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
-            at = end
-    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
-        raise RecordError(f"a block cannot be decoded: {error}") from error
-    return header, arrays
-
-
-def _not_ours(magic: bytes) -> str:
-    if magic[:3] != _MAGIC[:3]:
-        return "a block does not start with its magic number"
-    later, ours = magic.decode("ascii", "replace"), _MAGIC.decode("ascii")
-    return (
-        f"a block has layout {later}, this release reads {ours}: run the release that wrote it, "
-        "or a newer one (docs/upgrading.md)"
-    )
-
-
-_Names = list[tuple[str, int, str, str, int, int, int]]
-_decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], _Names]).decode
 
 
 def chunk_bounds(

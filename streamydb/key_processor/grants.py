@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.sizes import only_system
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
@@ -243,7 +243,7 @@ def _repeated(earlier: Ints, at_home: Ints) -> Ints:
 _POSITION = ("seq", "ts", "part", "off", "kind")
 
 
-@kernel
+@leaf
 def _mark(mask: Masks, slot: Ints, starts: Ints, proc: Ints) -> None:
     for i in range(len(proc)):
         bit = np.uint64(1) << np.uint64(proc[i])

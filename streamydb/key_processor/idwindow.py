@@ -13,45 +13,24 @@ up in as many tables as there are spans ahead, however many transactions a secon
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.jit import kernel
-from streamydb.columns.program import ENTRY
-from streamydb.columns.table import Array, Columns, pack, unpack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.table import Array, Columns
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, probe
 
-__all__ = ["DeadlineSpan", "IdRun", "IdTables", "IdWindow", "IdWindowState"]
+__all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
 
 SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 
-_FIRST_CAPACITY = 1024
-# A run is dropped as a whole when its last id has expired, so runs do not grow beyond this.
 _RUN_ROWS_MAX = 65_536
-
-
-class IdTables(Protocol):
-    """The store of the tables, by name.
-
-    Row 0 is the header: complete from id1 to seq, id0 = count.
-    """
-
-    def get(self, name: str) -> npt.NDArray[Any] | None:
-        """A table, writable in place; None when there is none."""
-
-    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
-        """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
-
-    def names(self) -> list[str]:
-        """The tables that there are."""
-
-    def drop(self, name: str) -> None:
-        """Remove a table, if it is there."""
 
 
 class IdRun(msgspec.Struct, gc=False):
@@ -84,39 +63,6 @@ class IdWindowState(msgspec.Struct):
     span_ms: int = msgspec.field(default_factory=lambda: SPAN_MS)
 
 
-@kernel
-def _insert(table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
-    """Insert rows; each use of an id has an entry, so that none hides an earlier one."""
-    capacity = len(table) - 1
-    for i in range(len(rows)):
-        at: Any = np.int64(rows[i].id0 & np.uint64(capacity - 1)) + 1
-        while table[at].seq != 0 and not (
-            table[at].seq == rows[i].seq
-            and table[at].id0 == rows[i].id0
-            and table[at].id1 == rows[i].id1
-        ):
-            at = at + 1 if at < capacity else 1
-        if table[at].seq == 0:
-            table[0].id0 += np.uint64(1)
-        table[at].id0, table[at].id1, table[at].seq = rows[i].id0, rows[i].id1, rows[i].seq
-
-
-@kernel
-def _probe(
-    table: npt.NDArray[Any], id0: Array, id1: Array, out: npt.NDArray[np.int64], upto: int
-) -> None:
-    capacity = len(table) - 1
-    for i in range(len(id0)):
-        if id0[i] == 0 and id1[i] == 0:
-            continue
-        at: Any = np.int64(id0[i] & np.uint64(capacity - 1)) + 1
-        while table[at].seq != 0:
-            same = table[at].id0 == id0[i] and table[at].id1 == id1[i]
-            if same and out[i] < table[at].seq <= upto:
-                out[i] = table[at].seq
-            at = at + 1 if at < capacity else 1
-
-
 class IdWindow:
     """The window of one shard within one step."""
 
@@ -138,9 +84,9 @@ class IdWindow:
         generation = upto // self.state.window
         for g in (generation - 1, generation):
             if g >= 0:
-                _probe(self._generation(g, upto), id0, id1, out, upto)
+                probe(self._generation(g, upto), id0, id1, out, upto)
         for number in self.state.spans:
-            _probe(self._span(number, upto), id0, id1, out, upto)
+            probe(self._span(number, upto), id0, id1, out, upto)
         return out
 
     def suspects(self, last: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Array:
@@ -192,7 +138,7 @@ class IdWindow:
             for number in np.unique(numbers[numbers >= 0]).tolist():
                 rows = used.take(np.flatnonzero(numbers == number))
                 table = self._span(number, first - 1)
-                self._add(f"d{number}", table, _entries(rows))
+                insert(self._tables, f"d{number}", table, entries_of(rows))
                 span = self.state.spans.setdefault(number, DeadlineSpan())
                 self._append(span.ids, "ids", rows)
             used = plain.take(np.flatnonzero(numbers < 0)) if len(numbers) else plain
@@ -201,7 +147,8 @@ class IdWindow:
         generations = used.cols["seq"] // self.state.window
         for g in np.unique(generations).tolist():
             table = self._generation(g, first - 1)
-            self._add(f"g{g}", table, _entries(used.take(np.flatnonzero(generations == g))))
+            rows = used.take(np.flatnonzero(generations == g))
+            insert(self._tables, f"g{g}", table, entries_of(rows))
         self._append(self.state.ids, "ids", used)
 
     def conclude(self, verdicts: Columns) -> None:
@@ -271,7 +218,7 @@ class IdWindow:
         runs = spans[number].ids if number in spans else []
         if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
             sizes = [sum(run.rows for run in span.ids) for span in spans.values()]
-            self._tables.create(f"d{number}", _capacity(max(sizes, default=0)))
+            self._tables.create(f"d{number}", capacity_of(max(sizes, default=0)))
         return self._table(f"d{number}", runs, (0, 0), min(runs[-1].last if runs else 0, upto))
 
     def _table(
@@ -286,7 +233,7 @@ class IdWindow:
         table = self._tables.get(name)
         low, begin = lows
         if table is None or int(table[0]["id1"]) > begin:
-            table = self._tables.create(name, _FIRST_CAPACITY)
+            table = self._tables.create(name, capacity_of(0))
             table[0]["id1"] = begin
         complete = int(table[0]["seq"])
         if complete >= high:
@@ -296,23 +243,8 @@ class IdWindow:
                 rows = self._load(run.name)
                 seqs = rows.cols["seq"]
                 wanted = np.flatnonzero((seqs > complete) & (seqs >= low) & (seqs <= high))
-                table = self._add(name, table, _entries(rows.take(wanted)))
+                table = insert(self._tables, name, table, entries_of(rows.take(wanted)))
         table[0]["seq"] = max(complete, high)
-        return table
-
-    def _add(
-        self, name: str, table: npt.NDArray[Any], rows: npt.NDArray[Any]
-    ) -> npt.NDArray[Any]:
-        """Insert rows, in a larger table when it would be more than half full."""
-        needed = int(table[0]["id0"]) + len(rows)
-        if 2 * needed > len(table) - 1:
-            old = table.copy()
-            table = self._tables.create(name, max(_capacity(needed), 2 * _FIRST_CAPACITY))
-            _insert(table, old[1:][old[1:]["seq"] != 0])
-            table[0]["seq"], table[0]["id1"] = old[0]["seq"], old[0]["id1"]
-        _insert(table, rows)
-        if len(rows):
-            table[0]["seq"] = max(int(table[0]["seq"]), int(rows["seq"][-1]))
         return table
 
     def _append(self, runs: list[IdRun], kind: str, rows: Columns) -> None:
@@ -365,16 +297,4 @@ class IdWindow:
                 self._tables.drop(name)
 
 
-def _capacity(ids: int) -> int:
-    """Places of a table in which so many ids take at most half."""
-    return max(_FIRST_CAPACITY, 1 << (2 * ids - 1).bit_length()) if ids else _FIRST_CAPACITY
-
-
 _NO_SPANS = np.empty(0, np.int64)
-
-
-def _entries(rows: Columns) -> npt.NDArray[Any]:
-    entries = np.empty(len(rows), ENTRY)
-    for name in ("id0", "id1", "seq"):
-        entries[name] = rows.cols[name]
-    return entries

@@ -15,7 +15,7 @@ from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
 from streamydb.records.formats import UNREADABLE
-from streamydb.sorter.core import SorterState
+from streamydb.sorter.state import SorterState
 
 __all__ = ["EmittedBlock", "ShardState", "load"]
 

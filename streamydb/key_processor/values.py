@@ -13,33 +13,36 @@ that is overtaken while it does so by a worker with a later state gives up: nobo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
 from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
 from streamydb.columns.blocks import empty_writes
-from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, pack, unpack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import merge
+from streamydb.key_processor.value_store import (
+    HEAD_BYTES,
+    INT_ITEM,
+    ValueStore,
+    decoded,
+    file_order,
+    items_of,
+    nearly_sorted,
+)
 
-__all__ = ["Overtaken", "ShardValues", "ValueStore", "ValuesState"]
+__all__ = ["Overtaken", "ShardValues", "ValuesState"]
 
 Ints = npt.NDArray[np.int64]
 
-_INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
-_HEAD_BYTES = 9
 _ATTEMPTS_MAX: Final = 64
-# A file one plan ahead may have been moved by this batch in another worker: try a few times.
 _BEHIND_ATTEMPTS_MAX: Final = 3
-# Keys that are read at once: few while the values are large, so that a read which exceeds its bound
-# stops soon after it.
 _LOADED_KEYS: Final = 512
 _LOADED_KEYS_MIN: Final = 32
 _LOADED_BYTES: Final = 4_096
@@ -48,31 +51,6 @@ _NEW: Final = (0, "")
 
 class Overtaken(StreamyError):  # noqa: N818 - what happened
     """Another worker uses the local file with a later state: this one's batch was given up."""
-
-
-class ValueStore(Protocol):
-    """The local file: keys and encoded values, and the position that they stand at.
-
-    Every call is atomic. A position names the content: the same position is the same content.
-    """
-
-    def position(self) -> Position:
-        """The position committed with the data; (0, "") when new."""
-
-    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """The encoded values of keys; None when the file is not ``at``."""
-
-    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
-
-    def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes],
-    ) -> bool:
-        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
-
-    def clear(self, expected: Position, reached: Position) -> bool:
-        """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
 
 
 class ValuesState(msgspec.Struct):
@@ -102,7 +80,7 @@ class ShardValues:
         chained = hashlib.blake2b(state.digest.encode() + data, digest_size=16).hexdigest()
         reached = (state.applied + 1, chained)
         if self._store.position() != reached:
-            items = _items(_nearly_sorted(writes))
+            items = items_of(nearly_sorted(writes))
             attempt = 0
             while not self._store.apply(before, reached, *items):
                 if self._store.position() == reached:
@@ -125,14 +103,14 @@ class ShardValues:
 
     def read_within(self, keys: Ragged, bytes_max: int | None) -> Columns | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
-        order = _order(keys)
+        order = file_order(keys)
         names = keys.take(order).tolist()
         parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN
         while start < len(names):
             found = self._loaded(names[start : start + count])
             parts.append(Ragged.of([value or b"" for value in found]))
             start, size = start + count, len(parts[-1].data)
-            total += size - _HEAD_BYTES * len(found)
+            total += size - HEAD_BYTES * len(found)
             if bytes_max is not None and total > bytes_max:
                 return None
             small = size <= _LOADED_BYTES * len(found)
@@ -140,16 +118,14 @@ class ShardValues:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         encoded = Ragged.concat(parts or [Ragged.empty()]).take(place)
-        tags, numbers, versions, data, bounds = _decode(encoded.data, encoded.offsets)
-        cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
-        return Columns(cols, {"text": Ragged(data, bounds)})
+        return decoded(encoded)
 
     def sizes(self, keys: Ragged) -> Ints:
         """Return how many bytes the values of keys have at least, 0 where they are integers; (n,).
 
         Nothing is copied, so a text of eight bytes counts as an integer.
         """
-        order = _order(keys)
+        order = file_order(keys)
         names = keys.take(order).tolist()
         out = np.empty(len(order), np.int64)
         for start in range(0, len(names), _LOADED_KEYS):
@@ -159,7 +135,7 @@ class ShardValues:
                 self._catch_up(attempt)
                 attempt += 1
             out[order[start : start + len(part)]] = found
-        return np.where(out == _INT_ITEM.itemsize, 0, np.maximum(out - _HEAD_BYTES, 0))
+        return np.where(out == INT_ITEM.itemsize, 0, np.maximum(out - HEAD_BYTES, 0))
 
     def everything(self) -> Columns:
         """All live keys with their values, in no particular order; see `pieces`."""
@@ -224,7 +200,7 @@ class ShardValues:
             for step, rows in enumerate(self._slices(blob), start=1):
                 if step > done:
                     reached = (state.applied, f"{_steps(blob)}/{step}")
-                    if not self._store.apply(at, reached, *_items(_nearly_sorted(rows))):
+                    if not self._store.apply(at, reached, *items_of(nearly_sorted(rows))):
                         return False
                     at = reached
             done = 0
@@ -304,88 +280,3 @@ def _steps(blob: Blob) -> str:
     """Return the name under which the prefixes of a blob are kept."""
     cut = limits.BLOCK_BYTES_MAX
     return f"{blob.digest}/{blob.name}/{blob.size}/{blob.parts}/{cut}"
-
-
-@kernel
-def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:
-    n = len(offsets) - 1
-    out = np.zeros(n, np.uint64)
-    common = offsets[1] - offsets[0] if n > 0 else 0
-    for i in range(1, n):
-        length = min(common, offsets[i + 1] - offsets[i])
-        shared = 0
-        while shared < length and data[offsets[0] + shared] == data[offsets[i] + shared]:
-            shared += 1
-        common = shared
-    for i in range(n):
-        for j in range(8):
-            at = offsets[i] + common + j
-            byte = data[at] if at < offsets[i + 1] else 0
-            out[i] = (out[i] << np.uint64(8)) | np.uint64(byte)
-    return out
-
-
-def _order(keys: Ragged) -> Ints:
-    """Positions by the eight bytes of the keys after the common prefix: a B-tree likes that."""
-    return np.argsort(_prefixes(keys.data, keys.offsets))
-
-
-def _nearly_sorted(writes: Columns) -> Columns:
-    return writes.take(_order(writes.texts["key"]))
-
-
-def _items(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """Writes as items of the file: (key, encoded value) to put, and keys to delete."""
-    tags = writes.cols["tag"]
-    keys = writes.texts["key"].tolist()
-    numbers = np.empty(len(tags), _INT_ITEM)
-    numbers["version"], numbers["tag"] = writes.cols["version"], tags
-    numbers["number"] = writes.cols["number"]
-    raw, size = numbers.tobytes(), _INT_ITEM.itemsize
-    if (tags == p.INT).all():
-        return [(key, raw[i * size : i * size + size]) for i, key in enumerate(keys)], []
-    texts = writes.texts["text"]
-    puts, deletes = [], []
-    for i, (key, tag) in enumerate(zip(keys, tags.tolist(), strict=True)):
-        if tag == p.INT:
-            puts.append((key, raw[i * size : i * size + size]))
-        elif tag == p.ABSENT:
-            deletes.append(key)
-        else:
-            puts.append((key, raw[i * size : i * size + _HEAD_BYTES] + texts[i]))
-    return puts, deletes
-
-
-@kernel
-def _little_endian(data: Bytes, at: int) -> int:
-    value = np.uint64(0)
-    for j in range(8):
-        value |= np.uint64(data[at + j]) << np.uint64(8 * j)
-    return np.int64(value)  # type: ignore[return-value]
-
-
-@kernel
-def _decode(
-    data: Bytes, offsets: Ints
-) -> tuple[npt.NDArray[np.uint8], Ints, Ints, Bytes, Ints]:
-    n = len(offsets) - 1
-    tags = np.zeros(n, np.uint8)
-    numbers = np.zeros(n, np.int64)
-    versions = np.zeros(n, np.int64)
-    bounds = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        bounds[i + 1] = bounds[i]
-        if offsets[i] == offsets[i + 1]:
-            continue
-        at = offsets[i]
-        versions[i] = _little_endian(data, at)
-        tags[i] = data[at + 8]
-        if tags[i] == 1:
-            numbers[i] = _little_endian(data, at + 9)
-        else:
-            bounds[i + 1] += offsets[i + 1] - at - 9
-    texts = np.empty(bounds[n], np.uint8)
-    for i in range(n):
-        for j in range(bounds[i + 1] - bounds[i]):
-            texts[bounds[i] + j] = data[offsets[i] + 9 + j]
-    return tags, numbers, versions, texts, bounds

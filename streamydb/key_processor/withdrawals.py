@@ -1,10 +1,9 @@
-"""Withdraw a plan that produces too many bytes, and plan the first of its records anew.
+"""A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
 
-The size of what appends and calls produce is known only after execution; a bound in advance would
-allow 256 calls a plan. So a partition that produces more bytes than its plan may (`execution.Most`)
-stops, writes nothing, and tells all shards how many of the plan's first records fit. They take the
-plan back as if it had never been, and release so many. Records that other partitions have written
-of it are written again, to the byte, as after a crash.
+What appends and calls leave behind is known only when they are executed. So a partition that makes
+more bytes than its plan may (`outcome.Most`) stops, writes nothing, and tells all shards how many
+of the plan's first records fit. They take the plan back as if it had never been, and release so
+many. What other partitions have written of it is written again, to the byte, as after a crash.
 
 Until its feedback has come, the shard keeps of such a plan its records, and the ids that it uses:
 they are remembered only when the plan stands.
@@ -18,10 +17,12 @@ import numpy as np
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Columns, pack, unpack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.plans import OpenPlan, PlanShape
+from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 
-__all__ = ["KeptPlan", "may_be_too_much", "next_pace"]
+__all__ = ["KeptPlan", "makes_max", "may_be_too_much", "next_pace"]
 
 _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
@@ -31,6 +32,11 @@ def may_be_too_much(released: Columns) -> bool:
     """Return True if a plan of these records may make more than its weight tells; alone none does.
     """
     return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
+
+
+def makes_max(plan: OpenPlan, shape: PlanShape) -> int:
+    """Bytes that a partition of a plan may make; 0: any number."""
+    return max(shape.values_bytes_max, 1) if plan.kept else 0
 
 
 def next_pace(pace: int, made: int, bound: int, most: int) -> int:

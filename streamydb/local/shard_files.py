@@ -42,7 +42,7 @@ def shard_folder(root: Path, database: str, incarnation: str, shard: int) -> Pat
 
 
 class LmdbValues:
-    """A shard's values in an LMDB file (`streamydb.key_processor.values.ValueStore`)."""
+    """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`)."""
 
     def __init__(self, folder: Path) -> None:
         """Open or create the file in ``folder``."""
@@ -135,7 +135,7 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idwindow.IdTables`).
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.idtable.IdTables`).
 
     They are changed in place, so they belong to one worker at a time: whoever comes while another
     one has them makes its own in memory, from the state. Nobody waits: the other one may be the

@@ -30,7 +30,7 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import Records, formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
@@ -290,19 +290,16 @@ class Executor:
     ) -> None:
         """As `GatherProcessor`."""
         self._config = config
-        self._changes_partitions = changes_partitions
-        self._modules = modules
-        self._rulings = rulings
+        self._processor = TransactionProcessor(
+            config, config.shards, changes_partitions, modules, rulings
+        )
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this partition, execute them, and give the records out."""
         _Settling.begin()
         blocks = (block for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards
-        partitions, modules = self._changes_partitions, self._modules
-        for item in execute(
-            blocks, self._config, spreads, partitions, modules, self._rulings
-        ):
+        for item in self._processor.step(blocks):
             if spreads == 1:
                 yield arrow_records(formatted(item, self._config.database), self._config)
             else:

@@ -14,7 +14,7 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["warm_up"]
@@ -68,7 +68,7 @@ def _step(
             granted[emitted.proc].append(emitted.block)
     fed: list[bytes] = []
     for blocks in granted:
-        for item in execute(blocks, config, config.shards, 1):
+        for item in TransactionProcessor(config, config.shards, 1).step(blocks):
             records = open_output(output_block(item), config.database)
             if records.topic == o.FEEDBACK:
                 fed += records.values.tolist()

@@ -36,6 +36,23 @@ class Sequencer:
     partitions the markers have named; when the last round was. Invariant: the number of a marker is
     above every effective time seen.
 
+    In: the records of the log as they are read, partition by partition: append times, and the
+    markers of any sequencer; how many partitions there are; the time now.
+
+    Out: when a round of markers is due, and the marker that is to be appended to every partition.
+
+    State: of each partition the effective time, that of its last transaction, and which markers
+    named how many partitions; when the last round was.
+
+    Invariants: the number of a marker is above every effective time that was seen, so it releases
+    all that wait; rounds are at least ``interval_ms`` apart; no round is due while nothing waits,
+    unless a partition was added; with one partition there is none.
+
+    A transfer: a client has appended ``t1`` (30 from ``alice`` to ``bob``) to partition 1, at
+    1,000 ms. Partition 0 has reached 990, so ``t1`` waits. The sequencer gives a marker with the
+    number 1,001 for both partitions. When it has been read, nothing can come before ``t1`` any
+    more.
+
     Args:
         partitions: how many partitions the transactions topic has now.
         name: written into every marker, to tell sequencers apart in the log.

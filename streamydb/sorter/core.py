@@ -13,71 +13,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.table import Columns, chunk_bounds, pack, unpack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.table import Columns, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
+from streamydb.sorter.joins import joins_of
+from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
 
-__all__ = ["HeldChunk", "KeyedEventTimeSorter", "PartitionState", "SorterState"]
+__all__ = ["KeyedEventTimeSorter"]
 
-_NEVER: Final = -1
 _FOREVER: Final = 2**62
 _HELD_CHUNK_RECORDS: Final = 4096
 _HELD_CHUNK_BYTES: Final = 4 << 20
 
 
-class PartitionState(msgspec.Struct, gc=False):
-    """The sorter's knowledge of one partition.
-
-    ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
-    offset. ``named``: (partitions named, effective time) of the markers that named more partitions
-    than any before. ``stamp`` and ``mark``: append time (ms) and hash of the last record read; an
-    earlier release did not note them (-1 and empty).
-    """
-
-    effective: int = _NEVER
-    position: int = 0
-    named: list[tuple[int, int]] = []
-    stamp: int = _NEVER
-    mark: str = ""
-
-
-class HeldChunk(msgspec.Struct, gc=False):
-    """Up to 4096 held records (some 4 MiB) of one partition, in a blob.
-
-    The first ``start`` have been released. ``time`` and ``offset`` are those of the record at
-    ``start``; ``last`` is the time of the last record.
-    """
-
-    blob: str
-    partition: int
-    start: int
-    count: int
-    time: int
-    offset: int
-    last: int
-
-
-class SorterState(msgspec.Struct):
-    """Everything that the sorter remembers between micro-batches, beside the held blobs."""
-
-    initial_partitions: int
-    partitions: dict[int, PartitionState] = {}
-    held: list[HeldChunk] = []
-    next_blob: int = 0
-
-
 class KeyedEventTimeSorter:
-    """Orders the records of one micro-batch after another. One instance per shard and batch.
+    """Puts the records of the log into one total order; one instance for a shard and micro-batch.
 
-    In: `add` takes the records of a batch, per partition in any order of pieces. Out: `release`
-    returns the next records of the total order. State: `SorterState`, and held records in blobs.
-    Invariant: no record is released before one with a smaller (effective time, partition, offset).
+    In: compiled records of one micro-batch, each with partition, offset and append time; the
+    markers of the sequencers are among them.
+
+    Out: the next records of the total order with their effective times, as many as are asked for.
+    The order is by effective time, then partition, then offset.
+
+    State: of each partition the effective time and the position that it has been read to, and the
+    records that wait, in blobs.
+
+    Invariants: an offset is taken once, in order; only records below the watermark are released,
+    and none that comes later sorts before them; the order depends on the log alone, so every shard
+    has the same, however its micro-batches were cut.
+
+    A transfer: ``t1`` lies at offset 41 of partition 1 and was appended at 1,000 ms. Partition 0
+    has reached 990, so ``t1`` waits. The sequencer's marker lifts both partitions to 1,001. Then
+    the watermark is 1,001, and ``t1`` is released after everything before 1,000; the shard gives it
+    the next seq, say 7.
     """
 
     def __init__(self, state: SorterState, blobs: BlobStore) -> None:
@@ -137,7 +111,7 @@ class KeyedEventTimeSorter:
         np.maximum.accumulate(times, out=times)
         np.maximum(times, state.effective, out=times)
         state.effective, state.position = int(times[-1]), int(offsets[-1]) + 1
-        state.stamp, state.mark = _NEVER, ""
+        state.stamp, state.mark = NEVER, ""
         if is_marker.any():
             self._note_names(state, marker.cols["partitions"], times[is_marker])
             keep = np.flatnonzero(~is_marker)
@@ -155,40 +129,13 @@ class KeyedEventTimeSorter:
             if not state.named or count > state.named[-1][0]:
                 state.named = [*state.named, (count, time)]
 
-    def _known(self) -> int:
-        """Return how many partitions exist as far as markers tell."""
-        named = [s.named[-1][0] for s in self.state.partitions.values() if s.named]
-        return max([self.state.initial_partitions, *named])
-
-    def _joins(self) -> tuple[list[int | None], list[int]]:
-        """Return, per known partition, when it joined (None: not decided), and the caps on the
-        watermark until then.
-        """
-        joins: list[int | None] = [_NEVER] * self.state.initial_partitions
-        caps: list[int] = []
-        for q in range(self.state.initial_partitions, self._known()):
-            firsts = [self._first_naming(lower, q + 1, joins[lower]) for lower in range(q)]
-            seen = [time for time in firsts if time is not None]
-            if len(seen) == q:
-                joins.append(max(seen))
-            else:
-                joins.append(None)
-                caps += [max(seen)] if seen else []
-        return joins, caps
-
-    def _first_naming(self, partition: int, count: int, join: int | None) -> int | None:
-        state = self.state.partitions.get(partition)
-        if state is None or join is None:
-            return None
-        return next((max(join, time) for named, time in state.named if named >= count), None)
-
     def joined(self) -> list[int | None]:
         """Per partition, from when on it takes part in the order (ms); None: not decided yet."""
-        return self._joins()[0]
+        return joins_of(self.state)[0]
 
     def watermark(self) -> int:
         """Return the time (ms) below which records are released, by their effective time."""
-        joins, caps = self._joins()
+        joins, caps = joins_of(self.state)
         if len(joins) == 1 or (joins[1] is None and self.state.initial_partitions == 1):
             return _FOREVER  # partition 0 is alone as long as it does not say otherwise
         last = [
@@ -218,7 +165,7 @@ class KeyedEventTimeSorter:
         how many of the first of some records may be released together; at least one.
         """
         watermark = self.watermark()
-        joins, _ = self._joins()
+        joins, _ = joins_of(self.state)
         if watermark == _FOREVER and not self.state.held:
             ready = _alone(self._fresh)
             if ready is not None and (
@@ -311,7 +258,7 @@ class KeyedEventTimeSorter:
             home.cols.setdefault("deadline", np.zeros(len(home), np.int64))  # held by 0.1.0
         rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
-        rest.cols["ts"] = np.maximum(rest.cols["ts"], _NEVER if join is None else join)
+        rest.cols["ts"] = np.maximum(rest.cols["ts"], NEVER if join is None else join)
         return rest
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamydb.columns.table import Array, Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.sorter.core import PartitionState, SorterState
+from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = ["LastRead", "LogEnd", "last_reads", "mark_of", "require_ends"]
 

@@ -9,13 +9,14 @@ shard plans alike.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.interning import intern
-from streamydb.columns.jit import kernel
+from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Columns, starts_of
 
 __all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
@@ -45,6 +46,12 @@ class Plan:
         members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
         return members
 
+    def layout(self, feedback_bytes_max: int) -> str:
+        """A hash of who executes which transaction, and of how the feedback is cut."""
+        digest = hashlib.blake2b(self.proc.astype(np.uint8).tobytes(), digest_size=8)
+        digest.update(b"%d" % feedback_bytes_max)
+        return digest.hexdigest()
+
 
 @kernel
 def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
@@ -72,7 +79,7 @@ def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_])
     return _earlier(id0, id1, valid)
 
 
-@kernel
+@leaf
 def _root(parent: Ints, i: int) -> int:
     while parent[i] != i:
         parent[i] = parent[parent[i]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streamydb.columns.blocks import FORMAT, open_block
-from streamydb.columns.table import Columns, pack
+from streamydb.columns.encoding import pack
+from streamydb.columns.table import Columns
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 
 __all__ = ["open_output", "output_block"]

@@ -1,18 +1,16 @@
-"""Compile records of the log into columns for the sorter, the planner and the kernel.
+"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel
+runs.
 
 Input: one batch of log records (partition, offset, append time in ms, value). Output: one table
-whose rows
-are the records, with three children: the keys of each record (for every shard), the home part
-(payload and
-steps, for the home shard of its id) and the marker, if it is one.
+whose rows are the records, with three children: the keys of each record (for every shard), the home
+part (payload and steps, for the home shard of its id) and the marker, if it is one.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,218 +18,23 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
-from streamydb.columns.jit import kernel
-from streamydb.columns.program import REJECT_CODES
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
+from streamydb.columns.jit import leaf
+from streamydb.columns.table import Array, Bytes, Columns, Ragged
 from streamydb.records.rejection import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
+from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.scan import Scanned, scan
 
-__all__ = ["compile_records", "parse_ints"]
+__all__ = ["compile_records"]
 
-_PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
 _CONSTRAINTS: Final = r.CONSTRAINTS_KEY.encode()
 _CONSTRAINTS_HASH: Final = hash_ragged(Ragged.of([_CONSTRAINTS]), KEY_SEED)[0]
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
-_REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
-
-
-@kernel
-def _parse_int(data: Bytes, start: int, end: int) -> tuple[Any, Any]:
-    """Read a canonical integer; False when the text is not one that fits in 64 bits."""
-    at = start
-    negative = data[at] == 45
-    if negative:
-        at += 1
-    if at == end or end - at > 19:
-        return False, 0
-    value = np.uint64(0)
-    for j in range(at, end):
-        digit = data[j]
-        if digit < 48 or digit > 57:
-            return False, 0
-        value = value * np.uint64(10) + np.uint64(digit - 48)
-    bound = np.uint64(9223372036854775807)
-    if value > bound:
-        return negative and value == bound + np.uint64(1), np.int64(-9223372036854775807) - 1
-    return True, -np.int64(value) if negative else np.int64(value)
-
-
-@kernel
-def parse_ints(
-    data: Bytes, offsets: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Tags (ABSENT for empty, INT, OPAQUE) and integers of canonical JSON texts; shapes (n,)."""
-    n = len(offsets) - 1
-    tags = np.zeros(n, np.uint8)
-    ints = np.zeros(n, np.int64)
-    for i in range(n):
-        if offsets[i] == offsets[i + 1]:
-            continue
-        ok, value = _parse_int(data, offsets[i], offsets[i + 1])
-        tags[i] = 1 if ok else 2
-        ints[i] = value if ok else 0
-    return tags, ints
-
-
-@dataclass(slots=True)
-class _Builder:
-    """Grows the columns record by record; lists, because that is the fastest Python has."""
-
-    kind: list[int] = field(default_factory=list)
-    ids: list[bytes] = field(default_factory=list)
-    code: list[int] = field(default_factory=list)
-    raws: list[bytes] = field(default_factory=list)
-    key_counts: list[int] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    writes: list[int] = field(default_factory=list)
-    step_counts: list[int] = field(default_factory=list)
-    steps: list[bytes] = field(default_factory=list)
-    operands: list[bytes] = field(default_factory=list)
-    markers: list[tuple[int, int, int]] = field(default_factory=list)
-    deadlines: list[tuple[int, int, int]] = field(default_factory=list)
-
-    def transaction(self, txn: r.Transaction, raw: bytes) -> None:
-        """Add a valid transaction: its keys, and its steps when it compiles."""
-        touched = r.keys(txn)
-        self.keys += touched
-        self.writes += touched.values()
-        self.key_counts.append(len(touched))
-        steps: list[bytes] = []
-        operands: list[bytes] = []
-        local = {key: i for i, key in enumerate(touched)}
-        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks
-        simple = simple and _checks(txn, local, steps, operands)
-        simple = simple and _updates(txn, local, steps, operands)
-        self.kind.append(p.SIMPLE if simple else p.GENERIC)
-        self.ids.append(txn.id.encode())
-        self.deadlines.append((txn.deadline, *(r.deadline_span(raw) if txn.deadline else (0, 0))))
-        self.code.append(0)
-        self.raws.append(b"" if simple else raw)
-        self.step_counts.append(len(steps) if simple else 0)
-        if simple:
-            self.steps += steps
-            self.operands += operands
-
-    def refuse(self, id_: str, code: str, kept: bytes) -> None:
-        """Add a record that will not be executed; ``kept``: see `fault`."""
-        self.kind.append(p.REJECTED)
-        self.ids.append(id_.encode())
-        self.deadlines.append((0, 0, 0))
-        self.code.append(_REJECT_INDEX[code])
-        self.raws.append(kept)
-        self.key_counts.append(0)
-        self.step_counts.append(0)
-
-    def marker(self, row: int, marker: r.Marker) -> None:
-        """Add an epoch marker."""
-        self.markers.append((row, marker.marker, marker.partitions))
-        self.kind.append(p.MARKER)
-        self.ids.append(b"")
-        self.deadlines.append((0, 0, 0))
-        self.code.append(0)
-        self.raws.append(b"")
-        self.key_counts.append(0)
-        self.step_counts.append(0)
-
-    def table(self) -> Columns:
-        """The records as a table like that of `_plain`."""
-        kind = np.array(self.kind, np.uint8)
-        markers = np.array(self.markers, np.int64).reshape(-1, 3)
-        numbers = {"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}
-        keys = Columns(
-            {"write": np.array(self.writes, np.uint8)},
-            {"key": Ragged.of([key.encode() for key in self.keys])},
-        )
-        home = Columns(
-            {"code": np.array(self.code, np.uint8), **_deadlines(self.deadlines)},
-            {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
-            {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
-        )
-        return _table(
-            kind, (np.array(self.key_counts, np.int64), keys), home,
-            ((kind == p.MARKER).astype(np.int64), Columns(numbers)),
-        )
-
-
-def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
-    return _PACK(a, 0, 0, key, index, op, flags, 0, 0, 0)
-
-
-def _operand(value: bytes | None, operands: list[bytes]) -> int:
-    if value is None:
-        return 0
-    operands.append(value)
-    return p.HAS_OPERAND
-
-
-def _checks(
-    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
-) -> bool:
-    """Append the steps of asserts, checks and reads; False when a check does not compile."""
-    for i, (key, value) in enumerate(txn.asserts.items()):
-        steps.append(_step(local[key], p.A_EQ, i, flags=_operand(value, operands)))
-    for i, check in enumerate(txn.checks):
-        key_index = local[check.key]
-        if check.version is not _UNSET:
-            steps.append(_step(key_index, p.C_VERSION, i, check.version))
-        if check.exists is not _UNSET:
-            steps.append(_step(key_index, p.C_EXISTS, i, int(check.exists)))
-        for op, expected in ((p.C_EQ, check.eq), (p.C_NE, check.ne)):
-            if expected is not _UNSET:
-                steps.append(_step(key_index, op, i, flags=_operand(expected, operands)))
-        for op, bound in _bounds(check):
-            if type(bound) is not int:
-                return False
-            steps.append(_step(key_index, op, i, bound))
-    seen = set()
-    for key in txn.reads:
-        if key not in seen:
-            seen.add(key)
-            steps.append(_step(local[key], p.READ, 0))
-    for update in txn.updates:
-        if type(update) is r.NextId and update.key not in seen:
-            seen.add(update.key)
-            steps.append(_step(local[update.key], p.READ, 0))
-    return True
-
-
-def _bounds(check: r.Check) -> list[tuple[int, Any]]:
-    named = ((p.C_LT, check.lt), (p.C_LE, check.le), (p.C_GT, check.gt), (p.C_GE, check.ge))
-    return [(op, bound) for op, bound in named if bound is not _UNSET]
-
-
-def _updates(
-    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
-) -> bool:
-    """Append the steps of the updates; False when one of them does not compile."""
-    for i, update in enumerate(txn.updates):
-        key = local[update.key]
-        if type(update) is r.Put:
-            steps.append(_step(key, p.PUT, i, flags=_operand(update.value, operands)))
-        elif type(update) is r.Delete:
-            steps.append(_step(key, p.DELETE, i))
-        elif type(update) is r.NextId:
-            steps.append(_step(key, p.NEXT_ID, i, 1))
-        elif type(update) is r.Add:
-            low = 0 if update.min is _UNSET else update.min
-            high = 0 if update.max is _UNSET else update.max
-            flags = 0 if update.min is _UNSET else p.HAS_LOW
-            flags |= 0 if update.max is _UNSET else p.HAS_HIGH
-            operand = (update.by, low, high)
-            if any(type(number) is not int for number in operand):
-                return False
-            steps.append(_PACK(*operand, key, i, p.ADD, flags, 0, 0, 0))
-        elif isinstance(update, r.Max | r.Min) and type(update.value) is int:
-            op = p.MAX if type(update) is r.Max else p.MIN
-            steps.append(_step(key, op, i, update.value))
-        else:
-            return False
-    return True
 
 
 def compile_records(
@@ -283,14 +86,7 @@ def compile_records(
     return records
 
 
-def _deadlines(rows: Sequence[tuple[int, int, int]] | Array) -> dict[str, Array]:
-    """Columns of deadlines (0: none), and of where the digits are within the record."""
-    table = np.asarray(rows, np.int64).reshape(-1, 3)
-    names = ("deadline", "digits", "digits_end")
-    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)}
-
-
-@kernel
+@leaf
 def _blank_out(
     data: Bytes, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
@@ -298,7 +94,7 @@ def _blank_out(
     """Put zeros in place of the digits from ``starts`` to ``ends`` of each record."""
     for i in range(len(starts)):
         for j in range(offsets[i] + starts[i], offsets[i] + ends[i]):
-            data[j] = 48
+            data[j] = c.ZERO
 
 
 def _identities(texts: Ragged, home: Columns) -> Ragged:
@@ -366,7 +162,7 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
 
 
 def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Columns:
-    builder = _Builder()
+    builder = Builder()
     for row, raw in enumerate(values):
         item = r.decode(raw)
         if isinstance(item, r.Transaction) and item.constrain is not _UNSET and not constraints:
@@ -424,7 +220,7 @@ def _as_ruled(
 
 def _poison(raw: bytes, fault: str) -> Columns:
     """Make the row of a record that our own code cannot compile: it gets a seq and an abort."""
-    builder = _Builder()
+    builder = Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()
 
@@ -438,41 +234,10 @@ def _plain(s: Scanned, starts: Array) -> Columns:
     keys = Columns({"write": s.writes}, {"key": s.keys})
     none = Columns({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
     within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
-    dated = _deadlines(np.column_stack([s.deadlines, within]))
+    dated = deadlines_of(np.column_stack([s.deadlines, within]))
     home = Columns(
         {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": Ragged.empty(n)},
         {"steps": (s.step_counts, s.steps)},
     )
-    return _table(np.zeros(n, np.uint8), (s.key_counts, keys), home, (np.zeros(n, np.int64), none))
-
-
-def _table(
-    kind: Array, keys: tuple[Array, Columns], home: Columns, markers: tuple[Array, Columns]
-) -> Columns:
-    """Records with the hashes of their ids and keys."""
-    ids = home.texts["id"]
-    has_id = ids.lengths() > 0
-    keys[1].cols["hash"] = hash_ragged(keys[1].texts["key"], KEY_SEED)
-    return Columns(
-        {
-            "kind": kind,
-            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
-            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
-        },
-        {},
-        {"keys": keys, "home": (np.ones(len(kind), np.int64), home), "marker": markers},
-    )
-
-
-def _steps(b: _Builder) -> Columns:
-    packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
-    if not b.operands:
-        return Columns(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
-    has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
-    texts = Ragged.of(b.operands)
-    lengths = np.zeros(len(packed), np.int64)
-    lengths[has_operand] = texts.lengths()
-    packed = packed.copy()
-    packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
-    operands = Ragged(texts.data, starts_of(lengths))
-    return Columns(p.step_columns(packed), {"operand": operands})
+    markers = np.zeros(n, np.int64), none
+    return table_of(np.zeros(n, np.uint8), (s.key_counts, keys), home, markers)

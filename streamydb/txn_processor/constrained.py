@@ -8,7 +8,8 @@ changes the constraints.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +17,55 @@ import numpy.typing as npt
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.table import Ragged
-from streamydb.constraints import Constraints
+from streamydb.constraints import Constraints, parse
+from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, Program
+from streamydb.txn_processor.run import Run
 
-__all__ = ["constrained", "constraints_slot", "covered"]
+__all__ = ["Rules"]
 
 _KEY: Final = r.CONSTRAINTS_KEY.encode()
 Mask = npt.NDArray[np.bool_]
 
 
-def constraints_slot(keys: Ragged) -> int | None:
-    """The slot of the constraints' key among ``keys``, if it is one of them."""
-    found = _with(keys, np.flatnonzero(keys.lengths() == len(_KEY)), _KEY)
-    return int(found[0]) if len(found) else None
+@dataclass(slots=True)
+class Rules:
+    """The constraints as they are at one place in the plan; ``slot``: of their key, if granted."""
+
+    run: Run
+    slot: int | None
+    known: bytes | None = None
+    found: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Rules:
+        """Those of an execution that begins."""
+        found = _with(run.keys, np.flatnonzero(run.keys.lengths() == len(_KEY)), _KEY)
+        return cls(run, int(found[0]) if len(found) else None)
+
+    def concern(self, at: int) -> bool:
+        """Return True if constraints apply to a transaction."""
+        return self.found is not None and bool(self.found[at])
+
+    def send(self, start: int) -> None:
+        """Send transactions from ``start`` on to Python if constraints concern them.
+
+        Those that were sent for constraints which no longer hold stay there: it is the same.
+        """
+        if self.slot is None:
+            return
+        run = self.run
+        _, number, ref, tag, *_ = run.values.slots[self.slot].item()
+        value = run.value(tag, number, ref)
+        if value == self.known:
+            return
+        self.known = value
+        self.found = found = _constrained(_covered(run.keys, parse(value)), run.program)
+        route = run.program.route[start:]
+        route[found[start:] & (route == BY_KERNEL)] = BY_PYTHON
 
 
-def covered(keys: Ragged, constraints: Constraints) -> Mask:
-    """Mark the keys that some constraint covers; shape (keys,)."""
+def _covered(keys: Ragged, constraints: Constraints) -> Mask:
+    """Return the keys that a constraint holds for, as a mask; shape (keys,)."""
     found = np.zeros(len(keys), np.bool_)
     for prefix in {rule.prefix.encode() for rule in constraints.all}:
         found |= _begins(keys, prefix)
@@ -53,15 +87,12 @@ def _with(keys: Ragged, rows: npt.NDArray[np.int64], prefix: bytes) -> npt.NDArr
     return rows
 
 
-def constrained(
-    slots: Mask, steps: npt.NDArray[Any], step_starts: npt.NDArray[np.int64],
-    key_slot: npt.NDArray[np.int64], key_starts: npt.NDArray[np.int64],
-) -> Mask:
-    """Mark the compiled transactions that update one of the ``slots``; shape (transactions,)."""
-    n = len(step_starts) - 1
-    owner = np.repeat(np.arange(n), np.diff(step_starts))
-    updates = np.flatnonzero(steps["op"] >= p.PUT)
-    written = key_slot[key_starts[owner[updates]] + steps["key"][updates]]
+def _constrained(slots: Mask, program: Program) -> Mask:
+    """Mark the compiled transactions that update one of ``slots``; shape (transactions,)."""
+    n, steps = len(program.seq), program.steps
+    owner = np.repeat(np.arange(n), np.diff(program.step_starts))
+    updates = np.flatnonzero(steps["op"] >= p.FIRST_UPDATE)
+    written = program.key_slot[program.key_starts[owner[updates]] + steps["key"][updates]]
     found = np.zeros(n, np.bool_)
     found[owner[updates[slots[written]]]] = True
     return found

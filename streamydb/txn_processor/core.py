@@ -1,10 +1,10 @@
-"""The stateless stages around the shards, as plain functions over columns: parse and execute."""
+"""The TransactionProcessor: from what the shards grant to results, changes and feedback."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,53 +23,99 @@ from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import ExecutionOutcome, Most, execute_grants
+from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.feedback import feedback_chunks
+from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 
-__all__ = ["execute", "passed_on"]
+__all__ = ["TransactionProcessor", "passed_on"]
 
 
-def execute(
-    blocks: Iterable[bytes], config: ShardConfig, spreads: int, changes_partitions: int,
-    modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
-) -> Iterator[o.Rows | o.Records]:
-    """Execute what one partition was granted; yields outputs to be formatted, feedback last.
+class TransactionProcessor:
+    """One executing partition of the plans: executes what it was granted, and says what came of it.
 
-    ``modules``: where the code of procedures is. ``rulings``: as they are given.
+    In: blocks of grants, one or more from every shard for each plan, in any order: transactions
+    from the shards of their ids, values from the shards of the keys. Blocks of resolved records and
+    of digests, too, which have nothing to execute.
 
-    Raises:
-        UnruledFaults: our own code failed on transactions that nobody has ruled on.
-        InvariantViolation: the same, on transactions that another pipeline has executed.
+    Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
+    feedback to every shard: the last value of each key that was written, and the results that it
+    cannot make up itself. If a plan makes too much, only feedback that says so.
 
+    State: none. What it is made with does not change: the configuration, into how many tasks
+    formatting is spread, the code of procedures, and the rulings. So any task can be the partition,
+    and a batch that is repeated gives the same bytes.
+
+    Invariants: transactions of a plan run serially in seq order; all checks of a transaction see
+    the state before it, and its reads the state after it; an aborted one writes nothing; an output
+    is named by its seq, and by its number within the transaction; a silent plan gives feedback and
+    nothing else.
+
+    A transfer: the grant has ``t1`` with seq 7 and its steps, the value 100 and version 3 of
+    ``alice``, and the value 20 and version 5 of ``bob``. The kernel adds -30 and 30, and no bound
+    is violated. So there come out a result (``t1`` committed), two changes (100 to 70, 20 to 50),
+    and feedback: ``alice`` is 70 and ``bob`` 50, both of version 7.
     """
-    parts: dict[tuple[PlanName, int, bool, int, int], _Grants] = {}
-    for block in blocks:
-        header, arrays = open_block(block)
-        if header["kind"] in _PASSED:
-            yield from passed_on(header, arrays, changes_partitions)
-            continue
-        if header["kind"] == "sizes":
-            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-            continue
-        grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
-        plan = (
-            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
-            header.get("makes_max", 0),
-        )
-        parts.setdefault(plan, _Grants()).add(header, *grant)
-    for (name, proc, silent, bytes_max, makes), found in sorted(parts.items(), key=_first):
-        grants, most = found.in_order(), Most(name.first, makes)
-        outcome = execute_grants(grants, modules, rulings, over=found.over, most=most)
-        require_ruled(outcome.unruled, executed=silent)
-        shown: dict[str, Any] = {**name.fields(), "incarnation": config.incarnation, "proc": proc}
-        if makes:
+
+    def __init__(
+        self, config: ShardConfig, spreads: int, changes_partitions: int,
+        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
+    ) -> None:
+        """Execute for the shards of ``config``.
+
+        Args:
+            config: the division into shards.
+            spreads: how many tasks format the outputs.
+            changes_partitions: partitions of the changes topic; each gets the resolved records.
+            modules: where the code of procedures is.
+            rulings: which transactions are aborted, because our own code failed on them.
+
+        """
+        self._config = config
+        self._spreads = spreads
+        self._changes_partitions = changes_partitions
+        self._modules = modules
+        self._rulings = rulings
+
+    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Rows | o.Records]:
+        """Execute what one micro-batch brings; yields outputs to be formatted, feedback last.
+
+        Raises:
+            UnruledFaults: our own code failed on transactions that nobody has ruled on.
+            InvariantViolation: the same, on transactions that another pipeline has executed.
+
+        """
+        parts: dict[_Part, _Grants] = {}
+        for block in blocks:
+            header, arrays = open_block(block)
+            if header["kind"] in _PASSED:
+                yield from passed_on(header, arrays, self._changes_partitions)
+                continue
+            if header["kind"] == "sizes":
+                yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
+                continue
+            grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
+            parts.setdefault(_Part.of(header), _Grants()).add(header, *grant)
+        for part, found in sorted(parts.items(), key=_first):
+            yield from self._executed(part, found)
+
+    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Rows | o.Records]:
+        """Execute the partition's part of one plan."""
+        grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
+        outcome = execute_grants(grants, self._modules, self._rulings, over=found.over, most=most)
+        require_ruled(outcome.unruled, executed=part.silent)
+        config = self._config
+        shown: dict[str, Any] = {
+            **part.plan.fields(), "incarnation": config.incarnation, "proc": part.proc,
+        }
+        if part.makes_max:
             shown["made"] = outcome.made
         if outcome.fits:
             yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
-            continue
-        if not silent:
-            yield from o.outputs_of(outcome, spreads)
+            return
+        if not part.silent:
+            yield from o.outputs_of(outcome, self._spreads)
         deltas = _deltas(outcome, grants, config)
-        chunked = o.feedback_chunks(outcome, config.shards, bytes_max)
+        chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
         for shard, chunk, chunks, writes, verdicts in chunked:
             header = {
                 **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
@@ -79,6 +125,24 @@ def execute(
                 header["sizes"] = told
             block = feedback_block(header, writes, verdicts)
             yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+
+
+class _Part(NamedTuple):
+    """The part of a plan that some grants are, and what their headers say of it."""
+
+    plan: PlanName
+    proc: int
+    silent: bool
+    feedback_bytes_max: int
+    makes_max: int
+
+    @classmethod
+    def of(cls, header: dict[str, Any]) -> _Part:
+        """Read the header of a grant."""
+        return cls(
+            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
+            header.get("makes_max", 0),
+        )
 
 
 def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:

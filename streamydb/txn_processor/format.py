@@ -8,147 +8,80 @@ them: a giant conflict group executes in one task.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import copy_bytes, kernel
-from streamydb.columns.table import Bytes, Columns, Ragged, starts_of
+from streamydb.columns import characters as c
+from streamydb.columns import program as p
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, Texts, starts_of
+from streamydb.txn_processor.json_writer import (
+    Values,
+    json_strings,
+    put_number,
+    put_text,
+    put_value,
+)
 
-__all__ = ["format_changes", "format_results", "json_strings"]
+__all__ = ["format_changes", "format_results"]
 
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 
-_HEX = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
+# What a record has at most beside its texts: its numbers and marks; and what a number takes.
+_RESULT_NUMBERS_BYTES: Final = 80
+_CHANGE_NUMBERS_BYTES: Final = 165
+_VALUE_BYTES: Final = 24
 
 
-@kernel
-def _text(out: Bytes, at: int, data: Bytes, start: int, end: int) -> int:
-    copy_bytes(out, at, data, start, end - start)
-    return at + end - start
+class _Places(NamedTuple):
+    """The places of transactions: seq, ts (ms), partition and offset in the log."""
 
-
-@kernel
-def _number(out: Bytes, at: int, value: int) -> int:
-    if value < 0:
-        out[at] = 45
-        at += 1
-        rest = np.uint64(-(value + 1)) + np.uint64(1)
-    else:
-        rest = np.uint64(value)
-    digits = 1
-    probe = rest
-    while probe >= np.uint64(10):
-        probe //= np.uint64(10)
-        digits += 1
-    for j in range(digits):
-        out[at + digits - 1 - j] = np.uint8(48) + np.uint8(rest % np.uint64(10))
-        rest //= np.uint64(10)
-    return at + digits
-
-
-@kernel
-def _escaped(out: Bytes, at: int, data: Bytes, start: int, end: int, hexadecimal: Bytes) -> int:
-    """Write a JSON string with its quotes."""
-    out[at] = 34
-    at += 1
-    for j in range(start, end):
-        c = data[j]
-        if c >= 32 and c != 34 and c != 92:
-            out[at] = c
-            at += 1
-            continue
-        out[at] = 92
-        at += 1
-        short = 0
-        if c == 34 or c == 92:
-            short = c
-        elif c == 8:
-            short = 98
-        elif c == 9:
-            short = 116
-        elif c == 10:
-            short = 110
-        elif c == 12:
-            short = 102
-        elif c == 13:
-            short = 114
-        if short != 0:
-            out[at] = short
-            at += 1
-            continue
-        out[at], out[at + 1], out[at + 2] = 117, 48, 48
-        out[at + 3], out[at + 4] = hexadecimal[c >> 4], hexadecimal[c & 15]
-        at += 5
-    out[at] = 34
-    return at + 1
-
-
-@kernel
-def _strings(data: Bytes, offsets: Ints, hexadecimal: Bytes) -> tuple[Bytes, Ints]:
-    n = len(offsets) - 1
-    out = np.empty(6 * (offsets[n] - offsets[0]) + 2 * n, np.uint8)
-    bounds = np.zeros(n + 1, np.int64)
-    at = 0
-    for i in range(n):
-        at = _escaped(out, at, data, offsets[i], offsets[i + 1], hexadecimal)
-        bounds[i + 1] = at
-    return out[:at].copy(), bounds
-
-
-def json_strings(texts: Ragged) -> Ragged:
-    """Each UTF-8 text as a JSON string with quotes and escapes."""
-    return Ragged(*_strings(texts.data, texts.offsets, _HEX))
-
-
-@kernel
-def _value(out: Bytes, at: int, tag: int, number: int, data: Bytes, start: int, end: int) -> int:
-    if tag == 1:
-        return _number(out, at, number)
-    if tag == 2:
-        return _text(out, at, data, start, end)
-    out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
-    return at + 4
+    seq: Ints
+    ts: Ints
+    part: Parts
+    off: Ints
 
 
 @kernel
 def _results(
-    ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints, parts: Parts, offs: Ints,
-    special: Bytes, special_offsets: Ints, starts: Ints, keys: Bytes, key_offsets: Ints,
-    tags: Bytes, numbers: Ints, texts: Bytes, text_offsets: Ints, pieces: Bytes, cuts: Ints,
+    ids: Texts, places: _Places, special: Texts, starts: Ints, keys: Texts, values: Values,
+    pieces: Texts,
 ) -> tuple[Bytes, Ints]:
-    n = len(seqs)
-    size = special_offsets[n] + (id_offsets[n] - id_offsets[0]) + n * (len(pieces) + 80)
-    size += key_offsets[len(tags)] + text_offsets[len(tags)] + 24 * len(tags)
+    """The records; ``pieces``: what stands between their parts, see `_RESULT`."""
+    n, reads = len(places.seq), len(values.tag)
+    size = special.offsets[n] + ids.offsets[n] - ids.offsets[0]
+    size += n * (len(pieces.data) + _RESULT_NUMBERS_BYTES)
+    size += keys.offsets[reads] + values.offsets[reads] + _VALUE_BYTES * reads
     out = np.empty(size, np.uint8)
     bounds = np.zeros(n + 1, np.int64)
     at = 0
     for i in range(n):
-        if special_offsets[i + 1] > special_offsets[i]:
-            at = _text(out, at, special, special_offsets[i], special_offsets[i + 1])
+        if special.offsets[i + 1] > special.offsets[i]:
+            at = put_text(out, at, special, i)
             bounds[i + 1] = at
             continue
-        at = _text(out, at, pieces, cuts[0], cuts[1])
-        at = _text(out, at, ids, id_offsets[i], id_offsets[i + 1])
-        at = _text(out, at, pieces, cuts[1], cuts[2])
-        at = _number(out, at, seqs[i])
-        at = _text(out, at, pieces, cuts[2], cuts[3])
-        at = _number(out, at, ts[i])
-        at = _text(out, at, pieces, cuts[3], cuts[4])
+        at = put_text(out, at, pieces, 0)
+        at = put_text(out, at, ids, i)
+        at = put_text(out, at, pieces, 1)
+        at = put_number(out, at, places.seq[i])
+        at = put_text(out, at, pieces, 2)
+        at = put_number(out, at, places.ts[i])
+        at = put_text(out, at, pieces, 3)
         for k in range(starts[i], starts[i + 1]):
             if k > starts[i]:
-                out[at] = 44
+                out[at] = c.COMMA
                 at += 1
-            at = _text(out, at, keys, key_offsets[k], key_offsets[k + 1])
-            out[at] = 58
-            at = _value(
-                out, at + 1, tags[k], numbers[k], texts, text_offsets[k], text_offsets[k + 1]
-            )
-        at = _text(out, at, pieces, cuts[4], cuts[5])
-        at = _number(out, at, parts[i])
-        at = _text(out, at, pieces, cuts[5], cuts[6])
-        at = _number(out, at, offs[i])
-        at = _text(out, at, pieces, cuts[6], cuts[7])
+            at = put_text(out, at, keys, k)
+            out[at] = c.COLON
+            at = put_value(out, at + 1, values, k)
+        at = put_text(out, at, pieces, 4)
+        at = put_number(out, at, places.part[i])
+        at = put_text(out, at, pieces, 5)
+        at = put_number(out, at, places.off[i])
+        at = put_text(out, at, pieces, 6)
         bounds[i + 1] = at
     return out[:at].copy(), bounds
 
@@ -174,63 +107,67 @@ def format_results(rows: Columns) -> Ragged:
     counts, reads = rows.children["reads"]
     ids, keys = json_strings(rows.texts["id"]), json_strings(reads.texts["key"])
     special, texts = rows.texts["special"], reads.texts["text"]
+    values = Values(reads.cols["tag"], reads.cols["number"], texts.data, texts.offsets)
     data, bounds = _results(
-        ids.data, ids.offsets, cols["seq"], cols["ts"], cols["part"], cols["off"], special.data,
-        special.offsets, starts_of(counts), keys.data, keys.offsets, reads.cols["tag"],
-        reads.cols["number"], texts.data, texts.offsets, _RESULT.data, _RESULT.offsets,
+        ids.texts(), _places(cols), special.texts(), starts_of(counts), keys.texts(), values,
+        _RESULT.texts(),
     )
     return Ragged(data, bounds)
 
 
+def _places(cols: dict[str, Array]) -> _Places:
+    return _Places(cols["seq"], cols["ts"], cols["part"], cols["off"])
+
+
+@leaf
+def _operation(before: int, after: int) -> int:
+    """The letter of a change: created, updated or deleted."""
+    if before == p.ABSENT:
+        return c.LOWER_C
+    return c.LOWER_D if after == p.ABSENT else c.LOWER_U
+
+
 @kernel
 def _changes(
-    ids: Bytes, id_offsets: Ints, seqs: Ints, ts: Ints, parts: Parts, offs: Ints, index: Parts,
-    before_tags: Bytes, before_numbers: Ints, before: Bytes, before_offsets: Ints,
-    after_tags: Bytes, after_numbers: Ints, after: Bytes, after_offsets: Ints,
-    pieces: Bytes, cuts: Ints,
+    ids: Texts, places: _Places, index: Parts, before: Values, after: Values, pieces: Texts
 ) -> tuple[Bytes, Ints, Ints]:
-    n = len(seqs)
+    """The records, and the row of each; ``pieces``: see `_change_pieces`."""
+    n = len(places.seq)
     rows = n
     for i in range(n):
-        rows += after_tags[i] == 0
-    size = n * (len(pieces) + 165) + id_offsets[n] - id_offsets[0]
-    size += before_offsets[n] - before_offsets[0] + after_offsets[n] - after_offsets[0]
+        rows += after.tag[i] == p.ABSENT
+    size = n * (len(pieces.data) + _CHANGE_NUMBERS_BYTES) + ids.offsets[n] - ids.offsets[0]
+    size += before.offsets[n] - before.offsets[0] + after.offsets[n] - after.offsets[0]
     out = np.empty(size, np.uint8)
     bounds = np.zeros(rows + 1, np.int64)
     source = np.empty(rows, np.int64)
     at, row = 0, 0
     for i in range(n):
-        deleted = after_tags[i] == 0
-        at = _text(out, at, pieces, cuts[0], cuts[1])
-        out[at] = 99 if before_tags[i] == 0 else (100 if deleted else 117)
-        at = _text(out, at + 1, pieces, cuts[1], cuts[2])
-        at = _value(
-            out, at, before_tags[i], before_numbers[i], before, before_offsets[i],
-            before_offsets[i + 1],
-        )
-        at = _text(out, at, pieces, cuts[2], cuts[3])
-        at = _value(
-            out, at, after_tags[i], after_numbers[i], after, after_offsets[i], after_offsets[i + 1]
-        )
-        at = _text(out, at, pieces, cuts[3], cuts[4])
-        at = _number(out, at, ts[i])
-        at = _text(out, at, pieces, cuts[4], cuts[5])
-        at = _number(out, at, parts[i])
-        at = _text(out, at, pieces, cuts[5], cuts[6])
-        at = _number(out, at, offs[i])
-        at = _text(out, at, pieces, cuts[6], cuts[7])
-        at = _number(out, at, seqs[i])
-        at = _text(out, at, pieces, cuts[7], cuts[8])
-        at = _text(out, at, ids, id_offsets[i], id_offsets[i + 1])
-        at = _text(out, at, pieces, cuts[8], cuts[9])
-        at = _number(out, at, index[i])
-        at = _text(out, at, pieces, cuts[9], cuts[10])
-        at = _number(out, at, index[i])
-        at = _text(out, at, pieces, cuts[10], cuts[11])
+        at = put_text(out, at, pieces, 0)
+        out[at] = _operation(before.tag[i], after.tag[i])
+        at = put_text(out, at + 1, pieces, 1)
+        at = put_value(out, at, before, i)
+        at = put_text(out, at, pieces, 2)
+        at = put_value(out, at, after, i)
+        at = put_text(out, at, pieces, 3)
+        at = put_number(out, at, places.ts[i])
+        at = put_text(out, at, pieces, 4)
+        at = put_number(out, at, places.part[i])
+        at = put_text(out, at, pieces, 5)
+        at = put_number(out, at, places.off[i])
+        at = put_text(out, at, pieces, 6)
+        at = put_number(out, at, places.seq[i])
+        at = put_text(out, at, pieces, 7)
+        at = put_text(out, at, ids, i)
+        at = put_text(out, at, pieces, 8)
+        at = put_number(out, at, index[i])
+        at = put_text(out, at, pieces, 9)
+        at = put_number(out, at, index[i])
+        at = put_text(out, at, pieces, 10)
         source[row] = i
         row += 1
         bounds[row] = at
-        if deleted:
+        if after.tag[i] == p.ABSENT:
             source[row] = i
             row += 1
             bounds[row] = at
@@ -252,11 +189,10 @@ def format_changes(database: str, rows: Columns) -> tuple[Ragged, Ragged]:
     """
     pieces, cols, texts = _change_pieces(database), rows.cols, rows.texts
     ids, before, after = json_strings(texts["id"]), texts["before"], texts["after"]
+    met = Values(cols["before_tag"], cols["before_number"], before.data, before.offsets)
+    left = Values(cols["after_tag"], cols["after_number"], after.data, after.offsets)
     data, bounds, source = _changes(
-        ids.data, ids.offsets, cols["seq"], cols["ts"], cols["part"], cols["off"], cols["index"],
-        cols["before_tag"], cols["before_number"], before.data, before.offsets,
-        cols["after_tag"], cols["after_number"], after.data, after.offsets,
-        pieces.data, pieces.offsets,
+        ids.texts(), _places(cols), cols["index"], met, left, pieces.texts()
     )
     keys = texts["key"] if len(source) == len(rows) else texts["key"].take(source)
     return keys, Ragged(data, bounds)

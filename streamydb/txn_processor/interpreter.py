@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -17,8 +16,6 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.constraints import DeclarationRefused, amended, parse
 from streamydb.limits import (
-    FAILED_ENTRIES_MAX,
-    FAILED_VALUE_BYTES_MAX,
     RESULT_BYTES_MAX,
 )
 from streamydb.procedures.core import Called, run, version_of
@@ -26,30 +23,20 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Stamp
-from streamydb.records.updates import UpdateFailed, _is_number, apply_update
+from streamydb.records.updates import UpdateFailed, apply_update
+from streamydb.txn_processor.comparisons import Failed, Value, failed_checks, failed_entry
 from streamydb.txn_processor.enforce import Judged, enforce
 
 __all__ = [
     "ExecutionContext",
-    "Failed",
     "Verdict",
     "Write",
     "current_module",
     "execute",
     "failed",
-    "failed_entry",
     "too_large",
     "turn_of",
 ]
-
-Value = tuple[bytes | None, int]
-"""A key's canonical value (None when absent) and its version (0 when absent)."""
-
-Failed = dict[str, Any]
-"""An entry of ``failed``: check, index, key, value, version, and truncated when the value is left
-out.
-"""
-
 
 @dataclass(slots=True, frozen=True)
 class Write:
@@ -108,7 +95,7 @@ def execute(
         ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
-    failed = _run_checks(txn, look)
+    failed = failed_checks(txn, look)
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
     if txn.call is not msgspec.UNSET:
@@ -269,64 +256,8 @@ def current_module(
     return module if call.name in module.procedures else None
 
 
-def failed_entry(check: str, index: int, key: str, value: bytes | None, version: int) -> Failed:
-    """One entry of ``failed``; a value over the limit is left out and the entry says so."""
-    if value is not None and len(value) > FAILED_VALUE_BYTES_MAX:
-        entry = failed_entry(check, index, key, None, version)
-        entry["truncated"] = True
-        return entry
-    shown = None if value is None else msgspec.Raw(value)
-    return {"check": check, "index": index, "key": key, "value": shown, "version": version}
-
-
 def _read_keys(txn: r.Transaction) -> dict[str, None]:
     keys = dict.fromkeys(txn.reads)
     keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
     return keys
-
-
-def _run_checks(txn: r.Transaction, look: Callable[[str], Value]) -> list[Failed]:
-    failed = []
-    for index, (key, expected) in enumerate(txn.asserts.items()):
-        value, version = look(key)
-        if value != expected:
-            failed.append(failed_entry("assert", index, key, value, version))
-    for index, check in enumerate(txn.checks):
-        value, version = look(check.key)
-        if not _holds(check, value, version):
-            failed.append(failed_entry("check", index, check.key, value, version))
-    return failed[:FAILED_ENTRIES_MAX]
-
-
-def _holds(check: r.Check, value: bytes | None, version: int) -> bool:
-    unset = msgspec.UNSET
-    if check.version is not unset and version != check.version:
-        return False
-    if check.exists is not unset and (value is not None) != check.exists:
-        return False
-    if check.eq is not unset and value != check.eq:
-        return False
-    if check.ne is not unset and value == check.ne:
-        return False
-    bounds = (check.lt, check.le, check.gt, check.ge)
-    if all(bound is unset for bound in bounds):
-        return True
-    actual = None if value is None else r.decode_value(value)
-    tests = zip(bounds, _COMPARE, strict=True)
-    return all(_compare(actual, bound, test) for bound, test in tests if bound is not unset)
-
-
-_COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
-    lambda a, b: a < b,
-    lambda a, b: a <= b,
-    lambda a, b: a > b,
-    lambda a, b: a >= b,
-)
-
-
-def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:
-    both_numbers = _is_number(actual) and _is_number(bound)
-    both_texts = isinstance(actual, str) and isinstance(bound, str)
-    return (both_numbers or both_texts) and test(actual, bound)
-
 

@@ -9,246 +9,289 @@ before all its checks and updates have passed, so stopping at it is always clean
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel, same_text
+from streamydb import errors
+from streamydb.columns import program as p
+from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.table import Bytes
-from streamydb.limits import FAILED_ENTRIES_MAX, RESULT_BYTES_MAX
+from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESULT_BYTES_MAX
 
-__all__ = ["BOUND_VIOLATED", "CHECK_FAILED", "OVERFLOW", "execute_steps"]
+__all__ = [
+    "BY_KERNEL", "BY_NOBODY", "BY_PYTHON", "FAILS", "READS", "WRITES",
+    "NewValues", "Notes", "Program", "Values", "execute_steps",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
-CHECK_FAILED = 1
-BOUND_VIOLATED = 2
-OVERFLOW = 3
-_BAIL = -1
-_INT64_MAX = 9223372036854775807
-_INT64_MIN = -9223372036854775807 - 1
-# More than a result has beside its id and reads; in these a character takes up to 6 bytes, escaped.
-_RESULT_FIXED_BYTES = 600
+# Who executes a transaction; and where the counts of what was noted are.
+BY_KERNEL, BY_PYTHON, BY_NOBODY = 0, 1, 2
+WRITES, READS, FAILS = 0, 1, 2
+
+# What a comparison or an update comes to: fine, the code of a failure, or left to Python.
+_FINE: Final = p.COMMITTED
+_CHECK_FAILED: Final = p.ABORT_CODES.index(errors.CHECK_FAILED)
+_BOUND_VIOLATED: Final = p.ABORT_CODES.index(errors.BOUND_VIOLATED)
+_OVERFLOW: Final = p.ABORT_CODES.index(errors.OVERFLOW)
+_LEFT: Final = -1
+
+# Bytes of a result at most: of every one, of an escaped character, and of a read beside its texts.
+_RESULT_FIXED_BYTES: Final = 600
+_ESCAPED_BYTES: Final = 6
+_READ_FIXED_BYTES: Final = 24
 
 
-@kernel
-def _compare(step: Any, operand: int, slot: Any, data: Bytes, offsets: Ints) -> int:
-    """1 when the comparison holds, 0 when not, -1 when it is not for this kernel."""
+class Program(NamedTuple):
+    """The transactions of a plan as the kernel takes them, in seq order.
+
+    ``route``: who executes each. ``id_bytes``: how long their ids are. ``status``: what became of
+    each. Transaction i has the keys ``key_slot[key_starts[i] : key_starts[i + 1]]``, each a slot,
+    and the steps ``steps[step_starts[i] : step_starts[i + 1]]``.
+    """
+
+    route: Bytes
+    seq: Ints
+    id_bytes: Ints
+    status: Bytes
+    key_starts: Ints
+    key_slot: Ints
+    step_starts: Ints
+    steps: Records
+
+
+class Values(NamedTuple):
+    """The values that are executed on.
+
+    ``slots``: dtype SLOT, one for each key of the plan. ``data``, ``offsets``: the texts that they
+    refer to; the operand of step s is the text ``first_operand + s``. A ref beyond the texts is one
+    that Python has made. ``key_offsets``: where the keys of the slots begin.
+    """
+
+    slots: Records
+    data: Bytes
+    offsets: Ints
+    first_operand: int
+    key_offsets: Ints
+
+
+class NewValues(NamedTuple):
+    """The new values of the transaction at hand, dtype SLOT.
+
+    ``place``: where the new value of each of its keys is, or -1.
+    """
+
+    slots: Records
+    place: Ints
+
+
+class Notes(NamedTuple):
+    """The notes of an execution: writes (dtype WRITE), reads and fails (dtype SEEN); how many of each."""
+
+    writes: Records
+    reads: Records
+    fails: Records
+    counts: Ints
+
+
+@leaf
+def _equals(step: Any, operand: int, slot: Any, values: Values) -> int:
+    """Tell whether a slot holds a step's operand (1, 0); -1: this kernel cannot tell."""
+    if slot.tag != step.tag:
+        return 0
+    if slot.tag == p.ABSENT:
+        return 1
+    if slot.tag == p.INT:
+        return 1 if slot.number == step.a else 0
+    if slot.ref >= len(values.offsets) - 1:
+        return _LEFT
+    return 1 if same_text(values.data, values.offsets, slot.ref, operand) else 0
+
+
+@leaf
+def _holds(step: Any, operand: int, slot: Any, values: Values) -> int:
+    """Tell whether a comparison holds (1, 0); -1: it is not for this kernel."""
     op = step.op
-    if op == 4:
+    if op == p.C_VERSION:
         return 1 if slot.version == step.a else 0
-    if op == 5:
-        return 1 if (slot.tag != 0) == (step.a != 0) else 0
-    if op <= 3:
-        if slot.tag != step.tag:
-            same = False
-        elif slot.tag == 0:
-            same = True
-        elif slot.tag == 1:
-            same = slot.number == step.a
-        elif slot.ref >= len(offsets) - 1:
-            return -1
-        else:
-            same = same_text(data, offsets, slot.ref, operand)
-        return 1 if same != (op == 3) else 0
-    if slot.tag != 1:
-        return -1 if slot.tag == 2 else 0
-    if op == 6:
+    if op == p.C_EXISTS:
+        return 1 if (slot.tag != p.ABSENT) == (step.a != 0) else 0
+    if op == p.A_EQ or op == p.C_EQ:
+        return _equals(step, operand, slot, values)
+    if op == p.C_NE:
+        same = _equals(step, operand, slot, values)
+        return same if same < 0 else 1 - same
+    if slot.tag != p.INT:
+        return _LEFT if slot.tag == p.OPAQUE else 0
+    if op == p.C_LT:
         return 1 if slot.number < step.a else 0
-    if op == 7:
+    if op == p.C_LE:
         return 1 if slot.number <= step.a else 0
-    if op == 8:
+    if op == p.C_GT:
         return 1 if slot.number > step.a else 0
     return 1 if slot.number >= step.a else 0
 
 
-@kernel
+@leaf
 def _update(step: Any, operand: int, slot: Any, out: Any) -> int:
     """Put the new value into ``out``; 0, the code of a failure, or -1."""
     op = step.op
-    if op == 32:
+    if op == p.PUT:
         out.tag, out.number, out.ref = step.tag, step.a, operand
-        return 0
-    if op == 33:
-        out.tag, out.number, out.ref = 0, 0, 0
-        return 0
-    if slot.tag == 2:
-        return -1
-    old = slot.number if slot.tag == 1 else 0
-    out.tag, out.ref = 1, 0
-    if op == 35 or op == 36:
-        keep = slot.tag == 1 and ((old >= step.a) == (op == 35) or old == step.a)
+        return _FINE
+    if op == p.DELETE:
+        out.tag, out.number, out.ref = p.ABSENT, 0, 0
+        return _FINE
+    if slot.tag == p.OPAQUE:
+        return _LEFT
+    old = slot.number if slot.tag == p.INT else 0
+    out.tag, out.ref = p.INT, 0
+    if op == p.MAX or op == p.MIN:
+        keep = slot.tag == p.INT and ((old >= step.a) == (op == p.MAX) or old == step.a)
         out.number = old if keep else step.a
-        return 0
-    if (step.a > 0 and old > _INT64_MAX - step.a) or (step.a < 0 and old < _INT64_MIN - step.a):
-        return OVERFLOW
+        return _FINE
+    if (step.a > 0 and old > INTEGER_MAX - step.a) or (step.a < 0 and old < INTEGER_MIN - step.a):
+        return _OVERFLOW
     out.number = old + step.a
-    if (step.flags & 2) != 0 and out.number < step.low:
-        return BOUND_VIOLATED
-    if (step.flags & 4) != 0 and out.number > step.high:
-        return BOUND_VIOLATED
-    return 0
+    if (step.flags & p.HAS_LOW) != 0 and out.number < step.low:
+        return _BOUND_VIOLATED
+    if (step.flags & p.HAS_HIGH) != 0 and out.number > step.high:
+        return _BOUND_VIOLATED
+    return _FINE
 
 
-@kernel
-def _note(seen: Records, at: int, txn: int, slot_id: int, slot: Any, kind: int, index: int) -> None:
-    entry = seen[at]
+@leaf
+def _note(entry: Any, txn: int, slot_id: int, slot: Any, kind: int, index: int) -> None:
+    """Note a value that was seen; ``entry`` has dtype SEEN."""
     entry.txn, entry.slot, entry.kind, entry.index = txn, slot_id, kind, index
     entry.version, entry.tag = slot.version, slot.tag
     entry.number, entry.ref = slot.number, slot.ref
 
 
-@kernel
-def _check(
-    txn: int, first: int, last: int, base: int, steps: Records, key_slot: Ints, slots: Records,
-    fails: Records, counts: Ints, data: Bytes, offsets: Ints, operand_base: int,
-) -> int:
+@leaf
+def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
     """Run the comparisons of one transaction; how many failed, or -1 to leave it to Python."""
-    begun = counts[2]
+    begun = notes.counts[FAILS]
     kind_before, index_before = -1, -1
-    for s in range(first, last):
-        step = steps[s]
-        if step.op > 9:
+    for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
+        step = program.steps[s]
+        if step.op > p.LAST_CHECK:
             break
-        slot_id = key_slot[base + step.key]
-        holds = _compare(step, operand_base + s, slots[slot_id], data, offsets)
+        slot_id = program.key_slot[program.key_starts[txn] + step.key]
+        slot = values.slots[slot_id]
+        holds = _holds(step, values.first_operand + s, slot, values)
         if holds < 0:
-            counts[2] = begun
-            return _BAIL
-        kind = 0 if step.op == 1 else 1
+            notes.counts[FAILS] = begun
+            return _LEFT
+        kind = p.SEEN_BY_ASSERT if step.op == p.A_EQ else p.SEEN_BY_CHECK
         if holds == 0 and not (kind == kind_before and step.index == index_before):
             kind_before, index_before = kind, step.index
-            if counts[2] - begun < FAILED_ENTRIES_MAX:
-                _note(fails, counts[2], txn, slot_id, slots[slot_id], kind, step.index)
-                counts[2] += 1
-    return counts[2] - begun  # type: ignore[no-any-return]
+            if notes.counts[FAILS] - begun < FAILED_ENTRIES_MAX:
+                entry = notes.fails[notes.counts[FAILS]]
+                _note(entry, txn, slot_id, slot, kind, step.index)
+                notes.counts[FAILS] += 1
+    return notes.counts[FAILS] - begun  # type: ignore[no-any-return]
 
 
-@kernel
-def _updates(
-    txn: int, first: int, last: int, base: int, steps: Records, key_slot: Ints, slots: Records,
-    scratch: Records, scratch_at: Ints, fails: Records, counts: Ints, operand_base: int,
-) -> int:
-    """Compute the new values into ``scratch``; 0, the code of the first failure, or -1."""
+@leaf
+def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
+    """Compute the new values; 0, the code of the first failure, or -1."""
     used = 0
-    for s in range(first, last):
-        step = steps[s]
-        if step.op < 32:
+    for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
+        step = program.steps[s]
+        if step.op < p.FIRST_UPDATE:
             continue
-        slot_id = key_slot[base + step.key]
-        code = _update(step, operand_base + s, slots[slot_id], scratch[used])
-        if code != 0:
+        slot_id = program.key_slot[program.key_starts[txn] + step.key]
+        slot = values.slots[slot_id]
+        code = _update(step, values.first_operand + s, slot, new.slots[used])
+        if code != _FINE:
             if code > 0:
-                _note(fails, counts[2], txn, slot_id, slots[slot_id], 2, step.index)
-                counts[2] += 1
+                entry = notes.fails[notes.counts[FAILS]]
+                _note(entry, txn, slot_id, slot, p.SEEN_BY_UPDATE, step.index)
+                notes.counts[FAILS] += 1
             return code
-        scratch_at[step.key] = used
+        new.place[step.key] = used
         used += 1
-    return 0
+    return _FINE
 
 
-@kernel
-def _reads(
-    txn: int, first: int, last: int, base: int, steps: Records, key_slot: Ints, slots: Records,
-    scratch: Records, scratch_at: Ints, reads: Records, counts: Ints, key_offsets: Ints,
-    offsets: Ints, id_bytes: int,
-) -> int:
+@leaf
+def _reads(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
     """Note what the transaction reads, after its own updates; -1 when Python must measure the
     result.
     """
-    begun = counts[1]
-    bound = _RESULT_FIXED_BYTES + 6 * id_bytes
-    for s in range(first, last):
-        step = steps[s]
-        if step.op != 16:
+    begun = notes.counts[READS]
+    bound = _RESULT_FIXED_BYTES + _ESCAPED_BYTES * program.id_bytes[txn]
+    for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
+        step = program.steps[s]
+        if step.op != p.READ:
             continue
-        slot_id = key_slot[base + step.key]
-        at = scratch_at[step.key]
-        value = slots[slot_id] if at < 0 else scratch[at]
-        bound += 6 * (key_offsets[slot_id + 1] - key_offsets[slot_id]) + 24
-        if value.tag == 2:
-            if value.ref >= len(offsets) - 1:
-                counts[1] = begun
-                return _BAIL
-            bound += offsets[value.ref + 1] - offsets[value.ref]
-        _note(reads, counts[1], txn, slot_id, value, 0, 0)
-        counts[1] += 1
+        slot_id = program.key_slot[program.key_starts[txn] + step.key]
+        place = new.place[step.key]
+        value = values.slots[slot_id] if place < 0 else new.slots[place]
+        key_bytes = values.key_offsets[slot_id + 1] - values.key_offsets[slot_id]
+        bound += _ESCAPED_BYTES * key_bytes + _READ_FIXED_BYTES
+        if value.tag == p.OPAQUE:
+            if value.ref >= len(values.offsets) - 1:
+                notes.counts[READS] = begun
+                return _LEFT
+            bound += values.offsets[value.ref + 1] - values.offsets[value.ref]
+        _note(notes.reads[notes.counts[READS]], txn, slot_id, value, 0, 0)
+        notes.counts[READS] += 1
     if bound > RESULT_BYTES_MAX:
-        counts[1] = begun
-        return _BAIL
-    return 0
+        notes.counts[READS] = begun
+        return _LEFT
+    return _FINE
 
 
-@kernel
-def _commit(
-    txn: int, seq: int, first: int, last: int, base: int, steps: Records, key_slot: Ints,
-    slots: Records, scratch: Records, scratch_at: Ints, writes: Records, counts: Ints,
-) -> None:
-    """Apply the scratch values to the slots and note the writes."""
-    for s in range(first, last):
-        step = steps[s]
-        if step.op < 32:
+@leaf
+def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> None:
+    """Put the new values into the slots and note the writes."""
+    for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
+        step = program.steps[s]
+        if step.op < p.FIRST_UPDATE:
             continue
-        slot_id = key_slot[base + step.key]
-        slot, new = slots[slot_id], scratch[scratch_at[step.key]]
-        if slot.tag == 0 and new.tag == 0:
+        slot_id = program.key_slot[program.key_starts[txn] + step.key]
+        slot, after = values.slots[slot_id], new.slots[new.place[step.key]]
+        if slot.tag == p.ABSENT and after.tag == p.ABSENT:
             continue
-        write = writes[counts[0]]
-        counts[0] += 1
+        write = notes.writes[notes.counts[WRITES]]
+        notes.counts[WRITES] += 1
         write.txn, write.slot = txn, slot_id
         write.before_tag, write.before_number, write.before_ref = slot.tag, slot.number, slot.ref
-        write.after_tag, write.after_number, write.after_ref = new.tag, new.number, new.ref
-        slot.tag, slot.number, slot.ref = new.tag, new.number, new.ref
-        slot.version = seq if new.tag != 0 else 0
+        write.after_tag, write.after_number, write.after_ref = after.tag, after.number, after.ref
+        slot.tag, slot.number, slot.ref = after.tag, after.number, after.ref
+        slot.version = program.seq[txn] if after.tag != p.ABSENT else 0
         slot.dirty = 1
 
 
-@kernel
+@leaf
 def execute_steps(
-    start: int, route: Bytes, seqs: Ints, id_lengths: Ints, step_starts: Ints, key_starts: Ints,
-    steps: Records, key_slot: Ints, slots: Records, data: Bytes, offsets: Ints, operand_base: int,
-    key_offsets: Ints, status: Bytes, writes: Records, reads: Records, fails: Records, counts: Ints,
-    scratch: Records, scratch_at: Ints,
+    start: int, program: Program, values: Values, new: NewValues, notes: Notes
 ) -> int:
-    """Execute from transaction ``start`` on; the position of the first one left to Python, or n.
-
-    ``route`` is 0 for the kernel, 1 for Python, 2 for nothing to do. ``counts`` holds how many
-    ``writes``, ``reads`` and ``fails`` have been noted.
-    """
-    for txn in range(start, len(seqs)):
-        if route[txn] == 1:
+    """Execute from transaction ``start`` on; the position of the first one left to Python, or n."""
+    for txn in range(start, len(program.seq)):
+        if program.route[txn] == BY_PYTHON:
             return txn
-        if route[txn] == 2:
+        if program.route[txn] == BY_NOBODY:
             continue
-        first, last, base = step_starts[txn], step_starts[txn + 1], key_starts[txn]
-        failed = _check(
-            txn, first, last, base, steps, key_slot, slots, fails, counts, data, offsets,
-            operand_base,
-        )
+        failed = _check(txn, program, values, notes)
         if failed < 0:
             return txn
         if failed > 0:
-            status[txn] = CHECK_FAILED
+            program.status[txn] = _CHECK_FAILED
             continue
-        code = _updates(
-            txn, first, last, base, steps, key_slot, slots, scratch, scratch_at, fails, counts,
-            operand_base,
-        )
-        if code == 0:
-            code = _reads(
-                txn, first, last, base, steps, key_slot, slots, scratch, scratch_at, reads, counts,
-                key_offsets, offsets, id_lengths[txn],
-            )
-            if code == 0:
-                _commit(
-                    txn, seqs[txn], first, last, base, steps, key_slot, slots, scratch, scratch_at,
-                    writes, counts,
-                )
-        for key in range(key_starts[txn + 1] - base):
-            scratch_at[key] = -1
+        code = _updates(txn, program, values, new, notes)
+        if code == _FINE:
+            code = _reads(txn, program, values, new, notes)
+            if code == _FINE:
+                _commit(txn, program, values, new, notes)
+        for key in range(program.key_starts[txn + 1] - program.key_starts[txn]):
+            new.place[key] = -1
         if code < 0:
             return txn
-        status[txn] = code
-    return len(seqs)
+        program.status[txn] = code
+    return len(program.seq)

@@ -1,11 +1,11 @@
-"""Make the records of an outcome: results, changes and dead letters, and feedback to the shards."""
+"""From an outcome to records: results, changes, dead letters, and what workflows emit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,14 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
-from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE
-from streamydb.columns.sizes import class_of
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds, expand, starts_of
+from streamydb.columns.program import PLAN_DUPLICATE
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds
 from streamydb.procedures.follow_ups import Outputs
-from streamydb.txn_processor.execution import ExecutionOutcome
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
+from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate
+from streamydb.txn_processor.rows import change_rows, result_rows
 
 __all__ = [
     "CHANGES",
@@ -34,7 +34,6 @@ __all__ = [
     "STREAMS",
     "Records",
     "Rows",
-    "feedback_chunks",
     "formatted",
     "outputs_of",
     "workflow_records",
@@ -101,7 +100,7 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(np.arange(n), spreads)):
         for part in _in_blocks(rows, sizes):
-            yield Rows(RESULTS, _result_rows(outcome, part), spread)
+            yield Rows(RESULTS, result_rows(outcome, part), spread)
     yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
     yield from workflow_records(outcome.workflow)
@@ -169,59 +168,9 @@ def _copy_originals(outcome: ExecutionOutcome) -> None:
     if not len(copies):
         return
     originals = np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
-    results = format_results(_result_rows(outcome, originals)).tolist()
+    results = format_results(result_rows(outcome, originals)).tolist()
     for i, result in zip(copies.tolist(), results, strict=True):
         outcome.special[i] = as_duplicate(txns, i, result)
-
-
-def _result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
-    """Return the columns of the results of the transactions at ``rows``."""
-    txns, reads = outcome.txns, outcome.reads
-    counts = np.bincount(reads["txn"], minlength=len(txns))
-    seen = reads
-    if len(reads):
-        starts = starts_of(counts)[rows]
-        seen = reads[expand(starts, counts[rows])]
-    return Columns(
-        {name: txns.cols[name][rows] for name in _POSITION},
-        {"id": txns.texts["id"].take(rows), "special": _at(outcome.special, rows)},
-        {
-            "reads": (
-                counts[rows],
-                Columns(
-                    {name: np.ascontiguousarray(seen[name]) for name in ("tag", "number")},
-                    {
-                        "key": outcome.slot_keys.take(seen["slot"]),
-                        "text": _opaque(outcome.pool, seen["tag"], seen["ref"]),
-                    },
-                ),
-            )
-        },
-    )
-
-
-def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
-    """The texts of the positions ``rows``, empty where there is none."""
-    known = np.fromiter(texts, np.int64, len(texts))
-    chosen = np.flatnonzero(np.isin(rows, known))
-    found = Ragged.of([texts[i] for i in rows[chosen].tolist()])
-    lengths = np.zeros(len(rows), np.int64)
-    lengths[chosen] = found.lengths()
-    return Ragged(found.data, starts_of(lengths))
-
-
-def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
-    """The texts of the values that are no integers, empty for the others."""
-    chosen = tags == p.OPAQUE
-    if not chosen.any():
-        return Ragged.empty(len(tags))
-    texts = pool.take(refs[chosen])
-    lengths = np.zeros(len(tags), np.int64)
-    lengths[chosen] = texts.lengths()
-    return Ragged(texts.data, starts_of(lengths))
-
-
-_POSITION = ("seq", "ts", "part", "off")
 
 
 @kernel
@@ -263,24 +212,7 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield Rows(CHANGES, _change_rows(outcome, writes[chosen], index[chosen]), spread)
-
-
-def _change_rows(outcome: ExecutionOutcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
-    """Return the columns of the change records of ``writes``."""
-    txns, pool = outcome.txns, outcome.pool
-    txn = np.ascontiguousarray(writes["txn"])
-    cols = {name: txns.cols[name][txn] for name in _POSITION}
-    cols["index"] = index
-    for name in ("before_tag", "before_number", "after_tag", "after_number"):
-        cols[name] = np.ascontiguousarray(writes[name])
-    texts = {
-        "id": txns.texts["id"].take(txn),
-        "key": outcome.slot_keys.take(np.ascontiguousarray(writes["slot"])),
-        "before": _opaque(pool, writes["before_tag"], writes["before_ref"]),
-        "after": _opaque(pool, writes["after_tag"], writes["after_ref"]),
-    }
-    return Columns(cols, texts)
+            yield Rows(CHANGES, change_rows(outcome, writes[chosen], index[chosen]), spread)
 
 
 def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
@@ -312,88 +244,3 @@ def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
         source=r.Source(int(txns.cols["part"][i]), int(txns.cols["off"][i])),
         error=error,
     )
-
-
-def feedback_chunks(
-    outcome: ExecutionOutcome, shards: int, bytes_max: int
-) -> Iterator[tuple[int, int, int, Columns, Columns]]:
-    """Yield the feedback for every shard as (shard, chunk, chunks, writes, verdicts), each of at
-    most some ``bytes_max`` bytes.
-    """
-    writes, owners = _final_writes(outcome)
-    if shards > 1:
-        writes.cols["grown"] = _grown(outcome, writes)
-    verdicts, homes = _verdicts(outcome)
-    for shard in range(shards):
-        own = writes.take(np.flatnonzero(owners == shard))
-        told = verdicts.take(np.flatnonzero(homes == shard))
-        sizes = own.texts["key"].lengths() + own.texts["text"].lengths() + 24
-        write_cuts = _cuts(sizes, bytes_max)
-        verdict_cuts = _cuts(told.texts["result"].lengths() + 16, bytes_max)
-        parts: list[tuple[Ints, Ints]] = []
-        none = np.empty(0, np.int64)
-        if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _size(own, told) < bytes_max:
-            parts = [(write_cuts[0], verdict_cuts[0])]
-        else:
-            parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
-        for chunk, (left, right) in enumerate(parts):
-            yield shard, chunk, len(parts), own.take(left), told.take(right)
-
-
-def _size(writes: Columns, verdicts: Columns) -> int:
-    texts = (*writes.texts.values(), *verdicts.texts.values())
-    fixed = 40 * len(writes) + 16 * len(verdicts)
-    return sum(len(text.data) for text in texts) + fixed
-
-
-def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
-    """Row numbers in runs whose sizes sum up to ``bytes_max`` at the most; at least one run."""
-    ends = np.cumsum(sizes)
-    rows = np.arange(len(sizes))
-    runs, start = [], 0
-    while start < len(sizes):
-        base = ends[start] - sizes[start]
-        end = int(np.searchsorted(ends, base + bytes_max, "right"))
-        end = max(end, start + 1)
-        runs.append(rows[start:end])
-        start = end
-    return runs or [rows]
-
-
-def _final_writes(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
-    """The last value of every slot that was written, and the shard that owns it."""
-    dirty = np.flatnonzero(outcome.slots["dirty"])
-    slots = outcome.slots[dirty]
-    opaque = slots["tag"] == p.OPAQUE
-    lengths = np.zeros(len(dirty), np.int64)
-    texts = outcome.pool.take(slots["ref"][opaque])
-    lengths[opaque] = texts.lengths()
-    table = Columns(
-        {name: np.ascontiguousarray(slots[name]) for name in ("tag", "number", "version")},
-        {"key": outcome.slot_keys.take(dirty), "text": Ragged(texts.data, starts_of(lengths))},
-    )
-    return table, outcome.slot_home[dirty]
-
-
-def _grown(outcome: ExecutionOutcome, writes: Columns) -> Bytes:
-    """Of each final write, the class of its size if it is larger than that of the value before."""
-    dirty = np.flatnonzero(outcome.slots["dirty"])
-    offsets = outcome.pool.offsets  # it begins with the values that were granted, slot by slot
-    before = class_of(offsets[dirty + 1] - offsets[dirty])
-    after = class_of(writes.texts["text"].lengths())
-    return np.where(after > before, after, 0).astype(np.uint8)
-
-
-def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
-    """Return the results that a home shard cannot derive: of executed transactions that aborted or
-    read.
-    """
-    txns = outcome.txns
-    special = np.zeros(len(txns), np.bool_)
-    special[list(outcome.special)] = True
-    special[outcome.reads["txn"]] = True
-    executed = (txns.cols["kind"] != p.REJECTED) & (txns.cols["duplicate"] == NOT_A_DUPLICATE)
-    rows = np.flatnonzero(special & executed)
-    results = format_results(_result_rows(outcome, rows)) if len(rows) else Ragged.empty()
-    table = Columns({"seq": txns.cols["seq"][rows]}, {"result": results})
-    return table, txns.cols["home"][rows].astype(np.int64)

@@ -10,8 +10,9 @@ import numpy as np
 
 from streamydb.columns import program as p
 from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
+from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Columns, Ragged, pack, unpack
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import last_reads

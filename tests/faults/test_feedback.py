@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamydb.columns.blocks import FORMAT, open_block
-from streamydb.columns.table import pack
+from streamydb.columns.encoding import pack
 from streamydb.kafka import TopicNames, create, delete
 from streamydb.pipeline.standby.handover import hand_over
 from streamydb.testing.database import Database, wait_for

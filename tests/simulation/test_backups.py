@@ -49,7 +49,7 @@ from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
 from streamydb.records.control import Following, encode_message
 from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
-from streamydb.sorter.core import PartitionState
+from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.core import Ordered, released
 from streamydb.verify.oracle.order import LogRecord
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record

@@ -13,7 +13,7 @@ from simulator import run_seed
 from simulator.mutations import MUTATIONS, mutated
 from streamydb import records
 from streamydb.columns.table import Columns
-from streamydb.txn_processor import execution, interpreter
+from streamydb.txn_processor import interpreter, kernel, run
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "240"))
 """The short form of `make sim-long`, which runs seeds that were never run."""
@@ -128,16 +128,16 @@ def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
 
 def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transaction left to Python: the same oracle, byte for byte."""
-    routes = execution._routes
+    routes = run._routes
     left = []
 
     def to_python(txns: Columns) -> Any:
         route = routes(txns)
-        left.append(int((route == execution._KERNEL).sum()))
-        route[route == execution._KERNEL] = execution._PYTHON
+        left.append(int((route == kernel.BY_KERNEL).sum()))
+        route[route == kernel.BY_KERNEL] = kernel.BY_PYTHON
         return route
 
-    monkeypatch.setattr(execution, "_routes", to_python)
+    monkeypatch.setattr(run, "_routes", to_python)
     outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 21)]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(left) > 500

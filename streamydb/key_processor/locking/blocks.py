@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamydb.columns.blocks import FORMAT
-from streamydb.columns.table import pack
+from streamydb.columns.encoding import pack
 from streamydb.key_processor.locking.messages import (
     Granted,
     MessagePart,

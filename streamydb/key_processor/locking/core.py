@@ -43,7 +43,8 @@ from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
-from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.locking.blocks import single_block
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.locks import LockTable
@@ -61,12 +62,14 @@ from streamydb.key_processor.locking.messages import (
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved, decode_meta
 from streamydb.key_processor.state import EmittedBlock
-from streamydb.key_processor.values import ShardValues, ValuesState, ValueStore
+from streamydb.key_processor.value_store import ValueStore
+from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
-from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.txn_processor.compile import parse_ints
+from streamydb.sorter.state import SorterState
+from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
 

@@ -25,6 +25,7 @@ from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.change import CONNECTOR
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
+from streamydb.txn_processor.comparisons import Value
 from streamydb.txn_processor.fault import opened, reported, status_of
 from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
 
@@ -88,7 +89,7 @@ def execute_gathered(
     return _executed(gathered, position, database, home, modules, bounded=bounded)
 
 
-def _look(gathered: Gathered, key: str) -> interpreter.Value:
+def _look(gathered: Gathered, key: str) -> Value:
     grant = gathered.grants[key_lock(key.encode())]
     return grant.value, grant.version
 

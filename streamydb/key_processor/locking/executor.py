@@ -53,7 +53,7 @@ class Gatherer:
         """Execute what is complete now; yields records, feedback last.
 
         Raises:
-            UnruledFaults, InvariantViolation: as `txn_processor.core.execute`.
+            UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
 
         """
         gatherer = TransactionGatherer(self._blobs)

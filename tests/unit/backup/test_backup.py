@@ -23,7 +23,7 @@ from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
-from streamydb.sorter.core import PartitionState
+from streamydb.sorter.state import PartitionState
 
 CONFIG = ShardConfig("bank", "x", 2, 1, 100)
 TXN = b'{"id":"a"}'

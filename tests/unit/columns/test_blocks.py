@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from streamydb.columns.blocks import FORMAT, open_block
+from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.integers import narrow, stored_bytes, widen
-from streamydb.columns.table import Columns, Ragged, pack, unpack
+from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, RecordError
 
 DTYPES = (np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_)

@@ -19,9 +19,9 @@ from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
 from streamydb.backup.state import About, empty_ids
 from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
+from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import pack, unpack
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard

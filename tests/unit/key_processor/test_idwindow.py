@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from streamydb.columns.table import Columns, Ragged
-from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
 from streamydb.local.shard_files import FileIdTables
 

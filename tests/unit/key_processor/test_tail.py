@@ -18,8 +18,8 @@ from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardState
-from streamydb.sorter.core import PartitionState
 from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
+from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor.parser import parse_transactions
 
 

@@ -29,9 +29,9 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.local.shard_files import FileIdTables, LmdbValues
-from streamydb.sorter.core import SorterState
+from streamydb.sorter.state import SorterState
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
@@ -105,7 +105,7 @@ class Database:
 
     def outputs(self, grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
         """What the executing partition makes of grants."""
-        return execute(grants, self.config, 1, 1)
+        return TransactionProcessor(self.config, 1, 1).step(grants)
 
 
 @pytest.mark.fault(
@@ -152,7 +152,7 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
     sizes: list[int] = []
 
     def outputs(grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
-        for item in execute(grants, db.config, 1, 1):
+        for item in TransactionProcessor(db.config, 1, 1).step(grants):
             if isinstance(item, o.Rows):
                 sizes.append(len(o.formatted(item, "db").values.data))
             yield item

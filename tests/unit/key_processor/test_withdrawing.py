@@ -15,8 +15,9 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.withdrawals import next_pace
-from streamydb.txn_processor.execution import ExecutionOutcome as Executed
-from streamydb.txn_processor.execution import Most, execute_grants
+from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
+from streamydb.txn_processor.outcome import Most
 
 BOUND, SIZE = 100_000, 4_000
 

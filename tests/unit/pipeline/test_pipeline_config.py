@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamydb.columns.blocks import FORMAT
+from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import pack
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.pipeline.config import require_same_log
 from streamydb.txn_processor.parser import parse_feedback

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.sorter.core import KeyedEventTimeSorter, SorterState
+from streamydb.sorter.core import KeyedEventTimeSorter
+from streamydb.sorter.state import SorterState
 from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.order import LogRecord, Ordered, released

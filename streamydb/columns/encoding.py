@@ -1,0 +1,93 @@
+"""The binary form of arrays: blocks.
+
+Everything between the stages of the query travels as blocks: a msgpack header that names the
+arrays, followed by the arrays, narrowed (see `integers`). Nothing in a block is executable, so a
+block read from Kafka is safe to decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streamydb.columns.integers import narrow, stored_bytes, widen
+from streamydb.columns.table import Array
+from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
+
+__all__ = ["Narrowed", "narrowed", "pack", "pack_narrowed", "unpack"]
+
+_MAGIC = b"SDB2"
+
+
+def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
+    """Encode named one-dimensional arrays and a small header as one block."""
+    return pack_narrowed([narrowed(arrays)], **header)
+
+
+@dataclass(slots=True)
+class Narrowed:
+    """Arrays as a block stores them: what the header says of each, and the bytes."""
+
+    names: list[tuple[str, int, str, str, int, int, int]]
+    stored: list[bytes | memoryview]
+
+
+def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
+    """Narrow arrays that go into several blocks once."""
+    names, stored = [], []
+    for name, array in arrays.items():
+        layout, data = narrow(array)
+        names.append((name, len(array), *layout))
+        stored.append(data)
+    return Narrowed(names, stored)
+
+
+def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> bytes:
+    """One block of several parts; see `pack`."""
+    names = [name for part in parts for name in part.names]
+    head = msgspec.msgpack.encode((header, names))
+    stored = [data for part in parts for data in part.stored]
+    return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *stored])
+
+
+def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Decode a block into its header and arrays (copies, writable).
+
+    Raises:
+        RecordError: the bytes are not a block that :func:`pack` wrote.
+
+    """
+    try:
+        view, size = memoryview(block), len(block)
+        if view[:4] != _MAGIC:
+            raise RecordError(_not_ours(bytes(view[:4])))
+        at = 8 + int.from_bytes(view[4:8], "little")
+        header, names = _decode_header(view[8:at])
+        arrays = {}
+        for name, length, kind, codec, width, base, step in names:
+            end = at + stored_bytes(codec, width, length)
+            if end > size:
+                raise RecordError("a block is shorter than it says")
+            arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
+            at = end
+    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
+        raise RecordError(f"a block cannot be decoded: {error}") from error
+    return header, arrays
+
+
+def _not_ours(magic: bytes) -> str:
+    if magic[:3] != _MAGIC[:3]:
+        return "a block does not start with its magic number"
+    later, ours = magic.decode("ascii", "replace"), _MAGIC.decode("ascii")
+    return (
+        f"a block has layout {later}, this release reads {ours}: run the release that wrote it, "
+        "or a newer one (docs/upgrading.md)"
+    )
+
+
+_Names = list[tuple[str, int, str, str, int, int, int]]
+_decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], _Names]).decode

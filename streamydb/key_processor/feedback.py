@@ -1,0 +1,96 @@
+"""The feedback of the plan in flight, until all of it has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.plans import OpenPlan, PlanName
+from streamydb.columns.sizes import Sizes
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.state import ShardState
+
+__all__ = ["PlanFeedback"]
+
+_Piece = tuple[int, int, bytes]
+"""Executing partition, chunk, block."""
+
+
+class PlanFeedback:
+    """The feedback that has come for one shard; all shards know of it by the tokens in the state."""
+
+    def __init__(
+        self, meta: ShardState, blobs: BlobStore, shard: int, sizes: Sizes | None
+    ) -> None:
+        """Note tokens in ``meta``, and what they tell of sizes; keep blocks in ``blobs``."""
+        self._meta = meta
+        self._blobs = blobs
+        self._shard = shard
+        self._sizes = sizes
+        self._fresh: list[_Piece] = []
+
+    def collect(self, header: dict[str, Any], block: bytes) -> None:
+        """Note a feedback block or token of the plan in flight, and count what is of no use.
+
+        That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
+
+        Raises:
+            InvariantViolation: one life made two plans of one number.
+
+        """
+        meta, found = self._meta, PlanName.of(header)
+        wanted = None if meta.open is None else meta.open.name()
+        if wanted is None or found[:2] != wanted[:2]:
+            meta.ignored += 1
+            return
+        if found != wanted:
+            raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
+        name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
+        if name in meta.tokens:
+            meta.ignored += 1
+            return
+        meta.tokens[name] = header["chunks"]
+        meta.made = max(meta.made, header.get("made", 0))
+        if (fits := header.get("fits", 0)):
+            meta.fits = min(meta.fits or fits, fits)
+        if self._sizes is not None:
+            self._sizes.hear(header.get("sizes", b""))
+        if header["kind"] == "feedback" and header["shard"] == self._shard:
+            self._fresh.append((header["proc"], header["chunk"], block))
+
+    def is_complete(self, plan: OpenPlan) -> bool:
+        """Tell whether every chunk for every shard from every partition of the plan has come."""
+        tokens = self._meta.tokens
+        for shard in range(self._meta.config.shards):
+            for proc in plan.procs:
+                chunks = tokens.get(f"{shard}/{proc}/0")
+                if chunks is None:
+                    return False
+                if any(f"{shard}/{proc}/{chunk}" not in tokens for chunk in range(1, chunks)):
+                    return False
+        return True
+
+    def keep(self) -> None:
+        """Keep the blocks of this batch until the others have come."""
+        for proc, chunk, block in self._fresh:
+            name = f"feedback/{proc}/{chunk}"
+            self._meta.feedback.append(name)
+            self._blobs.put(name, block)
+        self._fresh = []
+
+    def take(self) -> list[bytes]:
+        """All blocks, by partition and chunk; the plan is in flight no more."""
+        meta = self._meta
+        kept = [self._kept(name) for name in meta.feedback]
+        for name in meta.feedback:
+            self._blobs.delete(name)
+        meta.open, meta.tokens, meta.feedback = None, {}, []
+        found = sorted([*kept, *self._fresh], key=lambda piece: piece[:2])
+        return [block for _, _, block in found]
+
+    def _kept(self, name: str) -> _Piece:
+        block = self._blobs.get(name)
+        if block is None:
+            raise InvariantViolation(f"the feedback block {name} is missing from the state")
+        _, proc, chunk = name.split("/")
+        return int(proc), int(chunk), block

@@ -1,0 +1,83 @@
+"""Fitting plans: how many of the records that could be released are one plan, by their values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.plans import FIRST_SHAPE
+from streamydb.columns.sizes import Sizes
+from streamydb.columns.table import Columns
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.values import ShardValues
+from streamydb.key_processor.withdrawals import next_pace
+from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.records.begins import VALUES_BOUNDED, Begins
+from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
+
+__all__ = ["PlanFitter"]
+
+Fitted = tuple[Plan, npt.NDArray[np.int64], Granter]
+
+_PACE_MIN: Final = 16
+"""Fewest records that are released again after a plan was cut by its values."""
+
+
+class PlanFitter:
+    """Makes the plan of one shard within one step; the pace of releases is in the shard's state."""
+
+    def __init__(
+        self, meta: ShardState, shard: int, values: ShardValues, ids: IdWindow, sizes: Sizes | None
+    ) -> None:
+        """Plan for a shard with these values and ids; ``sizes``: None if it is the only one."""
+        self._meta = meta
+        self._shard = shard
+        self._values = values
+        self._ids = ids
+        self._sizes = sizes
+        self._planned: Fitted | None = None
+
+    def fit(self, records: Columns, begins: Begins) -> int:
+        """Return how many of the records are one plan, by the values they touch; keeps that of all.
+
+        ``begins``: from where on values are bounded.
+        """
+        meta, keys = self._meta, records.children["keys"][1]
+        valid = records.cols["kind"] != p.REJECTED
+        earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
+        plan = plan_transactions(records, earlier, meta.config.shards)
+        first = int(records.cols["part"][0]), int(records.cols["off"][0])
+        bounded = begins.holds(VALUES_BOUNDED, *first)
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
+        sizes = None if self._sizes is None else self._sizes.of(keys.cols["hash"][plan.first])
+        most = granter.weigh(records, plan, self._bound, sizes)
+        fits = most == len(records)
+        self._planned = (plan, earlier, granter) if fits else None
+        if not fits:
+            meta.pace = max(2 * most, _PACE_MIN)
+        return most
+
+    def fitted(self, released: Columns, begins: Begins) -> Fitted:
+        """The plan of what was released: plan, earlier transactions with the same id, and grants.
+
+        What was cut off lies in blobs, and is read again each time; so no more is asked for than
+        twice of what fitted, until it fits again.
+        """
+        planned, meta = self._planned, self._meta
+        if planned is not None:
+            meta.pace = next_pace(meta.pace, meta.made, self._bound, PLAN_RECORDS_MAX)
+            return planned
+        if self.fit(released, begins) == len(released) and (planned := self._planned) is not None:
+            return planned
+        raise InvariantViolation("a part of a plan that fits does not fit")
+
+    @property
+    def _bound(self) -> int:
+        """Bytes of the values that a plan may touch."""
+        return (self._meta.shape or FIRST_SHAPE).values_bytes_max

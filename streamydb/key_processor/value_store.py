@@ -1,0 +1,144 @@
+"""The local file of a shard's values, and its items: version, tag, and an integer or a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.blobs import Position
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Array, Bytes, Columns, Ragged
+
+__all__ = [
+    "HEAD_BYTES", "INT_ITEM", "ValueStore", "decoded", "file_order", "items_of", "nearly_sorted",
+]  # fmt: skip
+
+Ints = npt.NDArray[np.int64]
+
+INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
+_TAG_AT: Final = 8
+HEAD_BYTES: Final = 9
+"""Of the version and the tag, which begin every item."""
+
+
+class ValueStore(Protocol):
+    """The local file: keys and encoded values, and the position that they stand at.
+
+    Every call is atomic. A position names the content: the same position is the same content.
+    """
+
+    def position(self) -> Position:
+        """The position committed with the data; (0, "") when new."""
+
+    def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The encoded values of keys; None when the file is not ``at``."""
+
+    def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
+
+    def apply(
+        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> bool:
+        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
+
+    def clear(self, expected: Position, reached: Position) -> bool:
+        """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
+
+
+@kernel
+def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:
+    n = len(offsets) - 1
+    out = np.zeros(n, np.uint64)
+    common = offsets[1] - offsets[0] if n > 0 else 0
+    for i in range(1, n):
+        length = min(common, offsets[i + 1] - offsets[i])
+        shared = 0
+        while shared < length and data[offsets[0] + shared] == data[offsets[i] + shared]:
+            shared += 1
+        common = shared
+    for i in range(n):
+        for j in range(8):
+            at = offsets[i] + common + j
+            byte = data[at] if at < offsets[i + 1] else 0
+            out[i] = (out[i] << np.uint64(8)) | np.uint64(byte)
+    return out
+
+
+def file_order(keys: Ragged) -> Ints:
+    """Positions by the eight bytes of the keys after the common prefix: a B-tree likes that."""
+    return np.argsort(_prefixes(keys.data, keys.offsets))
+
+
+def nearly_sorted(writes: Columns) -> Columns:
+    """Writes in the order of the file, nearly; see `file_order`."""
+    return writes.take(file_order(writes.texts["key"]))
+
+
+def items_of(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    """Writes as items of the file: (key, encoded value) to put, and keys to delete."""
+    tags = writes.cols["tag"]
+    keys = writes.texts["key"].tolist()
+    numbers = np.empty(len(tags), INT_ITEM)
+    numbers["version"], numbers["tag"] = writes.cols["version"], tags
+    numbers["number"] = writes.cols["number"]
+    raw, size = numbers.tobytes(), INT_ITEM.itemsize
+    if (tags == p.INT).all():
+        return [(key, raw[i * size : i * size + size]) for i, key in enumerate(keys)], []
+    texts = writes.texts["text"]
+    puts, deletes = [], []
+    for i, (key, tag) in enumerate(zip(keys, tags.tolist(), strict=True)):
+        if tag == p.INT:
+            puts.append((key, raw[i * size : i * size + size]))
+        elif tag == p.ABSENT:
+            deletes.append(key)
+        else:
+            puts.append((key, raw[i * size : i * size + HEAD_BYTES] + texts[i]))
+    return puts, deletes
+
+
+@leaf
+def _little_endian(data: Bytes, at: int) -> int:
+    value = np.uint64(0)
+    for j in range(8):
+        value |= np.uint64(data[at + j]) << np.uint64(8 * j)
+    return np.int64(value)  # type: ignore[return-value]
+
+
+@kernel
+def _decode(
+    data: Bytes, offsets: Ints
+) -> tuple[npt.NDArray[np.uint8], Ints, Ints, Bytes, Ints]:
+    n = len(offsets) - 1
+    tags = np.zeros(n, np.uint8)
+    numbers = np.zeros(n, np.int64)
+    versions = np.zeros(n, np.int64)
+    bounds = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        bounds[i + 1] = bounds[i]
+        if offsets[i] == offsets[i + 1]:
+            continue
+        at = offsets[i]
+        versions[i] = _little_endian(data, at)
+        tags[i] = data[at + _TAG_AT]
+        if tags[i] == p.INT:
+            numbers[i] = _little_endian(data, at + HEAD_BYTES)
+        else:
+            bounds[i + 1] += offsets[i + 1] - at - HEAD_BYTES
+    texts = np.empty(bounds[n], np.uint8)
+    for i in range(n):
+        for j in range(bounds[i + 1] - bounds[i]):
+            texts[bounds[i] + j] = data[offsets[i] + HEAD_BYTES + j]
+    return tags, numbers, versions, texts, bounds
+
+
+def decoded(items: Ragged) -> Columns:
+    """Values from items of the file: columns tag, number, version; text. An empty item is absent.
+    """
+    tags, numbers, versions, data, bounds = _decode(items.data, items.offsets)
+    cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
+    return Columns(cols, {"text": Ragged(data, bounds)})

@@ -1,0 +1,221 @@
+"""Builds the table of compiled records one by one, from decoded records: the careful half of
+`compile`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamydb import records as r
+from streamydb.columns import program as p
+from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.columns.program import REJECT_CODES
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.txn_processor.tokens import parse_ints
+
+__all__ = ["Builder", "deadlines_of", "table_of"]
+
+_PACK: Final = struct.Struct(p.STEP_FORMAT).pack
+_UNSET: Final = msgspec.UNSET
+_REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
+
+
+@dataclass(slots=True)
+class Builder:
+    """Grows the columns record by record; lists, because that is the fastest Python has."""
+
+    kind: list[int] = field(default_factory=list)
+    ids: list[bytes] = field(default_factory=list)
+    code: list[int] = field(default_factory=list)
+    raws: list[bytes] = field(default_factory=list)
+    key_counts: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+    step_counts: list[int] = field(default_factory=list)
+    steps: list[bytes] = field(default_factory=list)
+    operands: list[bytes] = field(default_factory=list)
+    markers: list[tuple[int, int, int]] = field(default_factory=list)
+    deadlines: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def transaction(self, txn: r.Transaction, raw: bytes) -> None:
+        """Add a valid transaction: its keys, and its steps when it compiles."""
+        touched = r.keys(txn)
+        self.keys += touched
+        self.writes += touched.values()
+        self.key_counts.append(len(touched))
+        steps: list[bytes] = []
+        operands: list[bytes] = []
+        local = {key: i for i, key in enumerate(touched)}
+        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks
+        simple = simple and _checks(txn, local, steps, operands)
+        simple = simple and _updates(txn, local, steps, operands)
+        self.kind.append(p.SIMPLE if simple else p.GENERIC)
+        self.ids.append(txn.id.encode())
+        self.deadlines.append((txn.deadline, *(r.deadline_span(raw) if txn.deadline else (0, 0))))
+        self.code.append(0)
+        self.raws.append(b"" if simple else raw)
+        self.step_counts.append(len(steps) if simple else 0)
+        if simple:
+            self.steps += steps
+            self.operands += operands
+
+    def refuse(self, id_: str, code: str, kept: bytes) -> None:
+        """Add a record that will not be executed; ``kept``: see `fault`."""
+        self.kind.append(p.REJECTED)
+        self.ids.append(id_.encode())
+        self.deadlines.append((0, 0, 0))
+        self.code.append(_REJECT_INDEX[code])
+        self.raws.append(kept)
+        self.key_counts.append(0)
+        self.step_counts.append(0)
+
+    def marker(self, row: int, marker: r.Marker) -> None:
+        """Add an epoch marker."""
+        self.markers.append((row, marker.marker, marker.partitions))
+        self.kind.append(p.MARKER)
+        self.ids.append(b"")
+        self.deadlines.append((0, 0, 0))
+        self.code.append(0)
+        self.raws.append(b"")
+        self.key_counts.append(0)
+        self.step_counts.append(0)
+
+    def table(self) -> Columns:
+        """The records as `compile_records` gives them."""
+        kind = np.array(self.kind, np.uint8)
+        markers = np.array(self.markers, np.int64).reshape(-1, 3)
+        numbers = {"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}
+        keys = Columns(
+            {"write": np.array(self.writes, np.uint8)},
+            {"key": Ragged.of([key.encode() for key in self.keys])},
+        )
+        home = Columns(
+            {"code": np.array(self.code, np.uint8), **deadlines_of(self.deadlines)},
+            {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
+            {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
+        )
+        return table_of(
+            kind, (np.array(self.key_counts, np.int64), keys), home,
+            ((kind == p.MARKER).astype(np.int64), Columns(numbers)),
+        )
+
+
+def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
+    return _PACK(a, 0, 0, key, index, op, flags, 0, 0, 0)
+
+
+def _operand(value: bytes | None, operands: list[bytes]) -> int:
+    if value is None:
+        return 0
+    operands.append(value)
+    return p.HAS_OPERAND
+
+
+def _checks(
+    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
+) -> bool:
+    """Append the steps of asserts, checks and reads; False when a check does not compile."""
+    for i, (key, value) in enumerate(txn.asserts.items()):
+        steps.append(_step(local[key], p.A_EQ, i, flags=_operand(value, operands)))
+    for i, check in enumerate(txn.checks):
+        key_index = local[check.key]
+        if check.version is not _UNSET:
+            steps.append(_step(key_index, p.C_VERSION, i, check.version))
+        if check.exists is not _UNSET:
+            steps.append(_step(key_index, p.C_EXISTS, i, int(check.exists)))
+        for op, expected in ((p.C_EQ, check.eq), (p.C_NE, check.ne)):
+            if expected is not _UNSET:
+                steps.append(_step(key_index, op, i, flags=_operand(expected, operands)))
+        for op, bound in _bounds(check):
+            if type(bound) is not int:
+                return False
+            steps.append(_step(key_index, op, i, bound))
+    seen = set()
+    for key in txn.reads:
+        if key not in seen:
+            seen.add(key)
+            steps.append(_step(local[key], p.READ, 0))
+    for update in txn.updates:
+        if type(update) is r.NextId and update.key not in seen:
+            seen.add(update.key)
+            steps.append(_step(local[update.key], p.READ, 0))
+    return True
+
+
+def _bounds(check: r.Check) -> list[tuple[int, Any]]:
+    named = ((p.C_LT, check.lt), (p.C_LE, check.le), (p.C_GT, check.gt), (p.C_GE, check.ge))
+    return [(op, bound) for op, bound in named if bound is not _UNSET]
+
+
+def _updates(
+    txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
+) -> bool:
+    """Append the steps of the updates; False when one of them does not compile."""
+    for i, update in enumerate(txn.updates):
+        key = local[update.key]
+        if type(update) is r.Put:
+            steps.append(_step(key, p.PUT, i, flags=_operand(update.value, operands)))
+        elif type(update) is r.Delete:
+            steps.append(_step(key, p.DELETE, i))
+        elif type(update) is r.NextId:
+            steps.append(_step(key, p.NEXT_ID, i, 1))
+        elif type(update) is r.Add:
+            low = 0 if update.min is _UNSET else update.min
+            high = 0 if update.max is _UNSET else update.max
+            flags = 0 if update.min is _UNSET else p.HAS_LOW
+            flags |= 0 if update.max is _UNSET else p.HAS_HIGH
+            operand = (update.by, low, high)
+            if any(type(number) is not int for number in operand):
+                return False
+            steps.append(_PACK(*operand, key, i, p.ADD, flags, 0, 0, 0))
+        elif isinstance(update, r.Max | r.Min) and type(update.value) is int:
+            op = p.MAX if type(update) is r.Max else p.MIN
+            steps.append(_step(key, op, i, update.value))
+        else:
+            return False
+    return True
+
+
+def deadlines_of(rows: Sequence[tuple[int, int, int]] | Array) -> dict[str, Array]:
+    """Columns of deadlines (0: none), and of where the digits are within the record."""
+    table = np.asarray(rows, np.int64).reshape(-1, 3)
+    names = ("deadline", "digits", "digits_end")
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)}
+
+
+def table_of(
+    kind: Array, keys: tuple[Array, Columns], home: Columns, markers: tuple[Array, Columns]
+) -> Columns:
+    """Records with the hashes of their ids and keys."""
+    ids = home.texts["id"]
+    has_id = ids.lengths() > 0
+    keys[1].cols["hash"] = hash_ragged(keys[1].texts["key"], KEY_SEED)
+    return Columns(
+        {
+            "kind": kind,
+            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
+            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
+        },
+        {},
+        {"keys": keys, "home": (np.ones(len(kind), np.int64), home), "marker": markers},
+    )
+
+
+def _steps(b: Builder) -> Columns:
+    packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
+    if not b.operands:
+        return Columns(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
+    has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
+    texts = Ragged.of(b.operands)
+    lengths = np.zeros(len(packed), np.int64)
+    lengths[has_operand] = texts.lengths()
+    packed = packed.copy()
+    packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
+    operands = Ragged(texts.data, starts_of(lengths))
+    return Columns(p.step_columns(packed), {"operand": operands})

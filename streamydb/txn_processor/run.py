@@ -1,0 +1,148 @@
+"""The working state of one execution: what the shards granted, as the kernel takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.program import NOT_A_DUPLICATE
+from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.errors import InvariantViolation
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.procedures.follow_ups import Outputs
+from streamydb.records.rulings import Fault, Rulings
+from streamydb.txn_processor.kernel import (
+    BY_KERNEL,
+    BY_NOBODY,
+    BY_PYTHON,
+    Notes,
+    Program,
+    Values,
+)
+
+__all__ = ["DIGITS_MAX", "Run", "prepared"]
+
+DIGITS_MAX: Final = 19
+"""Of an integer of 64 bits, without its sign."""
+
+
+@dataclass(slots=True)
+class Run:
+    """An execution under way: transactions, values, and what has come of them so far.
+
+    ``txns``: as they were granted; ``program``: the same for the kernel. ``keys``, ``homes``: key
+    and shard of each slot. ``pool``: texts of values and operands; ``extra``: those that Python has
+    made since. By position: ``special``: finished results that are not those of plain commits;
+    ``ruled``: what was ruled on; ``internal``: faults of ours.
+    """
+
+    txns: Columns
+    program: Program
+    values: Values
+    notes: Notes
+    keys: Ragged
+    homes: npt.NDArray[np.int64]
+    pool: Ragged
+    ruled: dict[int, Fault]
+    extra: list[bytes] = field(default_factory=list)
+    special: dict[int, bytes] = field(default_factory=dict)
+    internal: dict[int, Fault] = field(default_factory=dict)
+    unruled: list[Fault] = field(default_factory=list)
+    workflow: list[Outputs] = field(default_factory=list)
+
+    def slots_of(self, i: int) -> npt.NDArray[np.int64]:
+        """The slots of a transaction's keys."""
+        starts = self.program.key_starts
+        return self.program.key_slot[starts[i] : starts[i + 1]]
+
+    def text(self, ref: int) -> bytes:
+        """A text of the pool, or one that Python made in this run."""
+        return self.pool[ref] if ref < len(self.pool) else self.extra[ref - len(self.pool)]
+
+    def value(self, tag: int, number: int, ref: int) -> bytes | None:
+        """The canonical bytes of a tagged value."""
+        if tag == p.ABSENT:
+            return None
+        return b"%d" % number if tag == p.INT else self.text(ref)
+
+    def store(self, value: bytes | None) -> tuple[int, int, int]:
+        """The tagged form of canonical bytes; keeps a text that is not an integer."""
+        if value is None:
+            return p.ABSENT, 0, 0
+        digits = value[1:] if value[:1] == b"-" else value
+        if len(digits) <= DIGITS_MAX and digits.isdigit():
+            number = int(value)
+            if INTEGER_MIN <= number <= INTEGER_MAX:
+                return p.INT, number, 0
+        self.extra.append(value)
+        return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
+
+
+def prepared(parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings) -> Run:
+    """Join what the shards granted into one table of transactions in seq order and one of slots."""
+    for shard, own, _ in parts:
+        own.cols["home"] = np.full(len(own), shard, np.int32)
+    txns = Columns.concat([txns for _, txns, _ in parts])
+    seqs = txns.cols["seq"]
+    if len(seqs) > 1 and np.any(seqs[1:] < seqs[:-1]):
+        txns = txns.take(np.argsort(seqs, kind="stable"))
+    granted = Columns.concat([slots for _, _, slots in parts])
+    homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
+    key_counts, key_table = txns.children["keys"]
+    step_counts, step_table = txns.children["steps"]
+    steps = p.steps_of(step_table.cols)
+    texts, keys = granted.texts["text"], granted.texts["key"]
+    pool = Ragged.concat([texts, step_table.texts["operand"]])
+    in_python = int(key_counts[txns.cols["kind"] == p.GENERIC].sum())
+    program = Program(
+        _routes(txns), txns.cols["seq"], txns.texts["id"].lengths(), np.zeros(len(txns), np.uint8),
+        starts_of(key_counts), _local_slots(granted.cols["slot"], key_table.cols["slot"]),
+        starts_of(step_counts), steps,
+    )
+    values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
+    return Run(
+        txns, program, values, _notes(steps, len(txns), in_python), keys, homes.astype(np.int64),
+        pool, rulings.rows(txns.cols["part"], txns.cols["off"]),
+    )
+
+
+def _routes(txns: Columns) -> npt.NDArray[np.uint8]:
+    kind, duplicate = txns.cols["kind"], txns.cols["duplicate"]
+    route = np.full(len(txns), BY_KERNEL, np.uint8)
+    route[kind == p.GENERIC] = BY_PYTHON
+    route[(kind == p.REJECTED) | (duplicate != NOT_A_DUPLICATE)] = BY_NOBODY
+    return route
+
+
+def _slots(granted: Columns) -> npt.NDArray[Any]:
+    slots = np.zeros(len(granted), p.SLOT)
+    slots["tag"], slots["number"] = granted.cols["tag"], granted.cols["number"]
+    slots["version"], slots["ref"] = granted.cols["version"], np.arange(len(granted))
+    return slots
+
+
+def _notes(steps: npt.NDArray[Any], txns: int, in_python: int) -> Notes:
+    """Room for all that may be noted; ``in_python``: how many writes Python makes at most."""
+    checks = int(np.count_nonzero(steps["op"] <= p.LAST_CHECK))
+    reads = int(np.count_nonzero(steps["op"] == p.READ))
+    writes = len(steps) - checks - reads + in_python
+    return Notes(
+        np.zeros(writes, p.WRITE), np.zeros(reads, p.SEEN), np.zeros(checks + txns, p.SEEN),
+        np.zeros(3, np.int64),
+    )
+
+
+def _local_slots(granted: Array, wanted: Array) -> npt.NDArray[np.int64]:
+    """Positions in ``granted`` of the ``wanted`` slots."""
+    top = int(max(granted.max(initial=-1), wanted.max(initial=-1))) + 1
+    where = np.full(top, -1, np.int64)
+    where[granted] = np.arange(len(granted))
+    local = where[wanted]
+    if local.min(initial=0) < 0:
+        raise InvariantViolation("a key of a granted transaction has no slot; its shard sent none")
+    return local

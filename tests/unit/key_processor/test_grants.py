@@ -1,0 +1,210 @@
+"""Grants: who gets which values, and which transactions repeat an id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamydb import limits
+from streamydb.columns import program as p
+from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.program import (
+    NOT_A_DUPLICATE,
+    PLAN_DUPLICATE,
+    REUSED,
+    TOO_LATE,
+    WINDOW_DUPLICATE,
+)
+from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.grants import Granter, in_blocks
+from streamydb.key_processor.idwindow import IdWindow, IdWindowState
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
+from streamydb.txn_processor.parser import parse_transactions
+
+Grants = list[tuple[int, Columns, Columns]]
+
+
+def add(*keys: str, by: int = 1, **more: Any) -> dict[str, Any]:
+    return {"updates": [{"op": "add", "key": key, "by": by} for key in keys], **more}
+
+
+class Shards:
+    """The shards of a database before a plan, each with its values and ids."""
+
+    def __init__(self, shards: int = 1, window: int = 100) -> None:
+        self.shards, self.seq = shards, 0
+        self.values = [ShardValues(ValuesState(), MemoryBlobs(), MemoryValues())
+                       for _ in range(shards)]  # fmt: skip
+        self.ids = [IdWindow(IdWindowState(window), MemoryBlobs(), MemoryIdTables())
+                    for _ in range(shards)]  # fmt: skip
+
+    def hold(self, values: dict[str, bytes]) -> None:
+        """Store texts, in every shard: only its owner may grant one."""
+        keys = Ragged.of([key.encode() for key in values])
+        n = len(values)
+        cols: dict[str, Array] = {
+            "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
+            "version": np.full(n, 3),
+        }  # fmt: skip
+        for shard in self.values:
+            shard.apply(Columns(cols, {"key": keys, "text": Ragged.of([*values.values()])}))
+
+    def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> Columns:
+        """What the sorter of a shard releases next."""
+        n = len(transactions)
+        raws = [json.dumps({"id": f"t{i}", **each}).encode() for i, each in enumerate(transactions)]
+        routed = parse_transactions(
+            np.zeros(n, np.int32), np.arange(n) + 40, np.full(n, ts), raws, self.shards
+        )
+        (block,) = [each.block for each in routed if each.shard == shard]
+        table = open_records(open_block(block)[1])
+        table.cols["seq"] = np.arange(self.seq + 1, self.seq + n + 1)
+        table.cols["ts"] = np.full(n, ts)
+        return table
+
+    def granter(
+        self, transactions: list[dict[str, Any]], shard: int = 0, ts: int = 1_000
+    ) -> tuple[Granter, Grants]:
+        """What one shard grants for a plan of these transactions."""
+        released = self.released(transactions, shard, ts)
+        cols = released.cols
+        earlier = earlier_with_same_id(cols["id0"], cols["id1"], cols["kind"] != p.REJECTED)
+        plan: Plan = plan_transactions(released, earlier, self.shards)
+        granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
+        assert granter.weigh(released, plan, 1 << 62, None) == len(released)
+        return granter, granter.grants(released, plan, earlier)
+
+    def end(self, granter: Granter, count: int, ts: int = 1_000) -> None:
+        """The plan stands."""
+        self.ids[granter.shard].remember(granter.used, self.seq + 1, self.seq + count, ts)
+        self.seq += count
+
+
+def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owners() -> None:
+    db = Shards(3)
+    names = [f"k{i}" for i in range(24)]
+    db.hold({name: b'"%s"' % name.encode() for name in names})
+    transactions = [add(names[2 * i], names[2 * i + 1]) for i in range(12)]
+    seen: dict[int, list[str]] = {}
+    homes = []
+    for shard in range(3):
+        _, grants = db.granter(transactions, shard)
+        for proc, txns, slots in grants:
+            keys = [key.decode() for key in slots.texts["key"].tolist()]
+            assert slots.texts["text"].tolist() == [b'"%s"' % key.encode() for key in keys]
+            assert set(slots.cols["version"].tolist()) <= {3}
+            seen.setdefault(proc, []).extend(keys)
+            homes += [(proc, seq) for seq in txns.cols["seq"].tolist()]
+    assert sorted(key for keys in seen.values() for key in keys) == sorted(names)
+    assert sorted(seq for _, seq in homes) == list(range(1, 13))
+    for proc, seq in homes:
+        assert {names[2 * seq - 2], names[2 * seq - 1]} <= set(seen[proc])
+
+
+def test_what_is_only_read_goes_to_every_partition_that_reads_it() -> None:
+    db = Shards(3)
+    db.hold({"read": b'"by all"'})
+    transactions = [{**add(f"k{i}"), "reads": ["read"]} for i in range(9)]
+    grants = [grant for shard in range(3) for grant in db.granter(transactions, shard)[1]]
+    getting = [proc for proc, _, slots in grants if b"read" in slots.texts["key"].tolist()]
+    assert sorted(getting) == sorted({proc for proc, _, _ in grants}) == [0, 1, 2]
+
+
+def kinds(grants: Grants) -> list[tuple[int, int]]:
+    """(kind of duplicate, of which seq) of each transaction of the only partition."""
+    ((_, txns, _),) = grants
+    pairs = zip(txns.cols["duplicate"].tolist(), txns.cols["original"].tolist(), strict=True)
+    return list(pairs)
+
+
+def test_copies_within_a_plan_are_those_of_the_first() -> None:
+    db = Shards()
+    granter, grants = db.granter([
+        add("k", id="a"), add("k", id="b"), add("k", id="a"), add("k", id="a", by=2),
+        add("k", id="a"),
+    ])  # fmt: skip
+    fresh = (NOT_A_DUPLICATE, 0)
+    assert kinds(grants) == [fresh, fresh, (PLAN_DUPLICATE, 1), (REUSED, 1), (PLAN_DUPLICATE, 1)]
+    assert granter.used.cols["seq"].tolist() == [1, 2]
+
+
+def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
+    db = Shards(window=10)
+    first = [add("k", id="a"), add("k", id="b")]
+    db.end(db.granter(first)[0], 2)
+    aborted = Columns({"seq": np.array([2])}, {"result": Ragged.of([b'{"aborted":1}'])})
+    db.ids[0].conclude(aborted)
+    granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
+    found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
+    assert kinds(grants) == found
+    plain, kept, none, _ = grants[0][1].texts["verdict"].tolist()
+    assert json.loads(plain) == {
+        "id": "a", "seq": 1, "ts_ms": 1000, "status": "committed", "reads": {}, "failed": [],
+        "code": None, "source": {"partition": 0, "offset": 40},
+    }  # fmt: skip
+    assert (kept, none) == (b'{"aborted":1}', b"")
+    db.end(granter, 4)
+    db.end(db.granter([add("k", id=f"other{i}") for i in range(5)])[0], 5)
+    _, grants = db.granter([add("k", id="a"), add("k", id="c")])
+    assert kinds(grants) == [(NOT_A_DUPLICATE, 0), (WINDOW_DUPLICATE, 6)]
+
+
+def test_what_comes_after_its_deadline_uses_no_id() -> None:
+    db = Shards()
+    late = add("k", id="a", deadline_ms=999)
+    granter, grants = db.granter([late, late, add("k", id="b", deadline_ms=1_000)])
+    assert kinds(grants) == [(TOO_LATE, 0), (TOO_LATE, 0), (NOT_A_DUPLICATE, 0)]
+    assert granter.used.cols["deadline"].tolist() == [1_000]
+
+
+def test_a_plan_is_weighed_before_it_is_granted() -> None:
+    db = Shards()
+    released = db.released([add("k")], 0, 1_000)
+    earlier = np.full(1, -1)
+    granter = Granter(0, 1, db.values[0], db.ids[0])
+    with pytest.raises(InvariantViolation, match="before it was weighed"):
+        granter.grants(released, plan_transactions(released, earlier, 1), earlier)
+
+
+def test_a_plan_ends_before_its_values_are_too_many_bytes() -> None:
+    db = Shards()
+    db.hold({f"k{i}": b"x" * 1_000 for i in range(9)})
+    released = db.released([add(f"k{i}") for i in range(9)], 0, 1_000)
+    earlier = np.full(9, -1)
+    plan = plan_transactions(released, earlier, 1)
+    weights = [Granter(0, 1, db.values[0], db.ids[0]).weigh(released, plan, bound, None)
+               for bound in (9_000, 8_999, 3_000, 1)]  # fmt: skip
+    assert weights == [9, 8, 3, 1]
+
+
+def test_one_transaction_may_meet_so_many_bytes_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "VALUE_BYTES_MAX", 1_000)
+    names = [f"k{i}" for i in range(9)]
+    db = Shards()
+    db.hold(dict.fromkeys(names, b"x" * 1_000))
+    for most, over in ((9_000, False), (8_999, True)):
+        monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", most)
+        granter, ((_, _, slots),) = db.granter([add(*names)])
+        assert (granter.over, len(slots.texts["text"].data)) == (over, 0 if over else 9_000)
+        assert len(slots.texts["key"]) == 9
+
+
+def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    db = Shards()
+    db.hold({f"k{i}": b"x" * 400 for i in range(10)})
+    ((_, txns, slots),) = db.granter([add(f"k{i}") for i in range(10)])[1]
+    assert [(len(a), len(b)) for a, b in in_blocks(txns, slots)] == [(10, 10)]
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 1_000)
+    parts = list(in_blocks(txns, slots))
+    assert [(len(a), len(b)) for a, b in parts] == [(10, 0), *[(0, 2)] * 5]
+    again = Columns.concat([part[1] for part in parts])
+    assert again.texts["key"].tolist() == slots.texts["key"].tolist()
+    assert again.texts["text"].tolist() == slots.texts["text"].tolist()

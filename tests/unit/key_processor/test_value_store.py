@@ -1,0 +1,105 @@
+"""The items of the local file of values, and the file itself: LMDB beside the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamydb.columns import program as p
+from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.key_processor.memory import MemoryValues
+from streamydb.key_processor.value_store import (
+    HEAD_BYTES,
+    INT_ITEM,
+    ValueStore,
+    decoded,
+    file_order,
+    items_of,
+    nearly_sorted,
+)
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.local.shard_files import LmdbValues
+
+ROWS = [
+    (b"a", p.INT, 5, b""), (b"b", p.INT, INTEGER_MIN, b""), (b"c", p.INT, INTEGER_MAX, b""),
+    (b"d", p.OPAQUE, 0, b'"text"'), (b"e", p.OPAQUE, 0, b'"eight by"'), (b"f", p.ABSENT, 0, b""),
+]  # fmt: skip
+
+
+def table(rows: list[tuple[bytes, int, int, bytes]]) -> Columns:
+    cols: dict[str, Array] = {
+        "tag": np.array([row[1] for row in rows], np.uint8),
+        "number": np.array([row[2] for row in rows], np.int64),
+        "version": np.arange(len(rows)) + (1 << 40),
+    }
+    texts = {"key": Ragged.of([row[0] for row in rows]), "text": Ragged.of([r[3] for r in rows])}
+    return Columns(cols, texts)
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:3], []])
+def test_items_come_back_as_the_values_they_were(rows: list[tuple[bytes, int, int, bytes]]) -> None:
+    writes = table(rows)
+    puts, deletes = items_of(writes)
+    assert deletes == [key for key, tag, _, _ in rows if tag == p.ABSENT]
+    found = dict(puts)
+    values = decoded(Ragged.of([found.get(row[0], b"") for row in rows]))
+    live = writes.cols["tag"] != p.ABSENT
+    assert values.cols["tag"].tolist() == writes.cols["tag"].tolist()
+    assert values.cols["number"].tolist() == writes.cols["number"].tolist()
+    assert values.cols["version"][live].tolist() == writes.cols["version"][live].tolist()
+    assert values.texts["text"].tolist() == [row[3] for row in rows]
+
+
+def test_an_item_has_a_layout_that_never_changes() -> None:
+    (number, text), _ = items_of(table([ROWS[0], ROWS[3]]))
+    version = (1 << 40).to_bytes(8, "little")
+    assert number == (b"a", version + b"\x01" + (5).to_bytes(8, "little"))
+    assert text == (b"d", ((1 << 40) + 1).to_bytes(8, "little") + b"\x02" + b'"text"')
+    assert (len(number[1]), HEAD_BYTES) == (INT_ITEM.itemsize, 9)
+
+
+def test_keys_are_ordered_by_what_follows_their_common_prefix() -> None:
+    keys = [b"account/%09d/x" % i for i in (5, 1, 300, 77, 0)]
+    assert [keys[i] for i in file_order(Ragged.of(keys)).tolist()] == sorted(keys)
+    rows = [(key, p.INT, i, b"") for i, key in enumerate([b"b", b"", b"ab", b"a"])]
+    assert nearly_sorted(table(rows)).texts["key"].tolist() == [b"", b"a", b"ab", b"b"]
+
+
+@pytest.fixture(params=["lmdb", "memory"])
+def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], ValueStore]]:
+    """Opens the store again, like the worker of the next batch."""
+    memory = MemoryValues()
+    yield lambda: memory if request.param == "memory" else LmdbValues(tmp_path)
+    LmdbValues.close(tmp_path)
+
+
+def test_a_file_is_read_and_written_at_the_position_that_it_has(
+    reopened: Callable[[], ValueStore],
+) -> None:
+    store = reopened()
+    assert store.position() == (0, "")
+    assert store.apply((0, ""), (1, "one"), [(b"a", b"1"), (b"b", b"22"), (b"\x00", b"")], [])
+    assert not store.apply((0, ""), (2, "late"), [(b"a", b"late")], [b"b"])
+    assert not store.apply((1, "other"), (2, "late"), [(b"a", b"late")], [b"b"])
+    again = reopened()
+    assert again.position() == (1, "one")
+    assert again.load((1, "one"), [b"b", b"none", b"a", b"\x00"]) == [b"22", None, b"1", b""]
+    assert again.sizes((1, "one"), [b"b", b"none", b"\x00"]) == [2, -1, 0]
+    assert again.load((1, "other"), [b"a"]) is None
+    assert again.sizes((0, ""), [b"a"]) is None
+
+
+def test_deleted_and_cleared_values_are_gone(reopened: Callable[[], ValueStore]) -> None:
+    store = reopened()
+    assert store.apply((0, ""), (1, "one"), [(b"a", b"1"), (b"b", b"2")], [])
+    assert store.apply((1, "one"), (2, "two"), [(b"c", b"3")], [b"a", b"none"])
+    assert store.load((2, "two"), [b"a", b"b", b"c"]) == [None, b"2", b"3"]
+    assert not store.clear((1, "one"), (3, "nothing"))
+    assert store.load((2, "two"), [b"b"]) == [b"2"]
+    assert store.clear((2, "two"), (3, "nothing"))
+    again = reopened()
+    assert again.position() == (3, "nothing")
+    assert again.load((3, "nothing"), [b"b", b"c"]) == [None, None]
