@@ -27,7 +27,7 @@ from streamydb.columns.blocks import empty_writes
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, pack, unpack
 from streamydb.errors import InvariantViolation, StreamyError
-from streamydb.key_processor import merge
+from streamydb.key_processor import checks, merge
 
 __all__ = ["Overtaken", "ShardValues", "ValueStore", "ValuesState"]
 
@@ -110,6 +110,7 @@ class ShardValues:
         state.applied, state.digest = reached
         state.blobs.append(Blob(name, len(data), reached[0], reached[0], chained))
         self._merge()
+        checks.indexed(state.blobs, state.applied, state.digest)
 
     def read(self, keys: Ragged) -> Columns:
         """Current values of keys: columns tag, number, version; text in canonical JSON where

@@ -22,6 +22,7 @@ from streamydb.columns.sizes import only_system, tells, text_bytes
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
+from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import ExecutionOutcome, Most, execute_grants
 
@@ -56,8 +57,10 @@ def execute(
             header.get("makes_max", 0),
         )
         parts.setdefault(plan, _Grants()).add(header, *grant)
+    checks.one_plan(plan[0] for plan in parts)
     for (name, proc, silent, bytes_max, makes), found in sorted(parts.items(), key=_first):
         grants, most = found.in_order(), Most(name.first, makes)
+        checks.granted(name, grants, found.parts, found.members)
         outcome = execute_grants(grants, modules, rulings, over=found.over, most=most)
         require_ruled(outcome.unruled, executed=silent)
         shown: dict[str, Any] = {**name.fields(), "incarnation": config.incarnation, "proc": proc}
@@ -66,11 +69,12 @@ def execute(
         if outcome.fits:
             yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
             continue
+        checks.executed(name, outcome, grants)
         if not silent:
             yield from o.outputs_of(outcome, spreads)
         deltas = _deltas(outcome, grants, config)
         chunked = o.feedback_chunks(outcome, config.shards, bytes_max)
-        for shard, chunk, chunks, writes, verdicts in chunked:
+        for shard, chunk, chunks, writes, verdicts in checks.fed(name, outcome, chunked):
             header = {
                 **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
                 "deltas": deltas[shard] if chunk == 0 else [],
@@ -100,9 +104,11 @@ class _Grants:
     parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
     over: bool = False
     met: int = 0
+    members: int = 0
 
     def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
         """Take one block."""
+        self.members = header["members"]
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
         if header.get("alone") and header.get("bounded", True):
             self.met += text_bytes(slots)

@@ -1,0 +1,153 @@
+"""What the invariants between the rooms cost: the time in checks beside that of a transfer.
+
+    python -m bench.checks
+
+The pure classes execute transfers over 100,000 accounts, without Kafka and Spark, once with the
+checks and once without, in turns. The share is of the whole of parsing, the shard's step, execution
+and formatting; a pipeline takes several times as long, so it is less there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FunctionType
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor import checks as key_checks
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.pipeline.warmup import warm_up
+from streamydb.sorter import checks as sorter_checks
+from streamydb.txn_processor import checks as txn_checks
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import execute
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+
+ACCOUNTS: Final = 100_000
+CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
+"""Shards, transfers a batch, batches."""
+
+_ROOMS: Final = (sorter_checks, key_checks, txn_checks)
+
+
+class Bench:
+    """A database in memory."""
+
+    def __init__(self, shards: int) -> None:
+        """Begin empty."""
+        self.config = ShardConfig("bench", "bench", shards, 1, 1_000_000)
+        self.states = [(MemoryBlobs(), MemoryValues(), MemoryIdTables()) for _ in range(shards)]
+        self.feedback: list[bytes] = []
+        self.offset = 0
+        self.random = random.Random(1)  # noqa: S311 - to be repeatable
+
+    def payloads(self, count: int) -> list[bytes]:
+        """Transfers between two accounts."""
+        found = []
+        for i in range(count):
+            one, other = self.random.sample(range(ACCOUNTS), 2)
+            updates = [
+                {"op": "add", "key": f"account/{one}", "by": -1, "min": -(10**9)},
+                {"op": "add", "key": f"account/{other}", "by": 1},
+            ]
+            found.append(json.dumps({"id": f"t{self.offset + i}", "updates": updates}).encode())
+        return found
+
+    def run(self, count: int) -> float:
+        """Execute a batch of transfers; its seconds of processor time."""
+        values, at = self.payloads(count), self.offset
+        self.offset += count
+        columns = np.zeros(count, np.int32), np.arange(at, at + count), np.full(count, at)
+        shards, begun = self.config.shards, time.thread_time()
+        inputs: list[list[bytes]] = [[] for _ in self.states]
+        for routed in parse_feedback(self.feedback, self.config):
+            inputs[routed.shard].append(routed.block)
+        for routed in parse_transactions(*columns, values, shards):
+            inputs[routed.shard].append(routed.block)
+        granted: list[list[bytes]] = [[] for _ in self.states]
+        for shard, state in enumerate(self.states):
+            room = KeyTransactionProcessor(self.config, shard, *state, Life("bench"))
+            for emitted in room.step(inputs[shard]):
+                granted[emitted.proc].append(emitted.block)
+        self.feedback = []
+        for blocks in granted:
+            for item in execute(blocks, self.config, shards, 1):
+                if shards == 1:
+                    records = o.formatted(item, "bench")
+                else:
+                    records = open_output(output_block(item), "bench")
+                if records.topic == o.FEEDBACK:
+                    self.feedback += records.values.tolist()
+        return time.thread_time() - begun
+
+
+class Clock:
+    """Adds up the time that is spent in checks."""
+
+    def __init__(self) -> None:
+        """Nothing was spent yet."""
+        self.seconds: dict[str, float] = {}
+        self.inside = False
+
+    def timed(self, name: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        """A check whose time is added up."""
+
+        def run(*args: Any, **named: Any) -> Any:
+            begun = time.thread_time()
+            found = check(*args, **named)
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.thread_time() - begun
+            return found
+
+        return run
+
+
+def _checks() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Every check that a room calls."""
+    for room in _ROOMS:
+        for name in room.__all__:
+            if isinstance(found := getattr(room, name), FunctionType):
+                yield room, name, found
+
+
+@contextmanager
+def measured(clock: Clock) -> Iterator[None]:
+    """Run the body with timed checks."""
+    with ExitStack() as stack:
+        for room, name, check in _checks():
+            if not name.startswith("require"):
+                shown = f"{room.__name__.split('.')[1]}.{name}"
+                stack.enter_context(mock.patch.object(room, name, clock.timed(shown, check)))
+        yield
+
+
+def main() -> None:
+    """Print the shares."""
+    warm_up()
+    print(f"{'shards':>6} {'batch':>8} {'us a transfer':>14} {'ns in checks':>13} {'share':>7}")
+    for shards, count, batches in CASES:
+        bench, clock = Bench(shards), Clock()
+        for _ in range(3):
+            bench.run(count)
+        with measured(clock):
+            seconds = sum(bench.run(count) for _ in range(batches))
+        total, own = batches * count, sum(clock.seconds.values())
+        print(
+            f"{shards:>6} {count:>8} {seconds / total * 1e6:>14.2f} {own / total * 1e9:>13.1f} "
+            f"{own / seconds:>7.2%}"
+        )
+        for name, spent in sorted(clock.seconds.items(), key=lambda each: -each[1]):
+            print(f"{'':>15} {name:<28} {spent / total * 1e9:>13.1f} {spent / seconds:>7.2%}")
+
+
+if __name__ == "__main__":
+    main()
