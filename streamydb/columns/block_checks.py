@@ -100,11 +100,13 @@ def _wrong_record(
 
 def require_records(seam: Seam, table: Columns) -> None:
     """Require what holds of compiled records."""
-    children = [table.children[name] for name in ("keys", "home", "marker")]
-    keys = children[0][1].texts["key"].offsets
+    (keys, key_rows), (homes, home_rows), (markers, marker_rows) = (
+        table.children[name] for name in ("keys", "home", "marker")
+    )
     found = _wrong_record(
-        table.cols["kind"], tuple(counts for counts, _ in children),
-        tuple(len(rows) for _, rows in children), keys, limits.KEY_BYTES_MAX,
+        table.cols["kind"], (keys, homes, markers),
+        (len(key_rows), len(home_rows), len(marker_rows)), key_rows.texts["key"].offsets,
+        limits.KEY_BYTES_MAX,
     )
     seam.require_none(found, _RECORD_FACTS)
 

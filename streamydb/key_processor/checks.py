@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.block_checks import require_feedback, require_grant
 from streamydb.columns.blobs import Blob
+from streamydb.columns.block_checks import require_feedback, require_grant
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns

@@ -135,7 +135,7 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     )
     _OUTCOME.require_none(found, _OUTCOME_FACTS, **where)
     late = outcome.reads["txn"]
-    seen = not len(late) or (0 <= int(late.min()) and int(late.max()) < len(outcome.txns))
+    seen = not len(late) or (int(late.min()) >= 0 and int(late.max()) < len(outcome.txns))
     _OUTCOME.require(seen, "reads are of its transactions", **where)
 
 

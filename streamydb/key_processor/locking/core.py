@@ -44,6 +44,7 @@ from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idwindow import IdTables, IdWindow, IdWindowState
+from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import single_block
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.locks import LockTable
@@ -168,7 +169,9 @@ class SingleShard:
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
+        checks.counted(meta)
         for proc, box in sorted(self._out.items()):
+            checks.sent(box.payloads, box.grants, meta)
             for block in self._blocks(box):
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
         yield from self._digest()
@@ -213,9 +216,10 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after = _writes_table(writes)
+        after, concluded = _writes_table(writes), _verdicts_table(results)
+        checks.released(self._meta, self._shard, after, concluded)
         self._digests.add_writes(
-            self._before(after), after, [row.seq for row in writes], _verdicts_table(results)
+            self._before(after), after, [row.seq for row in writes], concluded
         )
         self._values.apply(after)
         self._repeats.conclude(results)
@@ -268,6 +272,7 @@ class SingleShard:
         released = self._sorter.release(limit, shape.bytes_max)
         if released is None:
             return
+        checks.ordered(released, meta)
         released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
         at_home = np.flatnonzero(released.children["home"][0] == 1)
         payloads = self._payloads(released, at_home)
