@@ -125,7 +125,9 @@ class _Txns(NamedTuple):
 
 
 @kernel
-def _wrong_grant(txns: _Txns, slot: Ints, values: _Values, seqs: tuple[int, int]) -> tuple[int, int]:
+def _wrong_grant(
+    txns: _Txns, slot: Ints, values: _Values, seqs: tuple[int, int]
+) -> tuple[int, int]:
     fact, row = _wrong_value(values)
     if fact >= 0:
         return fact, row

@@ -91,11 +91,11 @@ _PLAN_FACTS: Final = ("each key has one slot", "partitions are those that there 
 
 def planned(records: Columns, plan: Plan, procs: int) -> Plan:
     """Hand on a plan, after it was checked; who is handed it looks for conflicts."""
-    require_slots(_PLANNED, records, plan, procs)
+    _require_slots(_PLANNED, records, plan, procs)
     return plan
 
 
-def require_slots(seam: Seam, records: Columns, plan: Plan, procs: int) -> None:
+def _require_slots(seam: Seam, records: Columns, plan: Plan, procs: int) -> None:
     """Require that each key has one slot, and each transaction a partition."""
     n, keys = len(records), records.children["keys"][1]
     fits = len(plan.proc) == n and len(plan.slot) == len(keys)
@@ -106,7 +106,7 @@ def require_slots(seam: Seam, records: Columns, plan: Plan, procs: int) -> None:
 
 def require_plan(seam: Seam, records: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
     """Require a plan of which no two partitions share a key that one of them writes, or an id."""
-    require_slots(seam, records, plan, procs)
+    _require_slots(seam, records, plan, procs)
     if procs == 1:
         return
     counts, keys = records.children["keys"]
