@@ -25,8 +25,8 @@ Damage = Callable[..., object]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 _ROOMS = sorter_checks, key_checks, txn_checks, locking_checks
-_SEEDS = {"planner": (2, 4, 6, 18), "single": (1, 5, 7)}
-_KEPT = 60
+_SEEDS = {"planner": (2, 4, 6, 18), "single": (1, 3, 5, 7, 9)}
+_KEPT = 200
 
 
 @contextmanager
@@ -37,9 +37,7 @@ def _watched(room: ModuleType, calls: dict[str, list[Call]]) -> Iterator[None]:
             check = getattr(room, name)
             kept = calls.setdefault(f"{room.__name__}.{name}", [])
 
-            def watch(
-                *args: Any, check: Any = check, kept: list[Call] = kept, **named: Any
-            ) -> Any:
+            def watch(*args: Any, check: Any = check, kept: list[Call] = kept, **named: Any) -> Any:
                 given = tuple([*a] if isinstance(a, GeneratorType) else a for a in args)
                 if len(kept) < _KEPT:
                     kept.append((copy.deepcopy(given), dict(named)))

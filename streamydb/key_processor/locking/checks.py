@@ -10,18 +10,27 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamydb import limits
 from streamydb.columns.block_checks import require_feedback
+from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
-from streamydb.columns.table import Columns
-from streamydb.key_processor.locking.messages import Granted, Payload, is_id_lock
+from streamydb.columns.table import Columns, Ragged
+from streamydb.key_processor.locking.messages import (
+    Granted,
+    Payload,
+    Released,
+    is_id_lock,
+    locked_name,
+)
 from streamydb.sorter.checks import require_order
 
 if TYPE_CHECKING:
     from streamydb.key_processor.locking.execution import Finished
     from streamydb.key_processor.locking.state import SingleMeta
 
-__all__ = ["counted", "finished", "gathered", "ordered", "released", "sent"]
+__all__ = ["addressed", "counted", "finished", "gathered", "ordered", "released", "sent"]
 
 _ORDER = Seam("key_processor/locking", HANDED_IN, "an order")
 _FEEDBACK = Seam("key_processor/locking", HANDED_IN, "released locks")
@@ -35,6 +44,17 @@ def ordered(released: Columns, meta: SingleMeta) -> None:
     """Require an order that goes on after what was released before."""
     last = meta.unresolved[-1].ts if meta.unresolved else meta.resolved_ts
     require_order(_ORDER, released, last)
+
+
+def addressed(rows: Sequence[Released], shard: int, shards: int) -> None:
+    """Require that locks come back to the shard where they live."""
+    if shards == 1:
+        return
+    for of_ids, seed in ((False, KEY_SEED), (True, ID_SEED)):
+        names = [locked_name(row.lock) for row in rows if is_id_lock(row.lock) == of_ids]
+        homes = hash_ragged(Ragged.of(names), seed) % np.uint64(shards)
+        here = bool(np.all(homes == np.uint64(shard)))
+        _FEEDBACK.require(here, "they live here", shard=shard)
 
 
 def released(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> None:

@@ -166,10 +166,10 @@ class SingleShard:
         for header in told["audit"]:
             self._digests.audit(header["reason"])
         self._release()
+        checks.counted(meta)
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
-        checks.counted(meta)
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
             for block in self._blocks(box):
@@ -209,6 +209,7 @@ class SingleShard:
 
         A lock is granted again only afterwards, so no key is written twice.
         """
+        checks.addressed(released, self._shard, self._meta.config.shards)
         writes: list[Released] = []
         verdicts: list[Released] = []
         for row in sorted(released, key=lambda row: (row.seq, row.lock)):

@@ -94,13 +94,13 @@ def back_in_time(
     return released, plan, earlier, procs, (before[0], int(released.cols["ts"][0]) + 1)
 
 
-def out_of_order(released: Columns, *rest: Any) -> None:
+def out_of_order(released: Columns, *_rest: Any) -> None:
     released.cols["off"][1] = released.cols["off"][0]
     for name in ("ts", "part"):
         released.cols[name][1] = released.cols[name][0]
 
 
-def torn_group(released: Columns, plan: Plan, earlier: Any, procs: int, _: Any) -> None:
+def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int, _: Any) -> None:
     counts, keys = released.children["keys"]
     owner = np.repeat(np.arange(len(counts)), counts)
     written = plan.slot[keys.cols["write"] > 0]
@@ -136,13 +136,13 @@ def stray_step(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
     txns.children["steps"][1].cols["key"][0] = 10_001
 
 
-def lost_step(plan: OpenPlan, chunk: int, txns: Columns, slots: Columns) -> None:
+def lost_step(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
     counts, steps = txns.children["steps"]
     steps.cols["key"][0]
     txns.children["steps"] = counts, steps.part(0, len(steps) - 1)
 
 
-def lost_key(plan: OpenPlan, chunk: int, txns: Columns, slots: Columns) -> None:
+def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
     counts, keys = txns.children["keys"]
     keys.cols["slot"][0]
     txns.children["keys"] = counts, keys.part(0, len(keys) - 1)
@@ -186,7 +186,7 @@ def test_damaged_feedback_or_grants_stop_the_batch(check: Any, damage: Damage, f
 def test_nothing_is_resolved_before_it_is_applied() -> None:
     checks.applied(7, 7, in_flight=False)
     for resolved, in_flight in ((8, False), (7, True)):
-        with pytest.raises(InvariantViolation, match="hands on a resolved seq .*it was applied"):
+        with pytest.raises(InvariantViolation, match=r"hands on a resolved seq .*it was applied"):
             checks.applied(resolved, 7, in_flight=in_flight)
 
 

@@ -69,7 +69,7 @@ def no_such_partition(_: Columns, plan: Plan, procs: int) -> None:
     plan.proc[0] = procs
 
 
-def unplanned(records: Columns, plan: Plan, *_: Any) -> None:
+def unplanned(_records: Columns, plan: Plan, *_: Any) -> None:
     plan.proc = plan.proc[1:]
 
 

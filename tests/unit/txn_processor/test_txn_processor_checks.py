@@ -27,14 +27,13 @@ def missing_chunk(name: PlanName, parts: Any, chunks: Any, members: int) -> obje
     return name, parts, [(shard, chunk + 1) for shard, chunk in chunks], members
 
 
-def missing_shard(name: PlanName, parts: list[Any], chunks: Any, members: int) -> None:
+def missing_shard(_name: PlanName, parts: list[Any], _chunks: Any, members: int) -> None:
     del parts[[len(txns) > 0 for _, txns, _ in parts].index(True) if members else 9]
 
 
-def slot_of_two_shards(name: PlanName, parts: list[Any], *_: Any) -> None:
-    (_, _, one), (_, _, other) = parts[:2] if len(parts) > 1 else ([][0], [][0])
-    other.cols["slot"][-1] = max(int(other.cols["slot"][-1]), int(one.cols["slot"][-1]))
-    one.cols["slot"][-1] = other.cols["slot"][-1]
+def slot_of_two_shards(_name: PlanName, parts: list[Any], *_: Any) -> None:
+    one, other = parts[0][2].cols["slot"], parts[1][2].cols["slot"]
+    one[-1] = other[-1] = max(int(one[-1]), int(other[-1]))
 
 
 def seq_of_another_plan(name: PlanName, parts: list[Any], *_: Any) -> None:
@@ -46,7 +45,7 @@ def value_of_the_future(name: PlanName, parts: list[Any], *_: Any) -> None:
     slots.cols["tag"][0], slots.cols["version"][0] = 1, name.first
 
 
-def swapped(name: PlanName, parts: list[Any], *_: Any) -> None:
+def swapped(_name: PlanName, parts: list[Any], *_: Any) -> None:
     seqs = parts[0][1].cols["seq"]
     seqs[[0, 1]] = seqs[[1, 0]]
 
@@ -62,52 +61,52 @@ def write_before_the_last(_: Any, outcome: Any, __: Any) -> None:
     outcome.writes["txn"][-1] = 0
 
 
-def key_written_twice(name: Any, outcome: Any, parts: Any) -> None:
+def key_written_twice(_name: Any, outcome: Any, _parts: Any) -> None:
     slots, txns = outcome.writes["slot"], outcome.writes["txn"]
     again = np.flatnonzero((slots[1:] == slots[:-1]) & (txns[1:] > txns[:-1]))[0]
     txns[again] = txns[again + 1]
 
 
-def lost_write(name: Any, outcome: Any, parts: Any) -> None:
+def lost_write(_name: Any, outcome: Any, _parts: Any) -> None:
     slots = outcome.writes["slot"]
     twice = np.flatnonzero(np.bincount(slots) > 1)[0]
     outcome.writes = np.delete(outcome.writes, np.flatnonzero(slots == twice)[0])
 
 
-def stale_before(name: Any, outcome: Any, parts: Any) -> None:
+def stale_before(_name: Any, outcome: Any, _parts: Any) -> None:
     outcome.writes["before_tag"][0] = 1 + (outcome.writes["before_tag"][0] == 1)
 
 
-def wrong_version(name: Any, outcome: Any, parts: Any) -> None:
+def wrong_version(_name: Any, outcome: Any, _parts: Any) -> None:
     there = np.flatnonzero(outcome.slots["dirty"] & (outcome.slots["tag"] > 0))
     outcome.slots["version"][there[0]] += 1
 
 
-def wrong_value(name: Any, outcome: Any, parts: Any) -> None:
+def wrong_value(_name: Any, outcome: Any, _parts: Any) -> None:
     there = np.flatnonzero(outcome.slots["dirty"] & (outcome.slots["tag"] == 1))
     outcome.slots["number"][there[0]] += 1
 
 
-def untold_write(name: Any, outcome: Any, parts: Any) -> None:
+def untold_write(_name: Any, outcome: Any, _parts: Any) -> None:
     outcome.slots["dirty"][np.flatnonzero(outcome.slots["dirty"])[0]] = 0
 
 
-def stray_read(name: Any, outcome: Any, parts: Any) -> None:
+def stray_read(_name: Any, outcome: Any, _parts: Any) -> None:
     outcome.reads["txn"][-1] = len(outcome.txns)
 
 
-def lost_feedback(name: Any, outcome: Any, chunks: list[Any]) -> None:
+def lost_feedback(_name: Any, _outcome: Any, chunks: list[Any]) -> None:
     shard, chunk, count, writes, verdicts = chunks[-1]
     writes.cols["tag"][0]
     chunks[-1] = shard, chunk, count, writes.part(1, len(writes)), verdicts
 
 
-def version_of_another_plan(name: PlanName, outcome: Any, chunks: list[Any]) -> None:
+def version_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
     writes = chunks[0][3]
     writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = name.last + 1
 
 
-def verdict_of_another_plan(name: PlanName, outcome: Any, chunks: list[Any]) -> None:
+def verdict_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
     chunks[0][4].cols["seq"][0] = name.first - 1
 
 
