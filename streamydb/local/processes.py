@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streamydb.local.file_lock import write_whole
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +124,7 @@ def read(folder: Path, name: str) -> ProcessRecord | None:
     """The record of the last start, whether or not the process still runs."""
     try:
         return msgspec.json.decode(record_path(folder, name).read_bytes(), type=ProcessRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
 
 

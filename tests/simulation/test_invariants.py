@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.seam_mutations import SEAM_MUTATIONS
+from simulator import run_seed
+from simulator.seam_mutations import SEAM_MUTATIONS
 
 CAUGHT_WITHIN = 20
 

@@ -12,12 +12,12 @@ from unittest import mock
 
 import pytest
 
+from simulator import run_seed
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks as key_checks
 from streamydb.key_processor.locking import checks as locking_checks
 from streamydb.sorter import checks as sorter_checks
 from streamydb.txn_processor import checks as txn_checks
-from streamydb.verify.simulator import run_seed
 
 __all__ = ["Damage", "must_fire"]
 
