@@ -14,7 +14,7 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns.block_checks import require_feedback
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
 from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.locking.messages import (
@@ -47,14 +47,13 @@ def ordered(released: Columns, meta: SingleMeta) -> None:
 
 
 def addressed(rows: Sequence[Released], shard: int, shards: int) -> None:
-    """Require that locks come back to the shard where they live."""
+    """Require that locks of keys come back to the shard where they live."""
     if shards == 1:
         return
-    for of_ids, seed in ((False, KEY_SEED), (True, ID_SEED)):
-        names = [locked_name(row.lock) for row in rows if is_id_lock(row.lock) == of_ids]
-        homes = hash_ragged(Ragged.of(names), seed) % np.uint64(shards)
-        here = bool(np.all(homes == np.uint64(shard)))
-        _FEEDBACK.require(here, "they live here", shard=shard)
+    names = Ragged.of([locked_name(row.lock) for row in rows if not is_id_lock(row.lock)])
+    homes = hash_ragged(names, KEY_SEED) % np.uint64(shards)
+    here = bool(np.all(homes == np.uint64(shard)))
+    _FEEDBACK.require(here, "they live here", shard=shard)
 
 
 def released(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> None:
