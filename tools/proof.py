@@ -63,6 +63,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": _SHOWS,
     "streamydb.kafka.patience": _REAL,
     "streamydb.pipeline.__main__": _REAL,
+    "streamydb.pipeline.checks": _REAL,
     "streamydb.pipeline.shutdown": _REAL,
     "streamydb.pipeline.failures": _REAL,
     "streamydb.pipeline.feedback": _REAL,

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.backup import checks
 from streamydb.backup.errors import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
 from streamydb.columns.blocks import empty_verdicts
@@ -155,6 +156,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     about, shards = state.about, np.uint64(config.shards)
     values, ids = ValuesState(), IdWindowState(config.id_window)
     yield from _values(state, config.shards, shard, values)
+    checks.remembered(state.ids, state.verdicts, about.seq, is_new=False)
     homes = state.ids.cols["id0"] % shards == np.uint64(shard)
     for kind, table, runs in _remembered(state, homes, ids):
         for name, part in _runs(kind, table, ids):
@@ -170,8 +172,9 @@ def _values(
     state: State, shards: int, shard: int, index: ValuesState
 ) -> Iterator[tuple[str, bytes]]:
     """The values of a shard as one blob in parts, which ``index`` then names."""
-    pieces = state.values
-    if not state.about.ordered:  # an earlier release has written it
+    about = state.about
+    pieces: Iterable[Columns] = checks.read(state.values, about.seq, about.keys)
+    if not about.ordered:  # an earlier release has written it
         pieces = [sorted_by_hash(Columns.concat(found))] if (found := list(pieces)) else []
     digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
     for part in parts_of(_own(pieces, shards, shard)):
@@ -248,7 +251,8 @@ def state_of(
     results = _concat(verdicts, empty_verdicts())
     known = np.isin(results.cols["seq"], ids.cols["seq"])
     results = _in_order(results.take(np.flatnonzero(known)))
-    keys, digest = _summed(values)
+    checks.remembered(ids, results, meta.seq, is_new=True)
+    keys, digest = _summed(checks.made(values, meta.seq))
     found = About(
         format=FORMAT if ids.cols["deadline"].any() else 1,
         partitions=meta.config.partitions, id_window=meta.config.id_window,

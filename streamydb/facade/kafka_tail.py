@@ -170,7 +170,7 @@ class TopicFollower(Generic[_Rows]):
                 continue
             try:
                 self._hand_over(self._prepare(records))
-            except Exception as error:  # noqa: BLE001 - shown by /health/ready
+            except Exception as error:  # noqa: BLE001 - raised again in the thread
                 self.fault = f"{self._topic} cannot be followed ({type(error).__name__})"
                 return
 

@@ -30,6 +30,7 @@ from streamydb.columns.shards import ShardConfig, mismatch
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
 from streamydb.errors import ConfigurationError
+from streamydb.key_processor import checks
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
@@ -176,8 +177,11 @@ class KeyTransactionProcessor:
             headers.append(header)
             writes.append(Columns.unflatten(arrays, "writes."))
             verdicts.append(Columns.unflatten(arrays, "verdicts."))
-        self._values.apply(Columns.concat(writes))
-        concluded = Columns.concat(verdicts)
+        written, concluded = Columns.concat(writes), Columns.concat(verdicts)
+        checks.fed(
+            plan, headers, written, concluded, (self._shard, self._meta.config.shards)
+        )
+        self._values.apply(written)
         self._ids.conclude(concluded)
         yield from self._digest(headers, concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
@@ -205,6 +209,7 @@ class KeyTransactionProcessor:
 
     def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
         """Publish that everything up to ``seq`` has been written."""
+        checks.applied(seq, self._meta.seq, in_flight=self._meta.open is not None)
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
@@ -237,6 +242,7 @@ class KeyTransactionProcessor:
         meta.ts = int(released.cols["ts"][-1])
         meta.plan += 1
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
+        checks.planned(released, plan, earlier, meta.config.shards, before)
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
@@ -253,9 +259,12 @@ class KeyTransactionProcessor:
             KeptPlan(self._blobs).keep(released, granter.used)
         else:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
+        members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
         for proc, txns, slots in grants:
             for chunk, parts in enumerate(in_blocks(txns, slots)):
-                block = grant_block({**header, "proc": proc, "chunk": chunk}, *parts)
+                checks.granted(meta.open, chunk, *parts)
+                own = {"proc": proc, "chunk": chunk, "members": members[proc]}
+                block = grant_block({**header, **own}, *parts)
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:

@@ -8,6 +8,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.plans import OpenPlan, PlanName
 from streamydb.columns.sizes import Sizes
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor import checks
 from streamydb.key_processor.state import ShardState
 
 __all__ = ["PlanFeedback"]
@@ -17,7 +18,7 @@ _Piece = tuple[int, int, bytes]
 
 
 class PlanFeedback:
-    """The feedback that has come for one shard; all shards know of it by the tokens in the state."""
+    """The feedback that has come for one shard; its tokens in the state are every shard's."""
 
     def __init__(
         self, meta: ShardState, blobs: BlobStore, shard: int, sizes: Sizes | None
@@ -45,6 +46,8 @@ class PlanFeedback:
             return
         if found != wanted:
             raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
+        if meta.open is not None:
+            checks.addressed(header, meta.open, self._shard, meta.config.shards)
         name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
         if name in meta.tokens:
             meta.ignored += 1

@@ -26,7 +26,7 @@ from streamydb.columns.blocks import empty_writes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, StreamyError
-from streamydb.key_processor import merge
+from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
     HEAD_BYTES,
     INT_ITEM,
@@ -91,6 +91,7 @@ class ShardValues:
         state.applied, state.digest = reached
         state.blobs.append(Blob(name, len(data), reached[0], reached[0], chained))
         self._merge()
+        checks.indexed(state.blobs, state.applied, state.digest)
 
     def read(self, keys: Ragged) -> Columns:
         """Current values of keys: columns tag, number, version; text in canonical JSON where

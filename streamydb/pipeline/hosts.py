@@ -25,6 +25,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
+from streamydb.pipeline import checks
 from streamydb.pipeline.routes import tokens
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
@@ -231,7 +232,7 @@ class ShardProcessor(StatefulProcessor):
         with closing(FileIdTables(folder)) as tables:
             shard = kind(config, number, blobs, LmdbValues(folder), tables, self._life)
             shard.require_log(self._ends)
-            for emitted in shard.step(bytes(row.block) for row in rows):
+            for emitted in shard.step(checks.blocks_for(number, rows)):
                 yield Row(
                     token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
                     block=emitted.block, ignored=emitted.ignored,
@@ -273,7 +274,7 @@ class GatherProcessor(StatefulProcessor):
         gatherer = Gatherer(
             config, number, blobs, partitions, self._modules, self._rulings
         )
-        for records in gatherer.step(bytes(row.block) for row in rows):
+        for records in gatherer.step(checks.blocks_for(number, rows)):
             yield Row(token=key[0], dest=number, seq=0, block=output_block(records))
 
     def close(self) -> None:
@@ -329,7 +330,7 @@ def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
         names.results, names.changes, feedback, names.deadletters, names.digests, names.streams,
         names.transactions,
     )
-    n = len(records.values)
+    n = len(checks.paired(records).values)
     partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
     columns = [
         pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),

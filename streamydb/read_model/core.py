@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.source import Record
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
+from streamydb.read_model import checks
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
@@ -162,6 +163,7 @@ class _Change(msgspec.Struct, gc=False):
     format: int = FORMAT
 
 
+_NULL: Final = b"null"
 _decode_change = msgspec.json.Decoder(_Change).decode
 _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
@@ -205,7 +207,13 @@ def plan(
             ) from fault
     for number, end in ends.items():
         parts[number].position = max(parts[number].position, end)
+    checks.timed(batch.times)
+    checks.progressed(_positions(progress), _positions(batch.progress))
     return batch
+
+
+def _positions(progress: TopicProgress) -> dict[int, int]:
+    return {number: part.position for number, part in progress.parts.items()}
 
 
 def _change(
@@ -225,7 +233,11 @@ def _change(
     key.decode()
     place = stored(key)
     version = version_key(place, seq)
-    after = b"" if change.op == "d" else bytes(change.after)
+    after = bytes(change.after)
+    if (change.op == "d") != (after == _NULL):
+        raise RecordError(f"its operation is {change.op!r}, which does not fit the value it leaves")
+    if change.op == "d":
+        after = b""
     data = pack_version(change.ts_ms, txn_id, after)
     if seq <= part.resolved.seq:
         batch.repeats.append(Repeat(version, data, seq))
@@ -248,6 +260,7 @@ def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
         raise RecordError("its seq or timestamp is negative")
     offsets = {int(q): offset for q, offset in found.offsets.items()}
     before = part.resolved
+    checks.resolved((before.seq, before.ts_ms), (found.resolved, found.ts_ms))
     if found.resolved < before.seq:
         return
     if found.resolved == before.seq:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from streamydb.errors import StreamyError
 from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker
+from streamydb.sequencer import checks
 
 __all__ = ["NumbersExhaustedError", "Sequencer"]
 
@@ -145,6 +146,7 @@ class Sequencer:
 
     def observe(self, partition: int, append_ms: int, marker: Marker | None = None) -> None:
         """Take in the next record of a partition: a transaction, or a marker of any sequencer."""
+        checks.read(partition, marker, self.partitions)
         self._lift(partition, append_ms)
         if marker is None:
             self._transaction(partition)
@@ -181,7 +183,8 @@ class Sequencer:
         self._round_at = now_ms
         self.rounds += 1
         number = max(lowest, min(now_ms, MARKER_NUMBER_MAX))
-        return Marker(marker=number, partitions=self.partitions, sequencer=self.name)
+        marker = Marker(marker=number, partitions=self.partitions, sequencer=self.name)
+        return checks.written(marker, self.highest_ms, self.partitions)
 
     def _lift(self, partition: int, effective_ms: int) -> None:
         """Raise the partition's effective time."""

@@ -22,6 +22,7 @@ from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Columns, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
+from streamydb.sorter import checks
 from streamydb.sorter.joins import joins_of
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
 
@@ -70,6 +71,9 @@ class KeyedEventTimeSorter:
             InvariantViolation: an offset was read before.
 
         """
+        pieces = list(pieces)
+        for piece in pieces:
+            checks.received(piece)
         parted = [part for piece in pieces for part in _by_partition(piece)]
         for partition, records in sorted(parted, key=_first_position):
             self._add_partition(partition, records)
@@ -173,6 +177,7 @@ class KeyedEventTimeSorter:
                 and fits(ready) == len(ready)
             ):
                 self._fresh = []
+                checks.released(ready, watermark, limit)
                 return ready
         self._chunk_fresh()
         chunks = self._candidates(watermark, limit, joins)
@@ -190,7 +195,10 @@ class KeyedEventTimeSorter:
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
             self._advance(chunk, table, count)
         self.state.held = [c for c in self.state.held if c.start < c.count]
-        return found if len(chosen) else None
+        if not len(chosen):
+            return None
+        checks.released(found, watermark, limit)
+        return found
 
     def _advance(self, chunk: HeldChunk, table: Columns, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Columns, starts_of
+from streamydb.sorter import checks
 
 __all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
 
@@ -150,10 +151,11 @@ def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     n = len(counts)
     if procs == 1:
-        return Plan(slot, first, np.zeros(n, np.int64), 1, n)
+        return checks.planned(released, Plan(slot, first, np.zeros(n, np.int64), 1, n), 1)
     key_starts = starts_of(counts)
     group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier)
     members = np.bincount(group, minlength=groups)
     weight = members + np.bincount(group, weights=counts, minlength=groups).astype(np.int64)
     proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs)
-    return Plan(slot, first, proc[group], groups, int(members.max(initial=0)))
+    plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)))
+    return checks.planned(released, plan, procs)

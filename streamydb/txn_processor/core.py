@@ -22,6 +22,7 @@ from streamydb.columns.sizes import only_system, tells, text_bytes
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
+from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.feedback import feedback_chunks
@@ -95,12 +96,14 @@ class TransactionProcessor:
                 continue
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
             parts.setdefault(_Part.of(header), _Grants()).add(header, *grant)
+        checks.one_plan(part.plan for part in parts)
         for part, found in sorted(parts.items(), key=_first):
             yield from self._executed(part, found)
 
     def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Rows | o.Records]:
         """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
+        checks.granted(part.plan, grants, found.parts, found.members)
         outcome = execute_grants(grants, self._modules, self._rulings, over=found.over, most=most)
         require_ruled(outcome.unruled, executed=part.silent)
         config = self._config
@@ -112,11 +115,12 @@ class TransactionProcessor:
         if outcome.fits:
             yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
             return
+        checks.executed(part.plan, outcome, grants)
         if not part.silent:
             yield from o.outputs_of(outcome, self._spreads)
         deltas = _deltas(outcome, grants, config)
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
-        for shard, chunk, chunks, writes, verdicts in chunked:
+        for shard, chunk, chunks, writes, verdicts in checks.fed(part.plan, outcome, chunked):
             header = {
                 **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
                 "deltas": deltas[shard] if chunk == 0 else [],
@@ -164,9 +168,11 @@ class _Grants:
     parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
     over: bool = False
     met: int = 0
+    members: int = 0
 
     def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
         """Take one block."""
+        self.members = header["members"]
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
         if header.get("alone") and header.get("bounded", True):
             self.met += text_bytes(slots)

@@ -89,7 +89,7 @@ class NewValues(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """The notes of an execution: writes (dtype WRITE), reads and fails (dtype SEEN); how many of each."""
+    """Notes of an execution: writes (dtype WRITE), reads and fails (dtype SEEN), counts of each."""
 
     writes: Records
     reads: Records

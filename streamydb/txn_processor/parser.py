@@ -16,6 +16,7 @@ from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import last_reads
+from streamydb.txn_processor import checks
 from streamydb.txn_processor.compile import compile_records
 
 __all__ = ["Routed", "parse_feedback", "parse_transactions"]
@@ -53,6 +54,7 @@ def parse_transactions(
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
+    checks.parsed(table)
     last = last_reads(partitions, offsets, append_ms, values)
     for shard, block in enumerate(records_blocks(table, _homes(table, shards), last)):
         yield Routed(shard, block)

@@ -45,6 +45,7 @@ from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
+from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import single_block
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.locks import LockTable
@@ -168,10 +169,12 @@ class SingleShard:
         for header in told["audit"]:
             self._digests.audit(header["reason"])
         self._release()
+        checks.counted(meta)
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
         for proc, box in sorted(self._out.items()):
+            checks.sent(box.payloads, box.grants, meta)
             for block in self._blocks(box):
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
         yield from self._digest()
@@ -210,6 +213,7 @@ class SingleShard:
 
         A lock is granted again only afterwards, so no key is written twice.
         """
+        checks.addressed(released, self._shard, self._meta.config.shards)
         writes: list[Released] = []
         verdicts: list[Released] = []
         for row in sorted(released, key=lambda row: (row.seq, row.lock)):
@@ -217,9 +221,10 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after = _writes_table(writes)
+        after, concluded = _writes_table(writes), _verdicts_table(results)
+        checks.released(self._meta, self._shard, after, concluded)
         self._digests.add_writes(
-            self._before(after), after, [row.seq for row in writes], _verdicts_table(results)
+            self._before(after), after, [row.seq for row in writes], concluded
         )
         self._values.apply(after)
         self._repeats.conclude(results)
@@ -272,6 +277,7 @@ class SingleShard:
         released = self._sorter.release(limit, shape.bytes_max)
         if released is None:
             return
+        checks.ordered(released, meta)
         released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
         at_home = np.flatnonzero(released.children["home"][0] == 1)
         payloads = self._payloads(released, at_home)

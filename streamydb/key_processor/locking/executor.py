@@ -10,6 +10,7 @@ from streamydb.columns.blocks import open_block
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import released_block
 from streamydb.key_processor.locking.execution import Finished, execute_gathered
 from streamydb.key_processor.locking.gatherer import TransactionGatherer
@@ -65,7 +66,9 @@ class Gatherer:
                 continue
             stamps.add(tuple(header[name] for name in _STAMP))
             payloads = decode_list(header["payloads"], Payload)
-            gatherer.add(payloads, decode_list(header["grants"], Granted))
+            grants = decode_list(header["grants"], Granted)
+            checks.gathered(payloads, grants)
+            gatherer.add(payloads, grants)
         if len(stamps) > 1:
             raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
         for life, step, bytes_max, values_max in stamps:
@@ -73,6 +76,7 @@ class Gatherer:
             for executed in (True, False):
                 faults = [f for txn in finished if (f := txn.fault) and txn.silent is executed]
                 require_ruled(faults, executed=executed)
+            checks.finished(finished)
             gatherer.save()
             yield from _records([txn for txn in finished if not txn.silent])
             more = bool(gatherer.state.complete)

@@ -44,7 +44,8 @@ def values(start: int, end: int, size: int) -> Columns:
 
 def state(pieces: list[Columns], *, ordered: bool) -> State:
     """A state with these values."""
-    about = msgspec.structs.replace(ABOUT, ordered=ordered)
+    last = max(int(piece.cols["version"][-1]) for piece in pieces)
+    about = msgspec.structs.replace(ABOUT, ordered=ordered, seq=last, keys=sum(map(len, pieces)))
     found = list(merged([[sorted_by_hash(piece)] for piece in pieces], drop_absent=True))
     return State(about, found if ordered else pieces, empty_ids(), empty_verdicts())
 

@@ -64,7 +64,7 @@ class Database:
             writes = opaque(self.keys[start : start + 32], SIZE)
             ShardValues(values, self.blobs, LmdbValues(folder)).apply(writes)
         meta = ShardState(
-            self.config, SorterState(1), values, IdWindowState(1000), shape=PlanShape()
+            self.config, SorterState(1), values, IdWindowState(1000), seq=1, shape=PlanShape()
         )
         self.blobs.put("meta", msgspec.msgpack.encode(meta))
         self.offset = 0

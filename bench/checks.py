@@ -1,0 +1,178 @@
+"""What the invariants between the rooms cost: the time in checks beside that of a transfer.
+
+    python -m bench.checks
+
+The pure classes execute transfers over 100,000 accounts, without Kafka and Spark. First every check
+is timed, in processor time, less what the clock itself takes. Then batches with and without checks
+take turns. The share is of all of parsing, the shards' steps, execution and formatting; a pipeline
+takes several times as long, so it is less there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor import checks as key_checks
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.pipeline.warmup import warm_up
+from streamydb.sorter import checks as sorter_checks
+from streamydb.txn_processor import checks as txn_checks
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+
+ACCOUNTS: Final = 100_000
+CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
+"""Shards, transfers a batch, batches."""
+
+_ROOMS: Final = (sorter_checks, key_checks, txn_checks)
+_CALLED: Final = {(txn_checks, "fed"): "require_feedback"}
+
+
+class Bench:
+    """A database in memory."""
+
+    def __init__(self, shards: int) -> None:
+        """Begin empty."""
+        self.config = ShardConfig("bench", "bench", shards, 1, 1_000_000)
+        self.states = [(MemoryBlobs(), MemoryValues(), MemoryIdTables()) for _ in range(shards)]
+        self.feedback: list[bytes] = []
+        self.offset = 0
+        self.random = random.Random(1)  # noqa: S311 - to be repeatable
+
+    def payloads(self, count: int) -> list[bytes]:
+        """Transfers between two accounts."""
+        found = []
+        for i in range(count):
+            one, other = self.random.sample(range(ACCOUNTS), 2)
+            updates = [
+                {"op": "add", "key": f"account/{one}", "by": -1, "min": -(10**9)},
+                {"op": "add", "key": f"account/{other}", "by": 1},
+            ]
+            found.append(json.dumps({"id": f"t{self.offset + i}", "updates": updates}).encode())
+        return found
+
+    def run(self, count: int) -> float:
+        """Execute a batch of transfers; its seconds of processor time."""
+        values, at = self.payloads(count), self.offset
+        self.offset += count
+        columns = np.zeros(count, np.int32), np.arange(at, at + count), np.full(count, at)
+        shards, begun = self.config.shards, time.thread_time()
+        inputs: list[list[bytes]] = [[] for _ in self.states]
+        for routed in parse_feedback(self.feedback, self.config):
+            inputs[routed.shard].append(routed.block)
+        for routed in parse_transactions(*columns, values, shards):
+            inputs[routed.shard].append(routed.block)
+        granted: list[list[bytes]] = [[] for _ in self.states]
+        for shard, state in enumerate(self.states):
+            room = KeyTransactionProcessor(self.config, shard, *state, Life("bench"))
+            for emitted in room.step(inputs[shard]):
+                granted[emitted.proc].append(emitted.block)
+        self.feedback = []
+        executor = TransactionProcessor(self.config, shards, 1)
+        for blocks in granted:
+            for item in executor.step(blocks):
+                if shards == 1:
+                    records = o.formatted(item, "bench")
+                else:
+                    records = open_output(output_block(item), "bench")
+                if records.topic == o.FEEDBACK:
+                    self.feedback += records.values.tolist()
+        return time.thread_time() - begun
+
+
+class Clock:
+    """Adds up the time that is spent in checks."""
+
+    def __init__(self) -> None:
+        """Nothing was spent yet."""
+        self.seconds: dict[str, float] = {}
+        self._own = min(_empty() for _ in range(1000))
+
+    def timed(self, name: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        """A check whose time is added up."""
+
+        def run(*args: Any, **named: Any) -> Any:
+            begun = time.thread_time()
+            found = check(*args, **named)
+            spent = time.thread_time() - begun - self._own
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            return found
+
+        return run
+
+
+def _empty() -> float:
+    begun = time.thread_time()
+    return time.thread_time() - begun
+
+
+@contextmanager
+def _replaced(make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Run the body with other checks, made of the name and the check."""
+    with ExitStack() as stack:
+        for room in _ROOMS:
+            for name in room.__all__:
+                # one is a generator: what it calls is replaced instead
+                called = _CALLED.get((room, name), name)
+                check, shown = getattr(room, called), f"{room.__name__.split('.')[1]}.{name}"
+                if not name.startswith("require"):
+                    stack.enter_context(mock.patch.object(room, called, make(shown, check)))
+        yield
+
+
+def _nothing(name: str, _: Callable[..., Any]) -> Callable[..., Any]:
+    """A check that does not look, and hands on what there is."""
+    return (lambda _, plan, *__: plan) if name == "sorter.planned" else lambda *_, **__: None
+
+
+def _shares(bench: Bench, count: int, batches: int) -> None:
+    """Print what each check takes."""
+    clock = Clock()
+    with _replaced(clock.timed):
+        seconds = sum(bench.run(count) for _ in range(batches))
+    total, own = batches * count, sum(clock.seconds.values())
+    spent = sorted(clock.seconds.items(), key=lambda each: -each[1])
+    print(f"  {'a transfer':<28} {seconds / total * 1e9:>9.0f} ns")
+    for name, part in [("all checks", own), *spent]:
+        print(f"  {name:<28} {part / total * 1e9:>9.1f} ns {part / seconds:>7.2%}")
+
+
+def _pairs(bench: Bench, count: int, batches: int) -> None:
+    """Print what a batch takes with and without checks, in turns."""
+    given, bare = [], []
+    for _ in range(batches):
+        given.append(bench.run(count))
+        with _replaced(_nothing):
+            bare.append(bench.run(count))
+    more = np.median(np.array(given) - np.array(bare))
+    one, other = np.median(given) / count * 1e9, np.median(bare) / count * 1e9
+    print(f"  in turns: {one:.0f} ns with, {other:.0f} without, {more / np.median(bare):+.2%}")
+
+
+def main() -> None:
+    """Print the shares."""
+    warm_up()
+    for shards, count, batches in CASES:
+        bench = Bench(shards)
+        for _ in range(3):
+            bench.run(count)
+        print(f"{shards} shards, {count} transfers a batch")
+        _shares(bench, count, batches)
+        _pairs(bench, count, batches)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Damage on the way from one room to another: each must be stopped by an invariant.
+
+What a room hands on is right, and what arrives is not: only whoever is handed it can notice. Some
+faults of a room itself stand beside them, which must be noticed before anything leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from streamydb.columns import blocks, invariants
+from streamydb.columns.table import Ragged
+from streamydb.key_processor import core as shard
+from streamydb.key_processor.locking import blocks as messages
+from streamydb.key_processor.locking import core as single
+from streamydb.key_processor.locking import executor
+from streamydb.sorter import core as sorter
+from streamydb.sorter.planner import Plan
+from streamydb.txn_processor import core, execution, feedback
+
+__all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
+
+
+def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
+    """Damage the parts of a block after they were checked."""
+    original = getattr(room, make)
+    return mock.patch.object(room, make, lambda header, *rest: original(header, *damage(*rest)))
+
+
+def _key_twice() -> Any:
+    """A key is twice in feedback."""
+
+    def damage(writes: Any, verdicts: Any) -> Any:
+        more = [0] if len(writes) else []
+        return writes.take(np.array([*more, *range(len(writes))], np.int64)), verdicts
+
+    return _arriving(core, "feedback_block", damage)
+
+
+def _versions_ahead() -> Any:
+    """Written values have versions of a later plan."""
+
+    def damage(writes: Any, verdicts: Any) -> Any:
+        writes.cols["version"][writes.cols["tag"] > 0] += 1_000_000
+        return writes, verdicts
+
+    return _arriving(core, "feedback_block", damage)
+
+
+def _feedback_elsewhere() -> Any:
+    """Feedback has keys that live on another shard."""
+    original = blocks.feedback_block
+
+    def block(header: Any, writes: Any, verdicts: Any) -> Any:
+        if len(writes) and header["shard"] == 1:
+            names = [b"elsewhere/%d" % i for i in range(len(writes))]
+            writes.texts["key"] = Ragged.of(names)
+        return original(header, writes, verdicts)
+
+    return mock.patch.object(core, "feedback_block", block)
+
+
+def _lost_grants() -> Any:
+    """A transaction is missing from a grant."""
+    return _arriving(shard, "grant_block", lambda txns, slots: (txns.part(0, len(txns) - 1), slots))
+
+
+def _swapped_grants() -> Any:
+    """Two transactions of a grant have changed places."""
+
+    def damage(txns: Any, slots: Any) -> Any:
+        order = np.arange(len(txns))
+        order[:2] = order[:2][::-1]
+        return txns.take(order), slots
+
+    return _arriving(shard, "grant_block", damage)
+
+
+def _values_ahead() -> Any:
+    """Values are granted with versions that are still to come."""
+
+    def damage(txns: Any, slots: Any) -> Any:
+        slots.cols["version"][slots.cols["tag"] > 0] += 1_000_000
+        return txns, slots
+
+    return _arriving(shard, "grant_block", damage)
+
+
+def _plans_differ() -> Any:
+    """A shard plans otherwise than the others."""
+    original = Plan.layout
+    calls = iter(range(1 << 62))
+
+    def layout(plan: Plan, feedback_bytes_max: int) -> str:
+        return f"{original(plan, feedback_bytes_max)}{next(calls)}"
+
+    return mock.patch.object(Plan, "layout", layout)
+
+
+def _released_twice() -> Any:
+    """The sorter releases a record twice."""
+    original = sorter._first_in_order  # noqa: SLF001 - as above
+
+    def first(merged: Any, watermark: int, limit: int) -> Any:
+        found = original(merged, watermark, limit - 1)
+        return np.concatenate([found[:1], found])
+
+    return mock.patch.object(sorter, "_first_in_order", first)
+
+
+def _stale_slots() -> Any:
+    """The slot does not keep what Python writes, so the next one does not find it."""
+    original = execution._write  # noqa: SLF001 - as above
+
+    def write(run: Any, i: int, slot: int, after: Any) -> None:
+        kept = run.slots[slot].copy()
+        original(run, i, slot, after)
+        run.slots[slot] = kept
+
+    return mock.patch.object(execution, "_write", write)
+
+
+def _untold_writes() -> Any:
+    """The shard of a written key is not told."""
+    original = feedback.feedback_chunks
+
+    def chunks(*args: Any) -> Any:
+        for number, chunk, count, writes, verdicts in original(*args):
+            yield number, chunk, count, writes.part(0, max(len(writes) - 1, 0)), verdicts
+
+    return mock.patch.object(core, "feedback_chunks", chunks)
+
+
+def _locks_twice() -> Any:
+    """A lock is granted twice."""
+    original = messages.single_block
+
+    def block(header: Any, payloads: Any, grants: Any) -> Any:
+        return original(header, payloads, [*grants[:1], *grants])
+
+    return mock.patch.object(single, "single_block", block)
+
+
+def _grants_ahead() -> Any:
+    """Locks are granted with versions that are still to come."""
+    original = messages.single_block
+
+    def block(header: Any, payloads: Any, grants: Any) -> Any:
+        for grant in grants:
+            grant.version += 1_000_000 * (grant.value is not None)
+        return original(header, payloads, grants)
+
+    return mock.patch.object(single, "single_block", block)
+
+
+def _seqs_lost() -> Any:
+    """Transactions are resolved, and nobody counts them."""
+    original = single.SingleShard._conclude  # noqa: SLF001 - as above
+
+    def conclude(self: Any, parts: Any) -> None:
+        before = self._meta.resolved
+        original(self, parts)
+        self._meta.resolved = before
+
+    return mock.patch.object(single.SingleShard, "_conclude", conclude)
+
+
+def _released_elsewhere() -> Any:
+    """Values are released for keys of another shard."""
+    original = messages.released_block
+
+    def block(header: Any, rows: Any, parts: Any) -> Any:
+        return original({**header, "shard": 0}, rows, parts)
+
+    return mock.patch.object(executor, "released_block", block)
+
+
+class SeamMutation(NamedTuple):
+    """A damage (its docstring says which), in which grouping, and who must notice what."""
+
+    patch: Callable[[], Any]
+    grouping: str
+    noticed: str
+
+
+_FEEDBACK = "key_processor is handed the feedback of a plan"
+_GRANTS = "txn_processor is handed grants"
+_SINGLE = "key_processor/locking is handed payloads and grants"
+_RELEASED = "key_processor/locking is handed released locks"
+SEAM_MUTATIONS: Final[Mapping[str, SeamMutation]] = {
+    "key-twice": SeamMutation(_key_twice, "planner", f"{_FEEDBACK}.*each key is there once"),
+    "versions-ahead": SeamMutation(_versions_ahead, "planner", f"{_FEEDBACK}.*versions are"),
+    "feedback-elsewhere": SeamMutation(_feedback_elsewhere, "planner", f"{_FEEDBACK}.*lives here"),
+    "lost-grants": SeamMutation(_lost_grants, "planner", _GRANTS),
+    "swapped-grants": SeamMutation(_swapped_grants, "planner", f"{_GRANTS}.*in order"),
+    "values-ahead": SeamMutation(_values_ahead, "planner", f"{_GRANTS}.*versions are"),
+    "plans-differ": SeamMutation(_plans_differ, "planner", f"{_GRANTS}.*make one plan"),
+    "released-twice": SeamMutation(
+        _released_twice, "planner", "sorter hands on an order.*total order"
+    ),
+    "stale-slots": SeamMutation(_stale_slots, "planner", "txn_processor hands on an outcome"),
+    "untold-writes": SeamMutation(
+        _untold_writes, "planner", "txn_processor hands on feedback.*is told"
+    ),
+    "locks-twice": SeamMutation(_locks_twice, "single", f"{_SINGLE}.*granted once"),
+    "grants-ahead": SeamMutation(_grants_ahead, "single", f"{_SINGLE}.*from before"),
+    "seqs-lost": SeamMutation(_seqs_lost, "single", "key_processor/locking hands on a state"),
+    "released-elsewhere": SeamMutation(
+        _released_elsewhere, "single", f"{_RELEASED}.*they live here"
+    ),
+}
+"""Damage by name."""
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Run the body as if no invariant were checked: so that others show that they notice, too."""
+    with mock.patch.object(invariants, "stop"):
+        yield

@@ -1,0 +1,207 @@
+"""The facts of a block that both of its sides check: who makes it, and who is handed it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy.typing as npt
+
+from streamydb import limits
+from streamydb.columns.invariants import Seam
+from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.table import Bytes, Columns
+
+__all__ = ["require_feedback", "require_grant", "require_records"]
+
+Ints = npt.NDArray[Any]
+
+_SUMS: Final = "counts add up to the rows"
+_KEYS: Final = "keys are within their limit"
+_VERSIONS: Final = "versions are of the seqs that they may have"
+_VALUES: Final = "values are within their limit"
+
+_RECORD_FACTS: Final = (
+    "records are of a known kind, with one home, and markers alone have numbers", _SUMS, _KEYS,
+)
+_GRANT_FACTS: Final = (
+    _VERSIONS, _KEYS, _VALUES,
+    "seqs are the plan's, each once, in order",
+    "records are in the total order",
+    "steps are on keys of their transaction",
+    _SUMS,
+    "each slot is there once, in order",
+)
+_FEEDBACK_FACTS: Final = (
+    _VERSIONS, _KEYS, _VALUES,
+    "verdicts are of the plan's seqs",
+    "results are within their limit",
+)
+
+
+class _Values(NamedTuple):
+    """Values with versions from ``low`` to ``high``, which only those have that are there."""
+
+    tags: Bytes
+    versions: Ints
+    keys: Ints
+    texts: Ints
+    low: int
+    high: int
+    key_bytes: int
+    value_bytes: int
+
+
+def _values(table: Columns, low: int, high: int) -> _Values:
+    keys, texts = table.texts["key"].offsets, table.texts["text"].offsets
+    return _Values(
+        table.cols["tag"], table.cols["version"], keys, texts, low, high, limits.KEY_BYTES_MAX,
+        limits.VALUE_BYTES_MAX,
+    )
+
+
+@inlined
+def _wrong_value(values: _Values) -> tuple[int, int]:
+    for i in range(len(values.tags)):
+        tag, version = values.tags[i], values.versions[i]
+        there = values.low <= version <= values.high
+        if tag > 2 or (tag == 0 and version != 0) or (tag != 0 and not there):
+            return 0, i
+        length = values.keys[i + 1] - values.keys[i]
+        if length < 1 or length > values.key_bytes:
+            return 1, i
+        length = values.texts[i + 1] - values.texts[i]
+        if length < 0 or length > values.value_bytes:
+            return 2, i
+    return -1, -1
+
+
+@kernel
+def _wrong_record(
+    kinds: Bytes, counts: tuple[Ints, Ints, Ints], rows: tuple[int, int, int], keys: Ints, most: int
+) -> tuple[int, int]:
+    of_keys, of_homes, of_markers = counts
+    key, home, marker = 0, 0, 0
+    for i in range(len(kinds)):
+        if kinds[i] > 3 or of_homes[i] < 0 or of_homes[i] > 1:
+            return 0, i
+        if of_markers[i] != (kinds[i] == 3):
+            return 0, i
+        if of_keys[i] < 0:
+            return 1, i
+        key, home, marker = key + of_keys[i], home + of_homes[i], marker + of_markers[i]
+    if key != rows[0] or home != rows[1] or marker != rows[2]:
+        return 1, -1
+    for k in range(len(keys) - 1):
+        length = keys[k + 1] - keys[k]
+        if length < 1 or length > most:
+            return 2, k
+    return -1, -1
+
+
+def require_records(seam: Seam, table: Columns) -> None:
+    """Require what holds of compiled records."""
+    (keys, key_rows), (homes, home_rows), (markers, marker_rows) = (
+        table.children[name] for name in ("keys", "home", "marker")
+    )
+    found = _wrong_record(
+        table.cols["kind"], (keys, homes, markers),
+        (len(key_rows), len(home_rows), len(marker_rows)), key_rows.texts["key"].offsets,
+        limits.KEY_BYTES_MAX,
+    )
+    seam.require_none(found, _RECORD_FACTS)
+
+
+class _Txns(NamedTuple):
+    """The columns of granted transactions; ``rows``: of keys and of steps."""
+
+    seq: Ints
+    ts: Ints
+    part: Ints
+    off: Ints
+    keys: Ints
+    steps: Ints
+    step_keys: Ints
+    rows: tuple[int, int]
+
+
+@kernel
+def _wrong_grant(
+    txns: _Txns, slot: Ints, values: _Values, seqs: tuple[int, int]
+) -> tuple[int, int]:
+    fact, row = _wrong_value(values)
+    if fact >= 0:
+        return fact, row
+    last, keys, step = seqs[0] - 1, 0, 0
+    for i in range(len(txns.seq)):
+        if txns.seq[i] <= last or txns.seq[i] > seqs[1]:
+            return 3, i
+        last = txns.seq[i]
+        if i > 0 and txns.ts[i] <= txns.ts[i - 1]:
+            if txns.ts[i] < txns.ts[i - 1] or txns.part[i] < txns.part[i - 1]:
+                return 4, i
+            if txns.part[i] == txns.part[i - 1] and txns.off[i] <= txns.off[i - 1]:
+                return 4, i
+        end = step + txns.steps[i]
+        if end < step or end > txns.rows[1] or txns.keys[i] < 0:
+            return 6, i
+        while step < end:
+            if txns.step_keys[step] < 0 or txns.step_keys[step] >= txns.keys[i]:
+                return 5, i
+            step += 1
+        keys += txns.keys[i]
+    if keys != txns.rows[0] or step != txns.rows[1]:
+        return 6, -1
+    for i in range(1, len(slot)):
+        if slot[i] <= slot[i - 1]:
+            return 7, i
+    return -1, -1
+
+
+def require_grant(
+    seam: Seam, seqs: tuple[int, int], txns: Columns, slots: Columns, **where: object
+) -> None:
+    """Require what holds of a grant, or a chunk of it: a plan's transactions, and the values of
+    their keys from before it.
+
+    Args:
+        seam: where.
+        seqs: the first and the last of the plan.
+        txns: the transactions.
+        slots: the values.
+        where: for people.
+
+    """
+    (keys, key_rows), (steps, step_rows) = txns.children["keys"], txns.children["steps"]
+    cols, rows = txns.cols, (len(key_rows), len(step_rows))
+    columns = _Txns(
+        cols["seq"], cols["ts"], cols["part"], cols["off"], keys, steps, step_rows.cols["key"], rows
+    )
+    found = _wrong_grant(columns, slots.cols["slot"], _values(slots, 1, seqs[0] - 1), seqs)
+    seam.require_none(found, _GRANT_FACTS, first=seqs[0], last=seqs[1], **where)
+
+
+@kernel
+def _wrong_feedback(
+    values: _Values, seqs: Ints, results: Ints, result_bytes: int
+) -> tuple[int, int]:
+    fact, row = _wrong_value(values)
+    if fact >= 0:
+        return fact, row
+    for i in range(len(seqs)):
+        if seqs[i] < values.low or seqs[i] > values.high:
+            return 3, i
+        length = results[i + 1] - results[i]
+        if length < 1 or length > result_bytes:
+            return 4, i
+    return -1, -1
+
+
+def require_feedback(
+    seam: Seam, seqs: tuple[int, int], writes: Columns, verdicts: Columns
+) -> None:
+    """Require what holds of feedback, or a chunk of it; ``seqs``: first and last of the plan."""
+    results = verdicts.texts["result"].offsets
+    found = _wrong_feedback(
+        _values(writes, *seqs), verdicts.cols["seq"], results, limits.RESULT_BYTES_MAX
+    )
+    seam.require_none(found, _FEEDBACK_FACTS, first=seqs[0], last=seqs[1])

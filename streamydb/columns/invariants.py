@@ -1,0 +1,113 @@
+"""Invariants at the seams between rooms: what a room hands on, and what it is handed, is checked.
+
+Each seam is checked on both sides (the doctrine of TigerBeetle: assertions in pairs), because what
+was right when it was made may be wrong when it arrives. A check goes once over arrays that are
+there already, and is on in production. What it finds is a fault of streamy-db, and says nothing of
+any transaction: the batch stops, is not committed, and no verdict is made of it (`STOPPING` in
+`records.rulings`).
+
+The kernels give the position of the first row that is wrong, or -1; those that look for several
+things also give the number of the fact that is not true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns.hashing import hash_ragged
+from streamydb.columns.jit import kernel, same_text
+from streamydb.columns.table import Bytes, Ragged
+from streamydb.errors import InvariantViolation
+
+__all__ = ["HANDED_IN", "HANDED_ON", "Seam", "disorder", "repeats", "stop"]
+
+Ints = npt.NDArray[np.int64]
+
+HANDED_IN: Final = "is handed"
+HANDED_ON: Final = "hands on"
+
+
+class Seam(NamedTuple):
+    """One side of a seam: a room, ``side`` (HANDED_IN or HANDED_ON), and what passes there."""
+
+    room: str
+    side: str
+    what: str
+
+    def require(self, holds: object, fact: str, **where: object) -> None:
+        """Stop the batch unless ``fact`` holds.
+
+        ``where``: numbers that help to find the place. Never a key or a value: they get into logs.
+
+        Raises:
+            InvariantViolation: it does not hold.
+
+        """
+        if not holds:
+            stop(self, fact, where)
+
+    def require_none(
+        self, found: tuple[int, int], facts: Sequence[str], **where: object
+    ) -> None:
+        """Stop the batch if a kernel has ``found`` a row of which one of its ``facts`` is not true.
+
+        Raises:
+            InvariantViolation: it has; -1 is none.
+
+        """
+        fact, row = found
+        if fact >= 0:
+            stop(self, facts[fact], {"row": row, **where})
+
+
+def stop(seam: Seam, fact: str, where: dict[str, object]) -> None:
+    """Say which invariant is broken; the only place where that is raised."""
+    place = ", ".join(f"{name} {value}" for name, value in where.items())
+    raise InvariantViolation(
+        f"{seam.room} {seam.side} {seam.what} of which this is not true: {fact} ({place}). This is "
+        "a fault of streamy-db; the batch was stopped before it was applied "
+        "(docs/operations.md, 'A broken invariant')"
+    )
+
+
+@kernel
+def disorder(times: Ints, partitions: npt.NDArray[np.int32], offsets: Ints) -> int:
+    """Return where a record is not after the one before it: by time, partition, offset."""
+    for i in range(1, len(times)):
+        if times[i] > times[i - 1]:
+            continue
+        if times[i] < times[i - 1] or partitions[i] < partitions[i - 1]:
+            return i
+        if partitions[i] == partitions[i - 1] and offsets[i] <= offsets[i - 1]:
+            return i
+    return -1
+
+
+@kernel
+def _repeats(hashes: Any, data: Bytes, offsets: Ints, shards: int, shard: int) -> int:
+    n = len(hashes)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    table = np.full(size, -1, np.int32)
+    for i in range(n):
+        hash_ = hashes[i]
+        if shards > 1 and hash_ % np.uint64(shards) != np.uint64(shard):
+            return i
+        at = np.int64(hash_ & np.uint64(size - 1))
+        while table[at] >= 0:
+            other = table[at]
+            if hashes[other] == hash_ and same_text(data, offsets, other, i):
+                return i
+            at = (at + 1) & (size - 1)
+        table[at] = i
+    return -1
+
+
+def repeats(keys: Ragged, shards: int, shard: int) -> int:
+    """Return where a key came before, or does not live on ``shard``."""
+    return _repeats(hash_ragged(keys), keys.data, keys.offsets, shards, shard)

@@ -1,0 +1,83 @@
+"""Checks of what a shard is handed, and hands on; see `columns.invariants`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns.blobs import Blob
+from streamydb.columns.block_checks import require_feedback, require_grant
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
+from streamydb.columns.plans import OpenPlan
+from streamydb.columns.table import Columns
+from streamydb.sorter.checks import require_order, require_plan
+from streamydb.sorter.planner import Plan
+
+__all__ = ["addressed", "applied", "fed", "granted", "indexed", "planned"]
+
+Ints = npt.NDArray[np.int64]
+
+_BLOCK = Seam("key_processor", HANDED_IN, "a block of feedback")
+_FEEDBACK = Seam("key_processor", HANDED_IN, "the feedback of a plan")
+_ORDER = Seam("key_processor", HANDED_IN, "an order")
+_PLAN = Seam("key_processor", HANDED_IN, "a plan")
+_GRANT = Seam("key_processor", HANDED_ON, "a grant")
+_STATE = Seam("key_processor", HANDED_ON, "an index of blobs")
+
+
+def addressed(header: Mapping[str, Any], plan: OpenPlan, shard: int, shards: int) -> None:
+    """Require that feedback, or a token of it, is of the plan's partitions and came here."""
+    to, proc, chunk, chunks = (header[name] for name in ("shard", "proc", "chunk", "chunks"))
+    mine = to == shard if header["kind"] == "feedback" else 0 <= to < shards
+    _BLOCK.require(mine, "it is for this shard", shard=shard, named=to)
+    _BLOCK.require(proc in plan.procs, "it is of a partition of the plan", plan=plan.number)
+    _BLOCK.require(0 <= chunk < chunks, "chunks are numbered", chunk=chunk, chunks=chunks)
+
+
+def fed(
+    plan: OpenPlan, headers: Sequence[Mapping[str, Any]], writes: Columns, verdicts: Columns,
+    at: tuple[int, int],
+) -> None:
+    """Require that the feedback of a plan is all there, once; ``at``: shard, and shards."""
+    seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
+    found = Counter((header["proc"], header["chunks"]) for header in headers)
+    whole = {(proc, chunks) for (proc, chunks), count in found.items() if count == chunks}
+    complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(found) == len(whole)
+    _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
+    require_feedback(_FEEDBACK, seqs, writes, verdicts)
+    row = repeats(writes.texts["key"], at[1], at[0])
+    _FEEDBACK.require(row < 0, "each key is there once, and lives here", row=row, **where)
+    own = verdicts.cols["seq"]
+    once = len(own) < 2 or len(np.unique(own)) == len(own)
+    _FEEDBACK.require(once, "each verdict is there once", **where)
+
+
+def planned(
+    released: Columns, plan: Plan, earlier: Ints, procs: int, before: tuple[int, int]
+) -> None:
+    """Require an order that goes on after ``before`` (seq, ms), and a plan of it."""
+    require_order(_ORDER, released, before[1])
+    require_plan(_PLAN, released, plan, earlier, procs)
+
+
+def granted(plan: OpenPlan, chunk: int, txns: Columns, slots: Columns) -> None:
+    """Require that a grant, or a chunk of it, is of its plan, with values from before it."""
+    require_grant(_GRANT, (plan.after + 1, plan.seq), txns, slots, chunk=chunk)
+
+
+def applied(resolved: int, seq: int, *, in_flight: bool) -> None:
+    """Require that nothing is called resolved before its feedback was applied."""
+    told = Seam("key_processor", HANDED_ON, "a resolved seq")
+    told.require(resolved <= seq and not in_flight, "it was applied", resolved=resolved, seq=seq)
+
+
+def indexed(blobs: Sequence[Blob], last: int, digest: str) -> None:
+    """Require that the blobs of values follow each other up to the ``last`` plan."""
+    ends = [0, *(blob.last for blob in blobs)]
+    chained = all(blob.first == end + 1 for blob, end in zip(blobs, ends, strict=False))
+    _STATE.require(chained and ends[-1] == last, "no plan is missing", plans=last)
+    _STATE.require(blobs[-1].digest == digest, "it ends with the state's digest", plans=last)

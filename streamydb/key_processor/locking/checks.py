@@ -1,0 +1,114 @@
+"""Checks of what `grouping=single` is handed, and hands on; see `columns.invariants`.
+
+Here everything is plain objects, and so are the checks: beside what a transaction costs one at a
+time, they are as cheap as the kernels are beside the planner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamydb import limits
+from streamydb.columns.block_checks import require_feedback
+from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
+from streamydb.columns.table import Columns, Ragged
+from streamydb.key_processor.locking.messages import (
+    Granted,
+    Payload,
+    Released,
+    is_id_lock,
+    locked_name,
+)
+from streamydb.sorter.checks import require_order
+
+if TYPE_CHECKING:
+    from streamydb.key_processor.locking.execution import Finished
+    from streamydb.key_processor.locking.state import SingleMeta
+
+__all__ = ["addressed", "counted", "finished", "gathered", "ordered", "released", "sent"]
+
+_ORDER = Seam("key_processor/locking", HANDED_IN, "an order")
+_FEEDBACK = Seam("key_processor/locking", HANDED_IN, "released locks")
+_SENT = Seam("key_processor/locking", HANDED_ON, "payloads and grants")
+_COUNTS = Seam("key_processor/locking", HANDED_ON, "a state")
+_GATHERED = Seam("key_processor/locking", HANDED_IN, "payloads and grants")
+_FINISHED = Seam("key_processor/locking", HANDED_ON, "released locks")
+
+
+def ordered(released: Columns, meta: SingleMeta) -> None:
+    """Require an order that goes on after what was released before."""
+    last = meta.unresolved[-1].ts if meta.unresolved else meta.resolved_ts
+    require_order(_ORDER, released, last)
+
+
+def addressed(rows: Sequence[Released], shard: int, shards: int) -> None:
+    """Require that locks of keys come back to the shard where they live."""
+    if shards == 1:
+        return
+    names = Ragged.of([locked_name(row.lock) for row in rows if not is_id_lock(row.lock)])
+    homes = hash_ragged(names, KEY_SEED) % np.uint64(shards)
+    here = bool(np.all(homes == np.uint64(shard)))
+    _FEEDBACK.require(here, "they live here", shard=shard)
+
+
+def released(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> None:
+    """Require that what comes back is of unresolved transactions, and each key is there once."""
+    seqs = meta.resolved + 1, meta.seq
+    require_feedback(_FEEDBACK, seqs, writes, verdicts)
+    row = repeats(writes.texts["key"], meta.config.shards, shard)
+    _FEEDBACK.require(row < 0, "each key is there once, and lives here", row=row, shard=shard)
+
+
+def sent(
+    payloads: Sequence[Payload], grants: Sequence[Granted], meta: SingleMeta
+) -> None:
+    """Require that what an executing partition gets is of unresolved transactions."""
+    low, high = meta.resolved, meta.seq
+    seqs = [payload.seq for payload in payloads]
+    within = all(low < seq <= high for seq in (*seqs, *(grant.seq for grant in grants)))
+    _SENT.require(within, "it is of unresolved transactions", after=low, last=high)
+    _require_messages(_SENT, payloads, grants)
+
+
+def gathered(payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
+    """Require the same of what has come."""
+    _require_messages(_GATHERED, payloads, grants)
+
+
+def _require_messages(
+    seam: Seam, payloads: Sequence[Payload], grants: Sequence[Granted]
+) -> None:
+    ascends = all(one.seq < other.seq for one, other in pairwise(payloads))
+    seam.require(ascends, "payloads are in order, each once", payloads=len(payloads))
+    once = len({(grant.seq, grant.lock) for grant in grants}) == len(grants)
+    seam.require(once, "each lock is granted once", grants=len(grants))
+    for grant in grants:
+        size = len(grant.value or b"")
+        earlier = 0 <= grant.version < grant.seq and (grant.value is not None or not grant.version)
+        seam.require(earlier, "values are from before", seq=grant.seq, version=grant.version)
+        small = size <= limits.VALUE_BYTES_MAX or is_id_lock(grant.lock)
+        seam.require(small, "values are within their limit", seq=grant.seq, size=size)
+
+
+def counted(meta: SingleMeta) -> None:
+    """Require that every transaction is resolved, or waits for that."""
+    waiting = len(meta.unresolved)
+    holds = meta.resolved + waiting == meta.seq
+    _COUNTS.require(holds, "seqs add up", resolved=meta.resolved, waiting=waiting, seq=meta.seq)
+
+
+def finished(txns: Iterable[Finished]) -> None:
+    """Require that transactions are in order, and each gives a lock back once."""
+    last = 0
+    for txn in txns:
+        _FINISHED.require(txn.seq > last, "transactions are in order", seq=txn.seq, before=last)
+        last = txn.seq
+        rows = [row for rows in txn.releases.values() for row in rows]
+        once = len({row.lock for row in rows}) == len(rows)
+        own = all(row.seq == txn.seq for row in rows)
+        _FINISHED.require(once and own, "each lock comes back once", seq=txn.seq)

@@ -1,0 +1,28 @@
+"""Checks of what the stages on Spark are handed, and hand on; see `columns.invariants`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.txn_processor.outputs import Records
+
+__all__ = ["blocks_for", "paired"]
+
+_BLOCK = Seam("pipeline", HANDED_IN, "a block")
+_RECORDS = Seam("pipeline", HANDED_ON, "records")
+
+
+def blocks_for(number: int, rows: Iterable[Any]) -> Iterator[bytes]:
+    """The blocks of rows; require that they came to where they were sent."""
+    for row in rows:
+        _BLOCK.require(row.dest == number, "it came where it was sent", here=number, to=row.dest)
+        yield bytes(row.block)
+
+
+def paired(records: Records) -> Records:
+    """Hand on records; require that each has a key and a value, or none."""
+    keys, values = len(records.keys), len(records.values)
+    _RECORDS.require(keys == values, "each has a key and a value", keys=keys, values=values)
+    return records

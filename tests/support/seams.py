@@ -1,0 +1,85 @@
+"""What passes the seams between rooms while the simulator runs: taken, damaged, checked again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from types import GeneratorType, ModuleType
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from simulator import run_seed
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor import checks as key_checks
+from streamydb.key_processor.locking import checks as locking_checks
+from streamydb.sorter import checks as sorter_checks
+from streamydb.txn_processor import checks as txn_checks
+
+__all__ = ["Damage", "must_fire"]
+
+Damage = Callable[..., object]
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+_ROOMS = sorter_checks, key_checks, txn_checks, locking_checks
+_SEEDS = {"planner": (2, 4, 6, 18), "single": (1, 3, 5, 7, 9)}
+_KEPT = 200
+
+
+@contextmanager
+def _watched(room: ModuleType, calls: dict[str, list[Call]]) -> Iterator[None]:
+    """Run the body, and keep what every check of a room is given."""
+    with ExitStack() as stack:
+        for name in room.__all__:
+            check = getattr(room, name)
+            kept = calls.setdefault(f"{room.__name__}.{name}", [])
+
+            def watch(*args: Any, check: Any = check, kept: list[Call] = kept, **named: Any) -> Any:
+                given = tuple([*a] if isinstance(a, GeneratorType) else a for a in args)
+                if len(kept) < _KEPT:
+                    kept.append((copy.deepcopy(given), dict(named)))
+                return check(*given, **named)
+
+            stack.enter_context(mock.patch.object(room, name, watch))
+        yield
+
+
+@cache
+def _calls(grouping: str) -> dict[str, list[Call]]:
+    calls: dict[str, list[Call]] = {}
+    with ExitStack() as stack:
+        for room in _ROOMS:
+            stack.enter_context(_watched(room, calls))
+        for seed in _SEEDS[grouping]:
+            assert not run_seed(seed, 150, grouping=grouping).problems
+    return calls
+
+
+def must_fire(
+    check: Callable[..., Any], damage: Damage, fact: str, grouping: str = "planner"
+) -> None:
+    """Require that a check passes what the simulator gave it, and stops when that is damaged.
+
+    ``damage`` changes the arguments in place; an IndexError says that these do not suit it.
+    """
+    for args, named in _calls(grouping)[f"{check.__module__}.{check.__name__}"]:
+        _run(check, copy.deepcopy(args), named)
+        given = copy.deepcopy(args)
+        try:
+            changed = damage(*given)
+        except IndexError:
+            continue
+        given = changed if isinstance(changed, tuple) else given
+        with pytest.raises(InvariantViolation, match=fact):
+            _run(check, given, named)
+        return
+    pytest.fail("nothing that passed there suits this damage")
+
+
+def _run(check: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    found = check(*args, **named)
+    if isinstance(found, GeneratorType):
+        list(found)

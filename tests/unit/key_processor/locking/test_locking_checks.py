@@ -1,0 +1,125 @@
+"""Each invariant of `grouping=single` fires when what it is about is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamydb.columns.table import Columns
+from streamydb.key_processor.locking import checks
+from streamydb.key_processor.locking.execution import Finished
+from streamydb.key_processor.locking.messages import Granted, Payload, Released, is_id_lock
+from streamydb.key_processor.locking.state import SingleMeta
+from tests.support.seams import Damage, must_fire
+
+
+def back_in_time(released: Columns, meta: SingleMeta) -> None:
+    meta.unresolved.clear()
+    meta.resolved_ts = int(released.cols["ts"][0]) + 1
+
+
+def swapped(released: Columns, meta: SingleMeta) -> tuple[Any, ...]:
+    return released.take(np.array([1, 0])), meta
+
+
+def key_twice(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> object:
+    return meta, shard, writes.take(np.array([0, *range(len(writes))])), verdicts
+
+
+def key_of_another_shard(
+    meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns
+) -> object:
+    if meta.config.shards == 1 or not len(writes):
+        raise IndexError
+    return meta, (shard + 1) % meta.config.shards, writes, verdicts
+
+
+def lock_of_another_shard(rows: list[Released], shard: int, shards: int) -> tuple[Any, ...]:
+    [row for row in rows if not is_id_lock(row.lock)][0]  # noqa: RUF015 - there is one
+    return rows, (shard + 1) % max(shards, 2), max(shards, 2)
+
+
+def resolved_before(meta: SingleMeta, _: int, writes: Columns, __: Columns) -> None:
+    meta.resolved = int(writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]])
+
+
+def verdict_of_the_future(meta: SingleMeta, _: int, __: Columns, verdicts: Columns) -> None:
+    verdicts.cols["seq"][0] = meta.seq + 1
+
+
+def grant_of_the_future(_payloads: Any, grants: list[Granted], meta: SingleMeta) -> None:
+    grants[0].seq = meta.seq + 1
+
+
+def payload_of_the_past(payloads: list[Payload], _grants: Any, meta: SingleMeta) -> None:
+    payloads[0].seq = meta.resolved
+
+
+def granted_twice(_payloads: Any, grants: list[Granted], *_: Any) -> None:
+    grants.append(grants[0])
+
+
+def payload_twice(payloads: list[Payload], *_: Any) -> None:
+    payloads.insert(0, payloads[0])
+
+
+def value_of_the_future(_payloads: Any, grants: list[Granted], *_: Any) -> None:
+    grants[0].version = grants[0].seq
+
+
+def absent_with_version(_payloads: Any, grants: list[Granted], *_: Any) -> None:
+    grants[0].value, grants[0].version = None, grants[0].seq - 1
+    if grants[0].seq == 1:
+        raise IndexError
+
+
+def large_value(_payloads: Any, grants: list[Granted], *_: Any) -> None:
+    keys = [grant for grant in grants if not is_id_lock(grant.lock)]
+    keys[0].value = b"x" * 262_145
+
+
+def lost_transaction(meta: SingleMeta) -> None:
+    meta.unresolved.pop()
+
+
+def finished_backwards(txns: list[Finished]) -> None:
+    txns[0], txns[1] = txns[1], txns[0]
+
+
+def released_twice(txns: list[Finished]) -> None:
+    rows = next(iter(txns[0].releases.values()))
+    rows.append(rows[0])
+
+
+def released_for_another(txns: list[Finished]) -> None:
+    next(iter(txns[0].releases.values()))[0].seq += 1
+
+
+@pytest.mark.parametrize(
+    ("check", "damage", "fact"),
+    [
+        (checks.ordered, back_in_time, "time never goes back"),
+        (checks.ordered, swapped, "total order"),
+        (checks.addressed, lock_of_another_shard, "they live here"),
+        (checks.released, key_twice, "each key is there once"),
+        (checks.released, key_of_another_shard, "lives here"),
+        (checks.released, resolved_before, "versions are"),
+        (checks.released, verdict_of_the_future, "verdicts are"),
+        (checks.sent, grant_of_the_future, "unresolved"),
+        (checks.sent, payload_of_the_past, "unresolved"),
+        (checks.sent, granted_twice, "granted once"),
+        (checks.gathered, granted_twice, "granted once"),
+        (checks.gathered, payload_twice, "payloads are in order"),
+        (checks.gathered, value_of_the_future, "values are from before"),
+        (checks.gathered, absent_with_version, "values are from before"),
+        (checks.gathered, large_value, "values are within"),
+        (checks.counted, lost_transaction, "seqs add up"),
+        (checks.finished, finished_backwards, "transactions are in order"),
+        (checks.finished, released_twice, "comes back once"),
+        (checks.finished, released_for_another, "comes back once"),
+    ],
+)
+def test_damaged_messages_stop_the_batch(check: Any, damage: Damage, fact: str) -> None:
+    must_fire(check, damage, f"key_processor/locking .*{fact}", "single")

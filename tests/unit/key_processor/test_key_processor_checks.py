@@ -1,0 +1,198 @@
+"""Each invariant of the key processor fires when what it is about is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamydb.columns.blobs import Blob
+from streamydb.columns.plans import OpenPlan
+from streamydb.columns.table import Columns, Ragged
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor import checks
+from streamydb.sorter.planner import Plan
+from tests.support.seams import Damage, must_fire
+
+
+def other_shard(header: dict[str, Any], plan: OpenPlan, shard: int, shards: int) -> object:
+    return {**header, "kind": "feedback", "shard": shard + 1}, plan, shard, shards
+
+
+def other_partition(header: dict[str, Any], *_: Any) -> None:
+    header["proc"] = 64
+
+
+def other_chunk(header: dict[str, Any], *_: Any) -> None:
+    header["chunk"] = header["chunks"]
+
+
+def missing_chunk(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
+    del headers[0]
+
+
+def block_twice(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
+    headers.append(headers[0])
+
+
+def key_twice(
+    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: Any
+) -> tuple[Any, ...]:
+    return plan, headers, writes.take(np.array([0, *range(len(writes))])), verdicts, at
+
+
+def key_of_another_shard(
+    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: tuple[int, int]
+) -> tuple[Any, ...]:
+    if at[1] == 1 or not len(writes):
+        raise IndexError
+    return plan, headers, writes, verdicts, ((at[0] + 1) % at[1], at[1])
+
+
+def early_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
+    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.after
+
+
+def late_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
+    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.seq + 1
+
+
+def deleted_with_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
+    writes.cols["tag"][0], writes.cols["version"][0] = 0, plan.seq
+
+
+def unknown_tag(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
+    writes.cols["tag"][0] = 3
+
+
+def large_value(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
+    texts = writes.texts["text"].tolist()
+    texts[0] = b"x" * 262_145
+    writes.texts["text"] = Ragged.of(texts)
+
+
+def late_verdict(plan: OpenPlan, _: Any, __: Any, verdicts: Columns, ___: Any) -> None:
+    verdicts.cols["seq"][0] = plan.seq + 1
+
+
+def verdict_twice(
+    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: Any
+) -> tuple[Any, ...]:
+    return plan, headers, writes, verdicts.take(np.array([0, *range(len(verdicts))])), at
+
+
+def empty_verdict(_: OpenPlan, __: Any, ___: Any, verdicts: Columns, ____: Any) -> None:
+    results = verdicts.texts["result"].tolist()
+    results[0] = b""
+    verdicts.texts["result"] = Ragged.of(results)
+
+
+def back_in_time(
+    released: Columns, plan: Plan, earlier: Any, procs: int, before: tuple[int, int]
+) -> tuple[Any, ...]:
+    return released, plan, earlier, procs, (before[0], int(released.cols["ts"][0]) + 1)
+
+
+def out_of_order(released: Columns, *_rest: Any) -> None:
+    released.cols["off"][1] = released.cols["off"][0]
+    for name in ("ts", "part"):
+        released.cols[name][1] = released.cols[name][0]
+
+
+def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int, _: Any) -> None:
+    counts, keys = released.children["keys"]
+    owner = np.repeat(np.arange(len(counts)), counts)
+    written = plan.slot[keys.cols["write"] > 0]
+    shared = np.flatnonzero(np.bincount(written) > 1)[0]
+    members = owner[plan.slot == shared]
+    if procs == 1 or len(np.unique(members)) < 2:
+        raise IndexError
+    plan.proc[members[-1]] = (plan.proc[members[0]] + 1) % procs
+
+
+def seq_of_another_plan(plan: OpenPlan, _: int, txns: Columns, __: Columns) -> None:
+    txns.cols["seq"][-1] = plan.seq + 1
+
+
+def seq_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
+    txns.cols["seq"][1] = txns.cols["seq"][0]
+
+
+def offset_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
+    for name in ("ts", "part", "off"):
+        txns.cols[name][1] = txns.cols[name][0]
+
+
+def value_of_the_future(plan: OpenPlan, _: int, __: Columns, slots: Columns) -> None:
+    slots.cols["tag"][0], slots.cols["version"][0] = 1, plan.after + 1
+
+
+def slot_twice(_: OpenPlan, __: int, ___: Columns, slots: Columns) -> None:
+    slots.cols["slot"][1] = slots.cols["slot"][0]
+
+
+def stray_step(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
+    txns.children["steps"][1].cols["key"][0] = 10_001
+
+
+def lost_step(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
+    counts, steps = txns.children["steps"]
+    steps.cols["key"][0]
+    txns.children["steps"] = counts, steps.part(0, len(steps) - 1)
+
+
+def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
+    counts, keys = txns.children["keys"]
+    keys.cols["slot"][0]
+    txns.children["keys"] = counts, keys.part(0, len(keys) - 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "damage", "fact"),
+    [
+        (checks.addressed, other_shard, "for this shard"),
+        (checks.addressed, other_partition, "partition of the plan"),
+        (checks.addressed, other_chunk, "chunks are numbered"),
+        (checks.fed, missing_chunk, "every chunk of every partition"),
+        (checks.fed, block_twice, "every chunk of every partition"),
+        (checks.fed, key_twice, "each key is there once"),
+        (checks.fed, key_of_another_shard, "lives here"),
+        (checks.fed, early_version, "versions are"),
+        (checks.fed, late_version, "versions are"),
+        (checks.fed, deleted_with_version, "versions are"),
+        (checks.fed, unknown_tag, "versions are"),
+        (checks.fed, large_value, "values are within"),
+        (checks.fed, late_verdict, "verdicts are of the plan's"),
+        (checks.fed, verdict_twice, "each verdict is there once"),
+        (checks.fed, empty_verdict, "results are within"),
+        (checks.planned, back_in_time, "time never goes back"),
+        (checks.planned, out_of_order, "total order"),
+        (checks.planned, torn_group, "no two partitions share"),
+        (checks.granted, seq_of_another_plan, "seqs are the plan's"),
+        (checks.granted, seq_twice, "seqs are the plan's"),
+        (checks.granted, offset_twice, "total order"),
+        (checks.granted, value_of_the_future, "versions are"),
+        (checks.granted, slot_twice, "each slot is there once"),
+        (checks.granted, stray_step, "steps are on keys"),
+        (checks.granted, lost_step, "add up"),
+        (checks.granted, lost_key, "add up"),
+    ],
+)
+def test_damaged_feedback_or_grants_stop_the_batch(check: Any, damage: Damage, fact: str) -> None:
+    must_fire(check, damage, f"key_processor .*{fact}")
+
+
+def test_nothing_is_resolved_before_it_is_applied() -> None:
+    checks.applied(7, 7, in_flight=False)
+    for resolved, in_flight in ((8, False), (7, True)):
+        with pytest.raises(InvariantViolation, match=r"hands on a resolved seq .*it was applied"):
+            checks.applied(resolved, 7, in_flight=in_flight)
+
+
+def test_no_plan_is_missing_between_two_blobs() -> None:
+    blobs = [Blob("a", 9, 1, 4, "x"), Blob("b", 9, 5, 5, "y")]
+    checks.indexed(blobs, 5, "y")
+    for others, last, digest in ((blobs, 6, "y"), (blobs[1:], 5, "y"), (blobs, 5, "z")):
+        with pytest.raises(InvariantViolation, match="index of blobs"):
+            checks.indexed(others, last, digest)

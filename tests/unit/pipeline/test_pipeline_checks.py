@@ -1,0 +1,42 @@
+"""The invariants of the hosts fire, and what they say reaches the operator and nobody else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from streamydb.columns.invariants import HANDED_IN, Seam
+from streamydb.columns.table import Ragged
+from streamydb.errors import InvariantViolation
+from streamydb.pipeline import checks
+from streamydb.pipeline.failures import explain
+from streamydb.records.rulings import STOPPING, faults_in
+from streamydb.txn_processor.outputs import Records
+
+
+def test_a_block_that_went_astray_stops_the_batch() -> None:
+    rows = [SimpleNamespace(dest=1, block=b"one"), SimpleNamespace(dest=0, block=b"other")]
+    assert list(checks.blocks_for(1, rows[:1])) == [b"one"]
+    with pytest.raises(InvariantViolation, match=r"pipeline is handed a block .*here 1, to 0"):
+        list(checks.blocks_for(1, rows))
+
+
+def test_keys_without_values_stop_the_batch() -> None:
+    records = Records(0, Ragged.of([b"a", b"b"]), Ragged.of([b"1", b"2"]))
+    assert checks.paired(records) is records
+    records.values = records.values.part(0, 1)
+    with pytest.raises(InvariantViolation, match="pipeline hands on records"):
+        checks.paired(records)
+
+
+def test_the_operator_is_told_and_nobody_rules_on_it() -> None:
+    """It is no fault of a transaction: see `Desk.may_repeat`."""
+    with pytest.raises(InvariantViolation) as raised:
+        Seam("sorter", HANDED_IN, "records").require(False, "they are good", row=3)
+    assert isinstance(raised.value, STOPPING)
+    spark = f"Job aborted\nstreamydb.errors.InvariantViolation: {raised.value}\n\tat java"
+    assert faults_in([spark]) == []
+    shown = explain([spark])
+    assert shown.startswith("sorter is handed records of which this is not true: they are good")
+    assert shown.endswith("(docs/operations.md, 'A broken invariant')")

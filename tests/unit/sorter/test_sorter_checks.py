@@ -1,0 +1,95 @@
+"""Each invariant of the sorter and the planner fires when what it is about is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamydb.columns.table import Columns, Ragged
+from streamydb.sorter import checks
+from streamydb.sorter.planner import Plan
+from tests.support.seams import Damage, must_fire
+
+
+def unknown_kind(piece: Columns) -> None:
+    piece.cols["kind"][0] = 9
+
+
+def two_homes(piece: Columns) -> None:
+    piece.children["home"][0][0] = 2
+
+
+def lost_key(piece: Columns) -> None:
+    counts, keys = piece.children["keys"]
+    keys.texts["key"][0]
+    piece.children["keys"] = counts, keys.part(1, len(keys))
+
+
+def empty_key(piece: Columns) -> None:
+    keys = piece.children["keys"][1]
+    keys.texts["key"] = Ragged.of([b"", *keys.texts["key"].tolist()[1:]])
+
+
+def long_key(piece: Columns) -> None:
+    keys = piece.children["keys"][1]
+    keys.texts["key"] = Ragged.of([b"k" * 481, *keys.texts["key"].tolist()[1:]])
+
+
+def swapped(records: Columns, *_: Any) -> tuple[Any, ...]:
+    order = np.arange(len(records))
+    order[[0, 1]] = order[[1, 0]]
+    return records.take(order), *_
+
+
+def twice(records: Columns, *_: Any) -> tuple[Any, ...]:
+    return records.take(np.array([0, *range(len(records))])), *_
+
+
+def at_the_watermark(records: Columns, _: int, limit: int) -> tuple[Any, ...]:
+    return records, int(records.cols["ts"][-1]), limit
+
+
+def too_many(records: Columns, watermark: int, _: int) -> tuple[Any, ...]:
+    return records, watermark, len(records) - 1
+
+
+def slot_of_another(_: Columns, plan: Plan, *__: Any) -> None:
+    plan.slot[[0, -1]] = plan.slot[[-1, 0]]
+    if len(plan.first) < 2:
+        raise IndexError
+
+
+def no_such_slot(_: Columns, plan: Plan, *__: Any) -> None:
+    plan.slot[0] = len(plan.first)
+
+
+def no_such_partition(_: Columns, plan: Plan, procs: int) -> None:
+    plan.proc[0] = procs
+
+
+def unplanned(_records: Columns, plan: Plan, *_: Any) -> None:
+    plan.proc = plan.proc[1:]
+
+
+@pytest.mark.parametrize(
+    ("check", "damage", "fact"),
+    [
+        (checks.received, unknown_kind, "known kind"),
+        (checks.received, two_homes, "one home"),
+        (checks.received, lost_key, "add up"),
+        (checks.received, empty_key, "keys are within"),
+        (checks.received, long_key, "keys are within"),
+        (checks.released, swapped, "total order"),
+        (checks.released, twice, "total order"),
+        (checks.released, at_the_watermark, "below the watermark"),
+        (checks.released, too_many, "no more is released"),
+        (checks.planned, slot_of_another, "one slot"),
+        (checks.planned, no_such_slot, "one slot"),
+        (checks.planned, no_such_partition, "partitions are"),
+        (checks.planned, unplanned, "all its records"),
+    ],
+)
+def test_a_damaged_order_or_plan_stops_the_batch(check: Any, damage: Damage, fact: str) -> None:
+    must_fire(check, damage, f"sorter .*{fact}")
