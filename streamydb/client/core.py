@@ -17,6 +17,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from msgspec import UNSET
 
+from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import (
     AnswerTooLargeError,
@@ -24,7 +25,6 @@ from streamydb.client.problems import (
     InvalidParameterError,
     TooLargeError,
     TransactionUnknownError,
-    abort,
     refusal,
 )
 from streamydb.client.requests import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.client.problems import CheckFailedError, ConflictError, ConstraintViolatedError
+from streamydb.client.aborts import CheckFailedError, ConflictError, ConstraintViolatedError
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, canonical
 from streamydb.records.rejection import RESERVED

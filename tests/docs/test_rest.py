@@ -6,7 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from streamydb.facade import PROBLEMS, create_app
+from streamydb.facade import create_app
+from streamydb.records.problems import PROBLEMS
 from streamydb.verify.simulator.database import MemoryDatabase
 from streamydb.verify.simulator.http import InProcess, scenario
 
