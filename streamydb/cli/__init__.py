@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:
+    _NEEDS = "the command line needs the server's packages: pip install 'streamydb[server]'"
+    raise SystemExit(_NEEDS) from None
 
 from streamydb.cli.about import limits, say_version, version
 from streamydb.cli.acls import acls
