@@ -21,6 +21,7 @@ from streamydb.cli.common import Commands
 from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
+from streamydb.cli.down import down
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
@@ -31,7 +32,7 @@ from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
-from streamydb.cli.up import down, up
+from streamydb.cli.up import up
 from streamydb.cli.watch import watch
 
 __all__ = ["app"]

@@ -19,7 +19,8 @@ from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.changes import get_changes
 from streamydb.facade.constraints import get_constraints
 from streamydb.facade.gate import Gate, context_of
-from streamydb.facade.kv import delete_value, get_value, list_values, put_value, read_values
+from streamydb.facade.kv import delete_value, get_value, put_value
+from streamydb.facade.kv_lists import list_values, read_values
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
     get_limits,

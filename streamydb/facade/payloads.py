@@ -31,8 +31,8 @@ from streamydb.records import (
 )
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import Marker
+from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.problems import problem_of_rejection
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
 
 __all__ = [
     "authorise",

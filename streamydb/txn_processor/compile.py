@@ -26,7 +26,7 @@ from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragg
 from streamydb.columns.jit import kernel
 from streamydb.columns.program import REJECT_CODES
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.scan import Scanned, scan

@@ -19,7 +19,7 @@ from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Bytes, Columns, Ragged, starts_of
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.records.rejection import RESERVED
+from streamydb.records.names import RESERVED
 from streamydb.txn_processor.tokens import (
     after,
     blank,
