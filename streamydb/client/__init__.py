@@ -4,10 +4,10 @@
         client.put("greeting", "hello")
 
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
-`requests` says what the core asks of a transport; `core`, `attempts`, `watching` and `following`
-are the core, generators without I/O; `awaiting` drives them and carries the requests over HTTP,
-`blocking` is generated from it; `direct` carries them to Kafka. `testing` has a database in memory
-behind either transport.
+`requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `watch_core` and
+`stream_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
+over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafka, and
+`streamydb.testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; nothing is said to have failed once it may be in the log; a function under

@@ -6,7 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaError
+
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
@@ -16,7 +19,7 @@ __all__ = [
     "Appended",
     "TransactionRefusedError",
     "encode",
-    "too_large",
+    "explain",
 ]
 
 
@@ -59,7 +62,7 @@ def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> 
     if not validate:
         return value
     if len(value) > TRANSACTION_BYTES_MAX:
-        raise too_large(len(value))
+        raise _too_large(len(value))
     decoded = decode(value)
     if isinstance(decoded, Rejection):
         named = "" if decoded.id is None else f" {decoded.id!r}"
@@ -81,8 +84,34 @@ def _to_json(transaction: Mapping[str, Any]) -> bytes:
         raise TransactionRefusedError(INVALID_JSON, msg) from error
 
 
-def too_large(size: int) -> TransactionRefusedError:
+def _too_large(size: int) -> TransactionRefusedError:
     """Return the error of a record above the limit."""
     shown = f"{size} bytes, " if size else ""
     msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
     return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
+
+
+def explain(error: KafkaError, topic: str, size: int, refusal: str | None) -> AppendError:
+    """Turn Kafka's error into one that says what to do.
+
+    Args:
+        error: what the client library says of a record.
+        topic: the log.
+        size: the record's bytes; 0 if that is not known.
+        refusal: why the brokers refuse us, if they do.
+    """
+    code, text = error.code(), f"{topic}: {error.str()}"
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return _too_large(size)
+    if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
+        text = refusal or text
+        msg = f"{text}; it may be in the log or not: append the same bytes again"
+        return AppendUnknownError(msg)
+    if code == UNKNOWN_PARTITION:
+        return AppendError(f"{text}; the topic has fewer partitions")
+    if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        database = topic.removesuffix(".transactions")
+        return AppendError(f"{text}; run `streamydb create --database {database}`")
+    if "authorization failed" in text:
+        return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
+    return AppendError(text)

@@ -20,14 +20,10 @@ from streamydb.kafka.appends import (
     AppendError,
     AppendUnknownError,
     encode,
-    too_large,
+    explain,
 )
 from streamydb.kafka.clients import (
     LOG,
-    MSG_TIMED_OUT,
-    PURGE_INFLIGHT,
-    UNKNOWN_PARTITION,
-    UNKNOWN_TOPIC,
     ContactedProducer,
     appender,
 )
@@ -214,7 +210,7 @@ class Producer:
 
         def delivered(error: KafkaError | None, _message: Any) -> None:
             if error is not None and not first:
-                first.append(self._explain(error))
+                first.append(self._explained(error))
 
         count = 0
         for transaction in transactions:
@@ -266,7 +262,7 @@ class Producer:
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                on_delivery(None, self._explain(error))
+                on_delivery(None, self._explained(error))
                 return
             stamp = message.timestamp()[1]
             on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -301,7 +297,7 @@ class Producer:
             except KafkaException as error:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    raise self._explain(error.args[0], len(value)) from error
+                    raise self._explained(error.args[0], len(value)) from error
                 self._replace(client)
             else:
                 return
@@ -323,23 +319,8 @@ class Producer:
             except KafkaException as error:  # a fatal one: the next append meets it, too
                 client.contact(error.args[0])
 
-    def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
-        """Turn Kafka's error into one that says what to do."""
-        code, text = error.code(), f"{self._topic}: {error.str()}"
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            return too_large(size)
-        if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
-            text = self._client.contact.refusal or text
-            msg = f"{text}; it may be in the log or not: append the same bytes again"
-            return AppendUnknownError(msg)
-        if code == UNKNOWN_PARTITION:
-            return AppendError(f"{text}; the topic has fewer partitions")
-        if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
-            database = self._topic.removesuffix(".transactions")
-            return AppendError(f"{text}; run `streamydb create --database {database}`")
-        if "authorization failed" in text:
-            return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
-        return AppendError(text)
+    def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
+        return explain(error, self._topic, size, self._client.contact.refusal)
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
