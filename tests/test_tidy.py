@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE_FOLDERS = ("streamydb", "jobs", "tests", "bench", "docs", "docker", "examples")
+CODE_FOLDERS = ("streamydb", "simulator", "jobs", "tests", "bench", "docs", "docker", "examples")
 LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -206,6 +206,12 @@ def one_module_makes_clients_of_kafka(path: Path) -> Faults:
             yield f"makes a client itself (line {node.lineno}): ask {KAFKA_CLIENTS}"
 
 
+def one_list_of_what_decoders_raise(path: Path) -> Faults:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ExceptHandler) and "msgspec." in ast.unparse(node.type or node):
+            yield f"line {node.lineno} names msgspec's errors: catch records.formats.UNREADABLE"
+
+
 def nothing_reads_the_environment_at_import(path: Path) -> Faults:
     def reads(node: ast.AST) -> Iterator[int]:
         if isinstance(node, Function | ast.Lambda):
@@ -256,8 +262,10 @@ FOLDERS: dict[str, list[Rule]] = {
     "streamydb": [
         *PACKAGE, cores_import_no_adapter_clock_chance_or_file, all_is_true,
         packages_declare_their_public_names, one_module_makes_clients_of_kafka,
+        one_list_of_what_decoders_raise,
     ],
     "jobs": PACKAGE,
+    "simulator": [*PACKAGE, all_is_true, packages_declare_their_public_names],
     "tests": [it_does_not_sleep],
 }  # fmt: skip
 """What holds for all code, for the code of packages, and in one folder."""

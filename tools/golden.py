@@ -23,6 +23,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from simulator.cluster import Cluster
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES, Calls
+from simulator.workload import Workload
 from streamydb import __version__
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
@@ -51,10 +55,6 @@ from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import OutputRecord
 from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES, Calls
-from streamydb.verify.simulator.workload import Workload
 
 __all__ = ["make"]
 

@@ -88,7 +88,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.results": _REAL,
     "streamydb.kafka.tail": _REAL,
     "streamydb.local.resources": _SHOWS,
-    "streamydb.verify.simulator": _JUDGES,
     "streamydb.backup.snapshots.errors": _SHOWS,
     "streamydb.client.testing": _SHOWS,
     "streamydb.spark": _REAL,

@@ -2,6 +2,7 @@
 
     python -m tools.seeds --minutes 60        the next seeds of every kind, for an hour
     python -m tools.seeds --kind pair --until 20000
+    python -m tools.seeds --again             run those that failed again, and note which hold now
     python -m tools.seeds --write             only write the table of docs/reliability.md
 
 Each slice that has ended is kept in bench/results/seeds.json with its commit, so a run that is
@@ -16,21 +17,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from simulator import run_seed
+from simulator.clients import run_clients
+from simulator.election import run_election
 from streamydb.local.file_lock import file_lock
 from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.clients import run_clients
-from streamydb.verify.simulator.election import run_election
 from tools.reliability import stamp
 
-__all__ = ["KINDS", "added", "next_seed", "table"]
+__all__ = ["KINDS", "added", "next_seed", "table", "tried_again"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "bench" / "results" / "seeds.json"
@@ -83,7 +84,7 @@ def table(slices: list[Slice]) -> str:
     ]
     for each in sorted(slices, key=lambda each: (each["kind"], each["first"])):
         count = each["last"] - each["first"] + 1
-        failed = ", ".join(map(str, each["failed"])) or "none"
+        failed = ", ".join(_shown(each, seed) for seed in each["failed"]) or "none"
         lines.append(
             f"| {KINDS[each['kind']]} | {count:,} | {each['first']} to {each['last']} | "
             f"{each['transactions']:,} | {failed} | {each['date']} {each['commit']} |"
@@ -94,16 +95,33 @@ def table(slices: list[Slice]) -> str:
     return "\n".join([*lines, END])
 
 
+def _shown(each: Slice, seed: int) -> str:
+    """A seed that failed, and the run in which it did not any more."""
+    run = each.get("holds", {}).get(str(seed))
+    return f"{seed} (holds: {run})" if run else str(seed)
+
+
+def tried_again(
+    slices: list[Slice], run: str, problems: Callable[[str, int], list[str]]
+) -> list[Slice]:
+    """The slices, with the seeds that failed and have no ``problems`` any more in this ``run``."""
+    tried = []
+    for each in slices:
+        holds = {str(seed): run for seed in each["failed"] if not problems(each["kind"], seed)}
+        tried.append({**each, "holds": holds} if each["failed"] else each)
+    return tried
+
+
 def read() -> list[Slice]:
     """The slices that have been run."""
     found: list[Slice] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     return found
 
 
-def _keep(fresh: Slice | None) -> None:
-    """Write a slice, and the page."""
+def _keep(change: Callable[[list[Slice]], list[Slice]]) -> None:
+    """Write the slices as they are changed, and the page."""
     with file_lock(ROOT / ".reliability.lock"):
-        slices = read() if fresh is None else added(read(), fresh)
+        slices = change(read())
         RESULTS.write_text(json.dumps(slices, indent=1) + "\n", "utf-8")
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
         PAGE.write_text(before + table(slices) + rest.partition(END)[2], "utf-8")
@@ -147,6 +165,20 @@ def _planned(kinds: list[str], until: int) -> Iterator[tuple[str, int, int]]:
             yield kind, first, min(_SIZES[kind], FIRST + until - first)
 
 
+def _again(run: str) -> int:
+    """Run every seed that failed again; 3 if one still does."""
+    fail = []
+
+    def problems(kind: str, seed: int) -> list[str]:
+        found = _run_seed(kind, seed)[1]
+        fail.extend(found[:1])
+        print(f"{kind} seed {seed}: {found[0] if found else 'holds'}", flush=True)
+        return found
+
+    _keep(lambda slices: tried_again(slices, run, problems))
+    return 3 if fail else 0
+
+
 def main() -> int:
     """Run slices until there are enough, or the time is over."""
     parser = argparse.ArgumentParser(prog="python -m tools.seeds", description=__doc__)
@@ -154,20 +186,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="at the most [60]")
     parser.add_argument("--kind", action="append", choices=KINDS, help="[all]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="[one a core]")
+    parser.add_argument("--again", action="store_true", help="only those that failed")
     parser.add_argument("--write", action="store_true", help="only write the table")
     asked = parser.parse_args()
     if asked.write:
-        _keep(None)
+        _keep(lambda slices: slices)
         return 0
     ends, failed = time.monotonic() + 60 * asked.minutes, 0
     run = stamp()  # once: what is kept makes the tree dirty
     warm_up()
+    if asked.again:
+        return _again(f"{run['date']} {run['commit']}")
     with ProcessPoolExecutor(asked.jobs, initializer=end_with_parent) as pool:
         for kind, first, count in _planned(asked.kind or [*KINDS], asked.until):
             if time.monotonic() > ends:
                 break
             fresh = {**_run(kind, first, count, pool), **run}
-            _keep(fresh)
+            _keep(partial(added, fresh=fresh))
             failed += len(fresh["failed"])
             rate = count / fresh["seconds"]
             print(f"{kind}: {first} to {fresh['last']}, {rate:.1f}/s, {failed} failed", flush=True)

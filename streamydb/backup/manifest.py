@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.backup.errors import BackupError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["FORMAT", "MANIFEST", "BackupManifest", "decode_about", "decode_manifest", "encode_json"]
 
@@ -79,7 +80,7 @@ def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
                 "release that wrote it, or a newer one"
             )
         return msgspec.convert(found, kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise BackupError(
             f"{name} is damaged ({fault}); take it from another copy of the backup"
         ) from fault

@@ -16,6 +16,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.local.folder import DatabaseFolder
 from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
+from streamydb.records.formats import UNREADABLE, later_format
 
 __all__ = ["Need", "checkpoint_offsets", "needs"]
 
@@ -49,7 +50,7 @@ def needs(
         place: the database's folder in this home.
 
     Raises:
-        BackupError: a checkpoint cannot be understood.
+        BackupError: a checkpoint cannot be understood, or what a pipeline of a newer release told.
     """
     topic = TopicNames(database).transactions
     for name in ("", *place.others()):
@@ -77,7 +78,7 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
         for line in path.read_text("utf-8").splitlines():
             if line.startswith("{") and topic in (found := msgspec.json.decode(line)):
                 return {int(number): offset for number, offset in found[topic].items()}
-    except (OSError, msgspec.MsgspecError) as fault:
+    except (OSError, *UNREADABLE) as fault:
         raise BackupError(f"{path} cannot be read ({fault}); is the checkpoint whole?") from fault
     raise BackupError(f"{path} names no offsets of {topic}; is it another database's checkpoint?")
 
@@ -115,7 +116,9 @@ def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Ne
 def _message(value: bytes | None, log: str) -> Message | None:
     try:
         message = decode_message(value)
-    except RecordError:
+    except RecordError as fault:
+        if later_format(value or b"") is not None:  # what its sender needs is in it, and unread
+            raise BackupError(f"What a pipeline told cannot be read: {fault}") from fault
         return None
     return message if message.log == log else None
 

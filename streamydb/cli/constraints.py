@@ -21,6 +21,7 @@ from streamydb.cli.common import (
     say,
 )
 from streamydb.cli.target import Target, find_target
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from streamydb.client.verification import VerificationReport
@@ -79,7 +80,7 @@ def _declaration(text: str) -> Any:
     try:
         data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
         return msgspec.json.decode(data)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         fail(f"{text} is no declaration: {error}", EXIT_USAGE)
 
 

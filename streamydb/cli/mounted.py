@@ -16,7 +16,7 @@ import typer
 from streamydb.cli.common import fail
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-"""Where the package lies: in a checkout, bench/ lies there, too."""
+"""Where the package lies: in a checkout, bench/ and simulator/ lie there, too."""
 
 PASSED_ON = {
     "allow_extra_args": True,
@@ -33,7 +33,7 @@ def bench(context: typer.Context) -> None:
 
 def sim(context: typer.Context) -> None:
     """Attack the pure classes with a seeded simulator. (`streamydb sim --help`)"""
-    run("streamydb.verify.simulator", "sim", context.args)
+    run(_of_the_checkout("simulator"), "sim", context.args)
 
 
 def demo(context: typer.Context) -> None:
@@ -87,7 +87,7 @@ def _of_the_checkout(module: str) -> str:
     root = str(CHECKOUT)
     if not (CHECKOUT / "bench" / "__init__.py").is_file():
         fail(
-            f"{module} measures from a checkout of streamy-db, and is no part of the installed "
+            f"{module} runs in a checkout of streamy-db, and is no part of the installed "
             "package: get the repository, and call this there after `make venv`"
         )
     if root not in sys.path:

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
+
 JsonObject = dict[str, Any]
 
 _COMPARATORS = {">=": "ge", "<=": "le", "==": "eq", "=": "eq", "!=": "ne", ">": "gt", "<": "lt"}
@@ -33,7 +35,7 @@ def value_of(text: str) -> Any:
     """JSON as it is; what is not JSON is text."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return text
 
 

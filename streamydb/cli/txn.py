@@ -21,6 +21,7 @@ from streamydb.cli.common import (
     stderr,
 )
 from streamydb.cli.target import Target, find_target
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +155,7 @@ def _lines(file: Path, timeout_s: float) -> Iterator[bytes]:
                 continue
             try:
                 found = msgspec.json.decode(text)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise Failure(f"{file}, line {number}: not JSON ({error})", EXIT_USAGE) from None
             if not isinstance(found, dict):
                 raise Failure(f"{file}, line {number}: not a JSON object", EXIT_USAGE)

@@ -11,6 +11,7 @@ import typer
 
 from streamydb.cli.common import Bootstrap, Database, Home, Json, print_json, say, stdout
 from streamydb.cli.target import find_target
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +120,7 @@ def _raw(value: bytes | None) -> Any:
         return None
     try:
         msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return value.decode("utf-8", "backslashreplace")
     return msgspec.Raw(value)
 
@@ -137,7 +138,7 @@ def _text(feed: WatchTarget, key: bytes | None, value: bytes | None) -> str:
             return f"{record['seq']:>10}.{record['index']:<4} {name}  {_json(record['record'])}"
         if feed is WatchTarget.results:
             return _result_line(name, record)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (*UNREADABLE, KeyError, TypeError):
         pass
     return f"{name}  {value.decode('utf-8', 'backslashreplace')}"
 

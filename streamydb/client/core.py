@@ -18,10 +18,7 @@ from msgspec import UNSET
 
 from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
-from streamydb.client.problems import (
-    TransactionUnknownError,
-    refusal,
-)
+from streamydb.client.problems import TransactionUnknownError, refusal
 from streamydb.client.reads import tried
 from streamydb.client.requests import (
     Ask,

@@ -30,9 +30,11 @@ from streamydb.client.sse import problem_of
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
 from streamydb.records.emission import Emitted
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
 __all__ = [
+    "MARGIN_S",
     "HttpAnswer",
     "HttpRequest",
     "decode",
@@ -46,7 +48,7 @@ __all__ = [
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"
 
-_MARGIN_S: Final = 5.0
+MARGIN_S: Final = 5.0
 """How long an answer may be late before the connection counts as dead."""
 
 _SILENCE_S: Final = 60.0
@@ -164,7 +166,7 @@ def decode(request: Request[Any], answer: HttpAnswer) -> Any:
         if isinstance(request, Emissions):
             return emissions(answer.body)
         return _outcome(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecordError) as fault:
+    except (*UNREADABLE, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
 
 
@@ -209,7 +211,7 @@ def _made(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> HttpRequest:
-    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + _MARGIN_S)
+    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + MARGIN_S)
 
 
 def _fault(answer: HttpAnswer) -> Exception:
@@ -217,7 +219,7 @@ def _fault(answer: HttpAnswer) -> Exception:
     if kind == _PROBLEM:
         try:
             return problem_of(answer.body, _retry_after(answer))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             pass
     error: ClientError = UnexpectedAnswerError(
         f"Status {answer.status} and no problem document: is this the address of a facade?",

@@ -10,6 +10,7 @@ from streamydb.client.errors import UnexpectedAnswerError
 from streamydb.client.problems import problem
 from streamydb.client.requests import Alive, Event, Progress
 from streamydb.client.watch_core import decode_event
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["EventParser", "problem_of"]
 
@@ -57,7 +58,7 @@ def _events(block: bytes) -> list[Event]:
             raise problem_of(data, 0)
         if b"id" in fields:
             events.append(Progress(int(fields[b"id"])))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as fault:
+    except (*UNREADABLE, ValueError) as fault:
         raise UnexpectedAnswerError("The stream is not one of changes.", 200) from fault
     return events
 

@@ -6,6 +6,7 @@ import msgspec
 
 from streamydb.columns.blocks import FORMAT, READABLE
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["ShardConfig", "mismatch", "taken_over", "unreadable"]
 
@@ -52,7 +53,7 @@ def unreadable(data: bytes, error: Exception) -> str:
     """Why the state of a shard cannot be read, from its blob "meta"."""
     try:
         found = msgspec.msgpack.decode(data, type=_Head).config.format
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         found = FORMAT
     if found in READABLE:
         return f"the state of this database cannot be read ({error}); rebuild it from the log"

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Array",
@@ -216,27 +217,33 @@ class Columns:
     def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Columns:
         """The table whose arrays were flattened under ``prefix``."""
         tables: dict[str, Columns] = {"": cls()}
-        for path, parent, name, kind in _places(tuple(arrays), prefix):
-            table = tables.setdefault(parent, cls())
+        for path, parent, name, kind, other in _places(tuple(arrays), prefix):
+            table = tables.get(parent)
+            if table is None:
+                table = tables[parent] = cls()
             if kind == "$":
-                table.texts[name] = Ragged(arrays[path], arrays[path[:-1] + "#"])
+                table.texts[name] = Ragged(arrays[path], arrays[other])
             elif kind == "*":
-                below = f"{parent}.{name}" if parent else name
-                table.children[name] = (arrays[path], tables.setdefault(below, cls()))
+                table.children[name] = (arrays[path], tables.setdefault(other, cls()))
             else:
                 table.cols[name] = arrays[path]
         return tables[""]
 
 
 @lru_cache(maxsize=256)
-def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str]]:
-    """Where the arrays of a table belong: path, parent, name, and kind ($, * or nothing)."""
+def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str, str]]:
+    """Where the arrays of a table belong: path, parent, name, kind ($, * or nothing), other.
+
+    ``other``: of texts, the path of their offsets; of a child's counts, the child's own name.
+    """
     found = []
     for path in paths:
         if path.startswith(prefix) and path[-1] != "#":
             parent, _, name = path[len(prefix) :].rpartition(".")
             kind = name[-1] if name[-1] in "$*" else ""
-            found.append((path, parent, name.removesuffix(kind), kind))
+            name = name.removesuffix(kind)
+            below = f"{parent}.{name}" if parent else name
+            found.append((path, parent, name, kind, path[:-1] + "#" if kind == "$" else below))
     return found
 
 
@@ -291,7 +298,7 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
                 raise RecordError("a block is shorter than it says")
             arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
             at = end
-    except (ValueError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
     return header, arrays
 

@@ -22,6 +22,7 @@ import msgspec
 from streamydb.errors import ConfigurationError
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
 
@@ -128,7 +129,7 @@ def load_tokens(settings: FacadeSettings) -> Tokens:
         return Tokens()
     try:
         entries = msgspec.json.decode(data, type=list[_Entry])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         form = '[{"name": ..., "token": ..., "read": [prefix], "write": [prefix]}]'
         raise ConfigurationError(f"{where} is not a list of tokens: write {form}") from None
     if not 1 <= len(entries) <= _TOKENS_MAX:

@@ -12,6 +12,7 @@ import binascii
 import msgspec
 
 from streamydb.facade.problems import ProblemError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["Cursor", "decode_cursor", "encode_cursor"]
 
@@ -40,7 +41,7 @@ def decode_cursor(text: str) -> Cursor:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         cursor = msgspec.msgpack.decode(data, type=Cursor)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, *UNREADABLE):
         raise _invalid() from None
     if cursor.at < 1:
         raise _invalid()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import emissions, table
+from streamydb.client.http import MARGIN_S, emissions, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
     Alive,
@@ -22,7 +22,6 @@ from streamydb.client.requests import (
     Emissions,
     EmissionsPage,
     Event,
-    Freshness,
     Open,
     Outcome,
     Page,
@@ -136,20 +135,22 @@ class DirectTransport:
                 await self._services.log.start()
                 self._started = True
 
-    async def _snapshot(self, wanted: Freshness) -> Snapshot:
+    async def _snapshot(self, request: Read | Scan) -> Snapshot:
+        wanted = request.freshness
         return await self._services.reader.snapshot(
-            at=wanted.at, consistency=wanted.consistency, min_version=wanted.min_version
-        )
+            at=wanted.at, consistency=wanted.consistency, min_version=wanted.min_version,
+            wait_s=request.timeout_s + MARGIN_S,
+        )  # fmt: skip
 
     async def _read(self, request: Read) -> Reading:
-        with await self._snapshot(request.freshness) as snapshot:
+        with await self._snapshot(request) as snapshot:
             found = snapshot.get_many(request.keys)
             pairs = zip(request.keys, found, strict=True)
             entries = {key: None if e is None else _stored(e) for key, e in pairs}
             return Reading(snapshot.seq, entries)
 
     async def _scan(self, request: Scan) -> Page:
-        with await self._snapshot(request.freshness) as snapshot:
+        with await self._snapshot(request) as snapshot:
             found = snapshot.scan(
                 prefix=request.prefix,
                 start=request.start,
@@ -165,7 +166,7 @@ class DirectTransport:
         wanted = request.freshness
         query = Asked(
             request.sql, request.params, request.prefix,
-            wanted.at, wanted.consistency, wanted.min_version,
+            wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 

@@ -1,7 +1,7 @@
 """What the facade needs of the rest: a read model and the transaction log (`feed_ports`: the feed).
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
-`verify.simulator.database`; the read model is `streamydb.read_model`. All methods are called in the
+`testing.memory`; the read model is `streamydb.read_model`. All methods are called in the
 event loop; those that are not coroutines must return at once.
 """
 

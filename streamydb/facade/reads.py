@@ -8,6 +8,7 @@ never one that began before they arrived.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -143,6 +144,7 @@ class Reader:
         at: int | None = None,
         consistency: Consistency | None = None,
         min_version: int | None = None,
+        wait_s: float = math.inf,
     ) -> Snapshot:
         """Return a snapshot; close it.
 
@@ -150,6 +152,7 @@ class Reader:
             at: the seq whose state it shows; default: the latest.
             consistency: strong unless `at` or `min_version` says otherwise.
             min_version: the state includes this seq.
+            wait_s: how long to wait for it, if that is less than the settings say.
 
         Raises:
             ProblemError: invalid-parameter, snapshot-gone, read-model-behind, overloaded.
@@ -158,7 +161,7 @@ class Reader:
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
-            await self._wait(floor, strong=strong)
+            await self._wait(floor, min(wait_s, self._timeout_s), strong=strong)
         try:
             return self._model.snapshot(at)
         except StreamyError:
@@ -166,11 +169,11 @@ class Reader:
                 raise _gone(self._model.oldest()) from None
             raise
 
-    async def _wait(self, floor: int, *, strong: bool) -> None:
+    async def _wait(self, floor: int, timeout_s: float, *, strong: bool) -> None:
         """Wait until the read model has the seq `floor` and, if `strong`, has passed the log."""
         with self.waiters.enter():
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(timeout_s):
                     ends = await self._ends.look() if strong else {}
                     self.coverage.note(ends)
                     behind = self.coverage.behind

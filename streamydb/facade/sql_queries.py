@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,10 @@ _LATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SqlQuery:
-    """What is asked: one SELECT, values of its parameters, which keys, which state."""
+    """What is asked: one SELECT, values of its parameters, which keys, which state.
+
+    ``wait_s``: how long to wait for that state, if that is less than the settings say.
+    """
 
     sql: str
     params: tuple[Any, ...] = ()
@@ -34,6 +38,7 @@ class SqlQuery:
     at: int | None = None
     consistency: Consistency | None = None
     min_version: int | None = None
+    wait_s: float = math.inf
 
 
 class QueryRunner:
@@ -86,8 +91,9 @@ class QueryRunner:
 
         settings = self._settings
         opened = await self._reader.snapshot(
-            at=query.at, consistency=query.consistency, min_version=query.min_version
-        )
+            at=query.at, consistency=query.consistency, min_version=query.min_version,
+            wait_s=query.wait_s,
+        )  # fmt: skip
         with opened as snapshot:
             stored = self._model if isinstance(self._model, StoredModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)

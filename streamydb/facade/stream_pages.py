@@ -19,6 +19,7 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.records.emission import partition_of, place_of
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "decode_place", "encode_place", "fresh"]
 
@@ -60,7 +61,7 @@ def decode_place(text: str, stream: str) -> StreamPosition:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         place = msgspec.msgpack.decode(data, type=StreamPosition)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, *UNREADABLE):
         place = StreamPosition("")
     if place.stream != stream:
         detail = "The cursor is not one that this stream gave; begin again without it."

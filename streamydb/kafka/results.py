@@ -18,7 +18,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.kafka.names import TopicNames
-from streamydb.records.formats import FORMAT
+from streamydb.records.formats import FORMAT, UNREADABLE
 from streamydb.settings import Settings
 
 __all__ = ["Result", "ResultReader", "ResultTimeoutError"]
@@ -204,7 +204,7 @@ class ResultReader:
             seq, source = again["seq"], result["source"]
             position = (again["partition"], again["offset"]) if again is not result else None
             place = position or (source["partition"], source["offset"])
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (*UNREADABLE, KeyError, TypeError):
             self.error = f"offset {message.offset()} of {self._topic} is not a result"
             return
         if result.get("format", FORMAT) != FORMAT:

@@ -14,6 +14,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
+from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.core import SorterState
 
 __all__ = ["EmittedBlock", "ShardState", "load"]
@@ -82,7 +83,7 @@ def load(data: bytes) -> ShardState:
     """
     try:
         meta = _decode_meta(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
     meta.config = taken_over(meta.config)
     return meta

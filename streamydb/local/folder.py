@@ -17,7 +17,7 @@ import msgspec
 from streamydb.errors import ConfigurationError
 from streamydb.local import processes
 from streamydb.local.file_lock import write_whole
-from streamydb.records.formats import FORMAT, later_format
+from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 
 PIPELINE = "pipeline"
 """Name of the background process that runs the Spark query."""
@@ -138,7 +138,7 @@ class DatabaseFolder:
             raise ConfigurationError(f"{what}: use the release that wrote it, or a newer one")
         try:
             return msgspec.json.decode(data, type=DatabaseRecord)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
     def write_record(self, record: DatabaseRecord) -> None:
@@ -170,7 +170,7 @@ class DatabaseFolder:
         try:
             data = self.status_file_of(name).read_bytes()
             status = msgspec.json.decode(data, type=PipelineStatus)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *UNREADABLE):
             status = PipelineStatus()
             if not name and self.pipeline() is not None:
                 status.state = "starting"

@@ -19,6 +19,7 @@ import msgspec
 from streamydb.local.file_lock import write_whole
 from streamydb.local.launcher import GRACE_S, LocalProcess, ProcessError, end, process_of
 from streamydb.local.logs import rotate
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +101,7 @@ def read(folder: Path, name: str) -> ProcessRecord | None:
     """The record of the last start, whether or not the process still runs."""
     try:
         return msgspec.json.decode(record_path(folder, name).read_bytes(), type=ProcessRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
 
 

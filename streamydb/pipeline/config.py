@@ -16,6 +16,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.repair import REBUILD
+from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "read_record", "recorded_config", "require_same_log"]
@@ -100,7 +101,7 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
             fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
         return taken_over(msgspec.convert(found, ShardConfig))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
 
 

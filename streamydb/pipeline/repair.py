@@ -20,6 +20,7 @@ import msgspec
 
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["REBUILD", "Resumption", "mend", "offsets_of"]
 
@@ -153,7 +154,7 @@ class _Query:
         first, *rest = path.read_bytes().split(b"\n")
         try:
             return first[:1] == b"v" and bool([msgspec.json.decode(line) for line in rest if line])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return False
 
     def _state_is_whole(self, version: int) -> bool:
@@ -220,7 +221,7 @@ class _Store:
             with zipfile.ZipFile(path) as archive:
                 text = archive.read("metadata").partition(b"\n")[2]
             files = msgspec.json.decode(text, type=_SnapshotFiles).sstFiles
-        except (OSError, KeyError, zipfile.BadZipFile, msgspec.MsgspecError):
+        except (OSError, KeyError, zipfile.BadZipFile, *UNREADABLE):
             return False
         return all(
             (path := self._folder / "SSTs" / file.dfsSstFileName).exists()

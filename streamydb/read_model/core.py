@@ -25,7 +25,7 @@ from streamydb.kafka.source import Record
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.records import Resolved as ResolvedRecord
-from streamydb.records.formats import FORMAT, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
     "PartitionProgress",
@@ -198,7 +198,7 @@ def plan(
                 _resolve(batch, part, value)
             else:
                 _change(batch, part, key, value, database)
-        except (msgspec.DecodeError, ValueError, RecordError) as fault:
+        except (*UNREADABLE, ValueError, RecordError) as fault:
             raise RecordError(
                 f"partition {record.partition()}, offset {offset} of the changes of {database} "
                 f"cannot be applied: {fault}. Does something else write to this topic?"
@@ -242,7 +242,7 @@ def _change(
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
     try:
         found = _decode_resolved(value)
-    except msgspec.DecodeError as fault:
+    except UNREADABLE as fault:
         raise not_read(value, "resolved", fault) from fault
     if found.resolved < 0 or found.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")

@@ -13,6 +13,7 @@ from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProg
 from streamydb.read_model.encoding import pack_seq, unpack_seq
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import lmdb
@@ -94,7 +95,7 @@ class Store:
             raise StoreMissingError(f"the read model in {folder} is still empty; try again")
         try:
             identity = msgspec.json.decode(found, type=_Identity)
-        except msgspec.DecodeError as fault:
+        except UNREADABLE as fault:
             raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
         if identity.format != FORMAT:
             raise StoreMismatchError(

@@ -19,6 +19,7 @@ import msgspec
 from streamydb import errors, limits
 from streamydb.errors import ValueRejected
 from streamydb.records.depth import deeper_than, outermost_field
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import decode_marker
 from streamydb.records.names import (
     FLOWS_PREFIX,
@@ -83,7 +84,7 @@ def explain(raw: bytes | None) -> Marker | Rejection:
         text = raw.decode()
         _check_syntax(raw)
         record = json.loads(text, parse_int=_parse_int, parse_float=_parse_float)
-    except (msgspec.DecodeError, ValueError):
+    except (*UNREADABLE, ValueError):
         return Rejection(errors.INVALID_JSON, None)
     name = valid_id(record.get("id")) if isinstance(record, dict) else None
     try:

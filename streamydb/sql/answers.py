@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from streamydb.records.formats import UNREADABLE
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -93,7 +95,7 @@ def _json(text: str) -> Raw | str:
     data = text.encode()
     try:
         msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return text
     return Raw(data)
 

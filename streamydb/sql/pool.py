@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
+
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
@@ -66,7 +68,7 @@ class QueryPool:
             return QueryOutcome("large")
         try:
             return msgspec.json.decode(data, type=QueryOutcome)
-        except msgspec.DecodeError:  # it was killed for what it used, or crashed
+        except UNREADABLE:  # it was killed for what it used, or crashed
             return QueryOutcome("costly")
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@
         client.put("a", 1)
 
 Behind the clients is the facade's application, or the direct transport, over the database of
-`streamydb.verify.simulator.database`, whose stages can be stopped. `Faults` breaks connections.
+`streamydb.testing.memory`, whose stages can be stopped. `Faults` breaks connections.
 `Awaited` runs a test that is written for threads on the client for coroutines.
 """
 
@@ -38,8 +38,8 @@ from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
-from streamydb.verify.simulator.http import EventStream, InProcess
+from streamydb.testing.in_process import EventStream, InProcess
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 
 __all__ = ["Awaited", "Faults", "FaultyAsyncTransport", "FaultyTransport", "Kind", "MemoryHost"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from streamydb.facade import create_app
 from streamydb.records.problems import PROBLEMS
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"^```http\n(.*?)\n\nHTTP/1\.1 (\d+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

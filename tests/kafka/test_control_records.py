@@ -25,9 +25,9 @@ from streamydb.kafka.changes import KafkaSource
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
+from streamydb.testing.in_process import scenario, until
+from streamydb.testing.memory import MemoryModel, MemoryResolved
 from streamydb.verify.check import Log
-from streamydb.verify.simulator.database import MemoryModel, MemoryResolved
-from streamydb.verify.simulator.http import scenario, until
 
 Leave = Callable[..., None]
 

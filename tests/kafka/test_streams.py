@@ -15,7 +15,7 @@ from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
-from streamydb.verify.simulator.http import scenario
+from streamydb.testing.in_process import scenario
 
 PAGE = PageBounds(40, 1_000_000)
 STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]

@@ -9,7 +9,7 @@ from streamydb.facade.kafka import KafkaLog
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.settings import Settings
-from streamydb.verify.simulator.http import scenario
+from streamydb.testing.in_process import scenario
 
 TRACE = {"traceparent": b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 VALUE = b'{"id":"a","updates":[]}'

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from simulator.procedures import MODULES
 from streamydb.backup import (
     copy,
     folder,
@@ -52,7 +53,6 @@ from streamydb.records.rulings import Fault, Rulings, ruling_of
 from streamydb.sorter.core import PartitionState
 from streamydb.verify.oracle.core import Ordered, released
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.procedures import MODULES
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.support.states import goes_on, truth, written
 

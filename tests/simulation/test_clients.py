@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamydb.verify.simulator.client_mutations import CLIENT_MUTATIONS
-from streamydb.verify.simulator.clients import run_clients
+from simulator.client_mutations import CLIENT_MUTATIONS
+from simulator.clients import run_clients
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40
 CHUNKS = 5
@@ -34,6 +34,11 @@ def test_every_call_has_the_effect_that_it_says(
     injected(killed)
     assert ended["returned"] > 5 * (ended.total() - ended["returned"])
     assert killed
+
+
+@pytest.mark.parametrize("seed", [10419, 100448, 300009])
+def test_what_failed_once_holds(seed: int) -> None:
+    assert run_clients(seed).problems == []
 
 
 def test_a_seed_repeats_exactly() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from streamydb.verify.simulator.election import run_election
-from streamydb.verify.simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
-from streamydb.verify.simulator.main import app
+from simulator.election import run_election
+from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
+from simulator.main import app
 
 SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
 CHUNKS = 20
@@ -31,7 +31,10 @@ def test_elections_hold(chunk: int, injected: Callable[..., None]) -> None:
     assert sum(outcome.batches for outcome in outcomes) > 1.5 * len(seeds), "hardly any election"
 
 
-@pytest.mark.parametrize("seed", [60, 477, 976, 1165, 10006, 14829, 15110, 18582])
+@pytest.mark.parametrize(
+    "seed",
+    [60, 477, 976, 1165, 10006, 14829, 15110, 18582, 25284, 25915, 27080, 206062, 226213],
+)
 def test_what_failed_once_holds(seed: int) -> None:
     assert run_election(seed).problems == []
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.event_loop import VirtualLoop, run_virtual
+from simulator.network import Network
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncView
@@ -23,9 +25,7 @@ from streamydb.client.session import Options, Session
 from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb.layers.queue import AsyncQueue, Claim
 from streamydb.procedures.folder import FolderModules
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
-from streamydb.verify.simulator.network import Network
+from streamydb.testing.memory import MemoryDatabase
 from tests.support.queue_model import judged
 
 ATTEMPTS_MAX = 3

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from simulator import cluster as sim
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from simulator.run import settle
+from simulator.workload import Workload
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.simulator import cluster as sim
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.run import settle
-from streamydb.verify.simulator.workload import Workload
 
 WRITTEN = {"none": 0, "one block": 1, "all": 10**6}
 """How much of the first attempt's feedback is in Kafka when the driver dies."""

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
+from simulator import run_seed
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from simulator.rollback import Rollbacks, finds_lost_tail, require_log
+from simulator.run import settle
+from simulator.workload import Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.verify.simulator import run_seed
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.rollback import Rollbacks, finds_lost_tail, require_log
-from streamydb.verify.simulator.run import settle
-from streamydb.verify.simulator.workload import Workload
 
 SEEDS = 12
 

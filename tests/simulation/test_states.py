@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
 from streamydb.backup.folder import StateFolder
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import EVERYTHING, LogReplay, replay
@@ -18,8 +20,6 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.core import released
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES
 from tests.support.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)

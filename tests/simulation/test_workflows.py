@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from simulator.run import settle
+from simulator.workflows import FlowCalls
+from simulator.workload import Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.run import settle
-from streamydb.verify.simulator.workflows import FlowCalls
-from streamydb.verify.simulator.workload import Workload
 
 KEYS = ["k0", "k1", "k2"]
 

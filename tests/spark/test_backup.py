@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from simulator.digests import state_digest
 from streamydb.backup import BackupFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.kafka import TopicNames
@@ -20,7 +21,6 @@ from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check.report import CheckReport
 from streamydb.verify.oracle.core import LogRecord, Oracle, released
-from streamydb.verify.simulator.digests import state_digest
 from tests.support.bank import appending, transfers
 from tests.support.faulty import POISONED, poisoned, resolved
 

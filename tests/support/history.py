@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamydb.records import Change
-from streamydb.verify.simulator.database import (
-    MemoryDatabase,
-    MemoryModel,
-    MemoryResolved,
-    MemorySnapshot,
-)
+from streamydb.testing.memory import MemoryDatabase, MemoryModel, MemoryResolved, MemorySnapshot
 
 __all__ = ["HistoryDatabase", "HistoryModel", "HistorySnapshot", "MemoryVersion"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 
 __all__ = ["Model", "judged"]
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 
 __all__ = ["Served", "running", "serving"]
 

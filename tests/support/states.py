@@ -6,17 +6,17 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simulator.cluster import Cluster
+from simulator.digests import state_digest
+from simulator.judge import TOPICS
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES, Calls
+from simulator.workload import Deadlines, Workload
 from streamydb.backup.start import Beginning, Starter
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.core import Oracle, OutputRecord, released
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.digests import state_digest
-from streamydb.verify.simulator.judge import TOPICS
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES, Calls
-from streamydb.verify.simulator.workload import Deadlines, Workload
 
 __all__ = ["Written", "ends_of", "goes_on", "truth", "written"]
 

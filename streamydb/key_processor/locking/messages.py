@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Arrived",
@@ -133,7 +134,7 @@ def decode_list(data: bytes, kind: type[T]) -> list[T]:
     """
     try:
         found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise RecordError(f"not a list of {kind.__name__}: {error}") from error
     return found
 

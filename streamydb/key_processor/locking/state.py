@@ -13,6 +13,7 @@ from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock
 from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
+from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.core import SorterState
 
 __all__ = ["SingleMeta", "Unresolved", "decode_meta"]
@@ -70,7 +71,7 @@ def decode_meta(data: bytes) -> SingleMeta:
     """
     try:
         meta = _decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
     meta.config = taken_over(meta.config)
     return meta

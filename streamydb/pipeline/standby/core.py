@@ -37,7 +37,8 @@ class Times:
     after such a message; ``near``: the same while a leader is wanted. ``ready``: how old what one
     lacks may be that takes over. ``fresh``: how old the newest message of one's own may be that has
     come back. ``window``: in which those who are further speak up. ``defer``: how long one leaves
-    the lead to them. ``alone``: after which one claims that is not ready. ``start``: for how long
+    the lead to them; twice as long if one of them wants it, who may leave it to another one first.
+    ``alone``: after which one claims that is not ready. ``start``: for how long
     one that starts listens for others. ``stuck``: after which a leader that reads and resolves
     nothing tells its shards again that it leads.
     """
@@ -247,14 +248,14 @@ class Member:
         if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
             return []
         anyone = not message.to and not message.target
-        return [] if anyone and self._is_outranked(now_ms) else self._claim(now_ms)
+        return [] if anyone and self._ahead(now_ms) else self._claim(now_ms)
 
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
             return []
         later = message.ready or message.said_ms > 0  # else it never claims
         resolved = message.resolved if later else -1
-        rank = Rank(message.ready, resolved, message.name, message.pipeline)
+        rank = Rank(message.ready, resolved, message.name, message.pipeline, message.wants)
         new = self._others.take(rank, now_ms)
         if self.role == "leading":
             return [self._beat(now_ms)] if new or message.wants else []
@@ -354,8 +355,7 @@ class Member:
             return self._tick_claiming(now_ms)
         if self.role == "starting":
             listened = now_ms - self._began_ms > times.start
-            silent = now_ms - self.leader.heard_ms > times.silence
-            if listened and silent and self._own.knows(now_ms, times.fresh):
+            if listened and self._has_heard_silence(now_ms):
                 return self._claim(now_ms)
         elif self._is_wanted(now_ms):
             return self._elect(now_ms)
@@ -372,13 +372,25 @@ class Member:
         return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
 
     def _tick_claiming(self, now_ms: int) -> list[Action]:
-        """A claim that does not come back was not written, or will be read late."""
+        """A claim that does not come back was not written, or will be read late.
+
+        Another one may lead well meanwhile, so one that is not the last that led looks again.
+        """
         if now_ms - self._said_ms <= self._times.silence:
             return []
-        if not self._followed:
+        if not self._followed and self.leader.pipeline in ("", self._me):
             return self._claim(now_ms)
-        self.role, self._wish = "following", None
+        self.role, self._wish = "following" if self._followed else "starting", None
         return self._tell(now_ms)
+
+    def _has_heard_silence(self, now_ms: int) -> bool:
+        """Whether the own messages have come back in silence, and not a beat between them.
+
+        One whose link is cut hears no beat, either, and would take the lead from one that is well.
+        """
+        own, times = self._own, self._times
+        silent_ms = 0 if own.seen_ms is None else own.seen_ms - self.leader.heard_ms
+        return silent_ms >= times.silence and own.knows(now_ms, times.fresh)
 
     def _tell(self, now_ms: int) -> list[Action]:
         due = now_ms - self._said_ms >= self._times.follow
@@ -425,7 +437,9 @@ class Member:
         near = self._others.since(now_ms - times.near)
         if near and now_ms - wish.seen_ms < times.window:
             return []
-        if self._is_outranked(now_ms) and now_ms - wish.since_ms < times.defer:
+        ahead = self._ahead(now_ms)
+        patience_ms = times.defer * (2 if any(other.wants for other in ahead) else 1)
+        if ahead and now_ms - wish.since_ms < patience_ms:
             return self._tell(now_ms)
         return self._claim(now_ms)
 
@@ -433,12 +447,10 @@ class Member:
         name, pipeline = self._sender["name"], self._me
         return Rank(self.is_ready(now_ms), self._own.resolved, name, pipeline)
 
-    def _is_outranked(self, now_ms: int) -> bool:
-        """Whether one was heard just now that is to lead rather than this one."""
-        mine = self._rank(now_ms)
-        return any(
-            other.before(mine) for other in self._others.since(now_ms - self._times.near)
-        )
+    def _ahead(self, now_ms: int) -> list[Rank]:
+        """Those that were heard just now and are to lead rather than this one."""
+        mine, near = self._rank(now_ms), self._others.since(now_ms - self._times.near)
+        return [other for other in near if other.before(mine)]
 
     def _lead(self, now_ms: int) -> list[Action]:
         if not self._followed:

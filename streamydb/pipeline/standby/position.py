@@ -93,18 +93,22 @@ class Own:
 
 
 class Rank(NamedTuple):
-    """Who comes before whom when a leader is wanted: ready, further, and by name if equal."""
+    """Who comes before whom when a leader is wanted: ready, further, and by name if equal.
+
+    ``wants``: it has said that it wants the lead; that changes no order.
+    """
 
     ready: bool
     resolved: int
     name: str
     pipeline: str
+    wants: bool = False
 
     def before(self, other: Rank) -> bool:
         """Whether this one is to lead rather than the other one."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
-        return self[2:] < other[2:]
+        return (self.name, self.pipeline) < (other.name, other.pipeline)
 
 
 class Others:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
 from streamydb.verify.check.expected import Expected
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 from streamydb.verify.check.workflows import Workflows
@@ -169,7 +170,7 @@ class Comparison:
         counts = self.report.changes
         try:
             change = self._decoder.decode(value)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._outside("changes", counts, 0, output)
             return
         seq, index = change.source.seq, change.transaction.total_order
@@ -232,7 +233,7 @@ class Comparison:
         try:
             record = msgspec.json.decode(output.value or b"", type=_Resolved)
             offsets = {int(number): offset for number, offset in record.offsets.items()}
-        except (msgspec.MsgspecError, ValueError):
+        except (*UNREADABLE, ValueError):
             self._violate("resolved", output, None, "is not a resolved record")
             return
         seq = record.resolved

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
@@ -74,7 +75,7 @@ class Workflows:
         try:
             found = self._decode(output.value or b"")
             place = found.seq, found.index
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             place = 0, 0
         self._judge("streams", self._streams, self.report.streams, place, output)
 

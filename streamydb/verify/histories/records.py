@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from streamydb.records.formats import UNREADABLE
+
 __all__ = [
     "Answer",
     "AppendOperation",
@@ -240,7 +242,7 @@ def _lines(path: Path) -> Iterator[Line]:
                 return
             try:
                 yield _DECODER.decode(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise HistoryError(f"{path}, line {number}: {error}") from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State
+from streamydb.backup import needs as told_needs
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece
 from streamydb.backup.resize import put_aside, standing_still
@@ -223,3 +224,11 @@ def test_a_checkpoint_is_held_and_put_aside(tmp_path: Path) -> None:
         assert put_aside(checkpoint) == tmp_path / "checkpoint.before-1"
     with standing_still(checkpoint):
         assert put_aside(checkpoint) == tmp_path / "checkpoint.before-2"
+
+
+def test_what_a_newer_release_needs_is_not_passed_over() -> None:
+    told = msgspec.json.encode({"kind": "following", "format": 99, "log": "log", "needs": "more"})
+    with pytest.raises(BackupError, match="format 99"):
+        told_needs._message(told, "log")
+    for value in (None, b"", b"\xff", b'{"kind":"beat"}'):
+        assert told_needs._message(value, "log") is None

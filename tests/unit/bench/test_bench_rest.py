@@ -27,7 +27,7 @@ from streamydb.cli.phases import Phases
 from streamydb.facade import FacadeSettings
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.server import listen, make_server, server_of
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 from tests.support.served import running
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: a\r\ncontent-length: 5\r\n\r\nhello"

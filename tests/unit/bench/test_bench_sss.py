@@ -21,9 +21,9 @@ from bench.literature.players import Play, Played, latency_facts, play, playing
 from bench.rest.wire import AnswerParser
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
+from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.histories import AppendOperation, ReadOperation
 from streamydb.verify.histories.answers import call_of
-from streamydb.verify.simulator.database import MemoryDatabase
 from tests.support.literature import broken
 from tests.support.served import running
 

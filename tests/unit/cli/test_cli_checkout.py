@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from streamydb.cli import app, mounted
 
 
-@pytest.mark.parametrize("name", ["bench", "demo"])
-def test_a_wheel_has_no_measurements_and_says_so(
+@pytest.mark.parametrize("name", ["bench", "demo", "sim"])
+def test_a_wheel_has_no_tools_of_the_checkout_and_says_so(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mounted, "CHECKOUT", tmp_path)
     done = CliRunner().invoke(app, [name, "--help"])
     assert done.exit_code != 0
-    assert "from a checkout" in done.output + str(done.exception)
+    assert "in a checkout" in done.output + str(done.exception)
 
 
 def test_a_checkout_has_them_wherever_one_stands(tmp_path: Path) -> None:

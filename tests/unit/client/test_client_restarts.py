@@ -31,7 +31,7 @@ from streamydb.client.session import Session
 from streamydb.facade import FacadeSettings
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.database import wait_for
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 from tests.support.served import Served, serving
 
 DOWN_S = 29.0

@@ -18,8 +18,8 @@ from streamydb.facade.app import create_app
 from streamydb.facade.auth import Caller as Scoped
 from streamydb.facade.auth import Tokens
 from streamydb.testing.clients import Kind, MemoryHost
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 POST = "/v1/transactions"
 EMAIL = {"name": "email", "prefix": "user/", "unique": "$.email"}

@@ -22,7 +22,7 @@ from streamydb.facade.console.stats import stats_of
 from streamydb.facade.services import make_services
 from streamydb.local.folder import PipelineStatus
 from streamydb.read_model import ReadModel
-from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
 from tests.support.history import HistoryDatabase
 from tests.support.read_model import example, follow
 

@@ -15,8 +15,8 @@ from pydantic import SecretStr, ValidationError
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.server import checked, listen, make_server
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 ADMIN = "admin-secret-0123456789"
 READER = "reader-secret-0123456789"

@@ -17,9 +17,9 @@ from streamydb.facade.feed import Feed, Merger
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Resolved, encode_resolved
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
 
 Event = dict[str, Any]
 Record = tuple[bytes | None, bytes | None]

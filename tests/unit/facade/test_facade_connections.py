@@ -15,7 +15,7 @@ import uvicorn
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
 from streamydb.testing.database import wait_for
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 
 pytestmark = pytest.mark.usefixtures("parser")
 

@@ -10,8 +10,8 @@ import pytest
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.coverage import Coverage
 from streamydb.facade.ports import NextRecord
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario, until
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:

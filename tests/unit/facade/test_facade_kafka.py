@@ -20,8 +20,8 @@ from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
+from streamydb.testing.in_process import scenario, until
 from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.simulator.http import scenario, until
 
 RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
 """What the second plan of `changes` ends with."""

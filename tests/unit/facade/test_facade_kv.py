@@ -12,8 +12,8 @@ from litestar.testing import TestClient
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.gate import Gate
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 Client = TestClient[Any]
 

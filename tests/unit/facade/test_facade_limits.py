@@ -16,9 +16,9 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.results import ResultIndex, position_of
 from streamydb.limits import LIMITS, TRANSACTION_BYTES_MAX
 from streamydb.records import decode_result
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario, until
 
 
 def connect(database: MemoryDatabase, address: str = "127.0.0.1", **limits: Any) -> InProcess:

@@ -24,7 +24,7 @@ from streamydb.facade.server import listen, make_server
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
-from streamydb.verify.simulator.database import MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 

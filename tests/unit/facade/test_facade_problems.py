@@ -16,8 +16,8 @@ from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Result
 from streamydb.records.problems import PROBLEMS
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase
 
 TOKENS = [{"name": "nobody", "token": "0123456789abcdef", "read": ["r/"], "write": []}]
 

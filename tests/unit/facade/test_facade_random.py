@@ -17,8 +17,8 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.sql.pool import QueryPool
 from streamydb.sql.worker import Job, QueryOutcome, run
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import HttpAnswer, InProcess
+from streamydb.testing.in_process import HttpAnswer, InProcess
+from streamydb.testing.memory import MemoryDatabase
 from tests.support.generators import JSON, TEXTS
 
 KEYS = [f"{head}{n}" for head in ("a/", "a/b", "é") for n in range(4)]

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from streamydb.client.http import MARGIN_S
+from streamydb.client.problems import ReadModelBehindError
+from streamydb.client.requests import Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.direct import DirectTransport
 from streamydb.facade.reads import LogEnds, ReadWaiter
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario, until
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
@@ -216,3 +220,18 @@ async def test_a_read_model_that_breaks_wakes_who_waits() -> None:
         database.model.broken = True
         answer = await reading
         assert (answer.status, answer.problem) == (503, "not-ready")
+
+
+@scenario
+async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
+    """Its client's time is shorter than the wait that the settings allow."""
+    database = MemoryDatabase()
+    changes, settings = MemoryChanges(database.changes), FacadeSettings(read_timeout_s=3600)
+    transport = DirectTransport(database.model, database.log, changes, settings)
+    beyond = Freshness(consistency="session", min_version=1)
+    for request in (
+        Read(("a",), beyond, -MARGIN_S), Scan("", None, None, 1, None, beyond, -MARGIN_S)
+    ):
+        with pytest.raises(ReadModelBehindError):
+            await transport.send(request)
+    await transport.close()

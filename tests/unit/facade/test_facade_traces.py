@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.traces import OFF, OpenTelemetry
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE = int(CALLER.split("-")[1], 16)
@@ -122,7 +122,7 @@ async def test_spans_are_sent_by_otlp(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_traces_nothing_is_imported() -> None:
     program = (
         "import sys; from streamydb.facade import FacadeSettings, create_app; "
-        "from streamydb.verify.simulator.database import MemoryDatabase; d = MemoryDatabase(); "
+        "from streamydb.testing.memory import MemoryDatabase; d = MemoryDatabase(); "
         "create_app(d.model, d.log, d.changes, FacadeSettings()); "
         "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     )

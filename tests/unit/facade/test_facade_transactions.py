@@ -11,8 +11,8 @@ import pytest
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.payloads import new_id, time_of_id
 from streamydb.facade.ports import Missing
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario, until
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase
 
 TRANSFER = (
     b'{"id": "t1", "reads": ["a", "b"], "updates": ['

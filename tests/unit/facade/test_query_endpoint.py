@@ -18,8 +18,8 @@ from streamydb.client import (
 )
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.testing.clients import Awaited, Kind, MemoryHost
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import HttpAnswer, InProcess, scenario
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 pytest.importorskip("duckdb")
 

@@ -23,8 +23,8 @@ from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPositio
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
 from streamydb.testing.clients import MemoryHost
-from streamydb.verify.simulator.database import MemoryDatabase, MemoryStreams
-from streamydb.verify.simulator.http import InProcess, scenario, until
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase, MemoryStreams
 from tests.support.workflows import VOTER
 
 Connect = Callable[..., Any]

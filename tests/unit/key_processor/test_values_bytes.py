@@ -13,6 +13,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
@@ -31,9 +34,6 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.withdrawals import next_pace
 from streamydb.txn_processor.execution import ExecutionOutcome as Executed
 from streamydb.txn_processor.execution import Most, execute_grants
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 BOUND, SIZE = 100_000, 4_000
 

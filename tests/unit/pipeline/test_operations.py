@@ -19,8 +19,8 @@ from streamydb.pipeline.sampler import LogSampler
 from streamydb.read_model import ReadModel
 from streamydb.read_model.metrics import registry_of
 from streamydb.settings import Settings
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 
 SOURCES = Path(__file__).resolve().parents[3]
 PAGE = (SOURCES / "docs" / "operations.md").read_text("utf-8")

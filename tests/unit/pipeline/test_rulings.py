@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from simulator import run_seed
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
 from streamydb.columns import program as p
@@ -38,7 +39,6 @@ from streamydb.records.rulings import (
 )
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.compile import compile_records
-from streamydb.verify.simulator import run_seed
 
 FAULTS = [Fault(q, 3 * i, "KeyError 0", named=i % 2 == 0) for q in range(2) for i in range(50)]
 
@@ -145,7 +145,7 @@ def test_what_the_machine_lacks_stops_the_batch(
     if error is InvariantViolation:
         assert "InvariantViolation" in run_seed(2, 30).problems[0]
         return
-    monkeypatch.setattr("streamydb.verify.simulator.cluster.Cluster.start_anew", lambda _: 1 / 0)
+    monkeypatch.setattr("simulator.cluster.Cluster.start_anew", lambda _: 1 / 0)
     assert "ZeroDivisionError" in run_seed(2, 30).problems[0]
 
 

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.backup.folder import BackupFolder
 from streamydb.columns.shards import ShardConfig
@@ -20,9 +23,6 @@ from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED,
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.judge import SeedOutcome, judge
-from streamydb.verify.simulator.log import SimulatedLog
 
 
 def topic(*ends: int) -> TopicDescription:

@@ -25,9 +25,9 @@ from streamydb.records import (
 )
 from streamydb.spark import payloads
 from streamydb.testing.clients import MemoryHost
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.simulator.database import MemoryDatabase
-from streamydb.verify.simulator.http import InProcess, scenario
 
 WINDOW = 3
 START = 1_700_000_000_000

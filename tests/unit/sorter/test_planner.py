@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from simulator.workload import Workload
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.blocks import open_block, open_records
@@ -23,7 +24,6 @@ from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
-from streamydb.verify.simulator.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -33,3 +33,12 @@ def test_slices_of_one_commit_are_joined_and_the_next_goes_on() -> None:
 def test_the_page_is_what_was_run() -> None:
     wanted = "python -m tools.seeds --write"
     assert seeds.table(seeds.read()) in seeds.PAGE.read_text("utf-8"), wanted
+
+
+def test_one_that_failed_stays_on_the_page_and_may_hold_later() -> None:
+    slices = [piece(10_000, 10_009, failed=[10_002, 10_005]), piece(10_010, 10_019)]
+    tried = seeds.tried_again(slices, "e later", lambda _, seed: ["no"] * (seed == 10_005))
+    assert "| 10002 (holds: e later), 10005 | d c |" in seeds.table(tried)
+    assert tried[1] == slices[1]
+    worse = seeds.tried_again(tried, "f last", lambda _, seed: ["no"] * (seed == 10_002))
+    assert "| 10002, 10005 (holds: f last) | d c |" in seeds.table(worse)

@@ -11,11 +11,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from simulator.workload import Deadlines, Workload
 from streamydb.columns.table import Columns, Ragged
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.txn_processor import compile as compiler
 from streamydb.txn_processor.scan import Scanned, scan
-from streamydb.verify.simulator.workload import Deadlines, Workload
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
 TOKENS = (

@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from simulator import cluster as sim
+from simulator.digests import state_digest
+from simulator.log import SimulatedLog
 from streamydb.backup.copy import config_of
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import LogReplay, replay
@@ -29,9 +32,6 @@ from streamydb.records.control import decode_message
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator import cluster as sim
-from streamydb.verify.simulator.digests import state_digest
-from streamydb.verify.simulator.log import SimulatedLog
 from tools.golden import DATABASE, GoldenLog, make
 
 ROOT = Path(__file__).parents[2] / "golden"

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
+from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.histories import (
     AppendOperation,
     Get,
@@ -25,7 +26,6 @@ from streamydb.verify.histories.campaign import Campaign, CampaignError, files, 
 from streamydb.verify.histories.main import app
 from streamydb.verify.histories.watcher import parse_event
 from streamydb.verify.histories.workload import Shape
-from streamydb.verify.simulator.database import MemoryDatabase
 
 RESTLESS = Shape(impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 """Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""

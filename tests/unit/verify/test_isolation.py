@@ -16,6 +16,9 @@ from typing import Any, Final
 
 import pytest
 
+from simulator.cluster import Cluster
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
 from streamydb.client.blocking.client import Client
 from streamydb.client.session import Options
 from streamydb.columns.shards import ShardConfig
@@ -23,9 +26,6 @@ from streamydb.procedures.modules import compile_module
 from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.testing.database import wait_for
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES
 from tests.support.isolation import Recording
 
 PAGE = (Path(__file__).parents[3] / "docs" / "semantics.md").read_text(encoding="utf-8")

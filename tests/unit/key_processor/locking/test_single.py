@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from simulator.workload import Workload
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
@@ -26,7 +27,6 @@ from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.simulator.workload import Workload
 
 TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 Record = tuple[str, bytes | None, bytes | None]

@@ -225,3 +225,81 @@ def test_what_was_told_once_counts_whoever_leads() -> None:
             member.hear(action.message, 50)
     member.hear(Beat(**place, epoch=4, resolved=30, read=1, executed=30, said_ms=3), 60)
     assert (member.behind, member.is_ready(70)) == (400, False)
+
+
+class Restarted:
+    """One that led once, and starts beside a leader; its messages come back unless it is cut."""
+
+    def __init__(self) -> None:
+        """It has listened for as long as it must, and has last heard itself a moment ago."""
+        self.now, self.cut = 0, False
+        self.claims = 0
+        self.member = Member("log", "id-a", "a", standby=False)
+        self.beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
+        self.member.replay(self.beat)
+        self.said = self.member.begin(0)
+
+    def pass_ms(self, ms: int) -> None:
+        """Hear what it said at the tick before, and tick."""
+        for _ in range(ms // 100):
+            self.now += 100
+            for action in self.said:
+                if isinstance(action, Say):
+                    self.claims += isinstance(action.message, LeaderClaim)
+                    if not self.cut:
+                        self.member.hear(action.message, self.now)
+            self.said = self.member.tick(self.now)
+
+
+def test_one_that_starts_behind_a_cut_link_does_not_claim() -> None:
+    """It hears no beat, and does not hear itself, either."""
+    room = Restarted()
+    room.pass_ms(500)
+    room.cut = True
+    room.pass_ms(10_000)
+    assert (room.member.role, room.claims) == ("starting", 0)
+    room.cut = False
+    room.pass_ms(3_000)
+    assert (room.member.role, room.claims) == ("leading", 1)
+
+
+def test_one_whose_claim_is_lost_does_not_claim_beside_a_leader() -> None:
+    room = Restarted()
+    room.pass_ms(Times().start + 100)
+    room.cut = True
+    room.pass_ms(200)
+    assert (room.member.role, room.claims) == ("claiming", 1)
+    room.cut = False
+    for _ in range(10):
+        room.member.hear(room.beat, room.now)
+        room.pass_ms(500)
+    assert (room.member.role, room.claims) == ("following", 1)
+
+
+def test_one_whose_claim_is_lost_claims_again_in_silence() -> None:
+    room = Restarted()
+    room.pass_ms(Times().start + 100)
+    room.cut = True
+    room.pass_ms(200)
+    room.cut = False
+    room.pass_ms(5_000)
+    assert (room.member.role, room.claims) == ("leading", 2)
+
+
+def test_one_that_is_further_and_wants_the_lead_may_wait_for_another_one_first() -> None:
+    """It began to wait later: who is behind it does not claim while it waits."""
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    level(room, "a", "b")
+    room.down.add("a")
+    further = Following(
+        log="log", pipeline="id-x", name="x", epoch=1, resolved=500, lag_ms=0, ready=True,
+        wants=True,
+    )
+    waited = 0
+    while room.members["b"].role != "leading":
+        room.do("b", room.members["b"].hear(further, room.now))
+        room.pass_ms(500)
+        waited += 500
+        assert waited < 2 * Times().defer + 5_000
+    assert waited > 2 * Times().defer

@@ -8,6 +8,11 @@ from typing import Final
 
 import msgspec
 
+from simulator.cluster import Cluster, WrittenRecord
+from simulator.digests import wrong_digests
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
+from simulator.workflows import Divergence, check_flows
 from streamydb.columns.blobs import BlobStore
 from streamydb.key_processor.locking.gatherer import GatherState
 from streamydb.key_processor.locking.state import SingleMeta, decode_meta
@@ -15,11 +20,6 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import OutputRecord, Topic, replay
-from streamydb.verify.simulator.cluster import Cluster, WrittenRecord
-from streamydb.verify.simulator.digests import wrong_digests
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES
-from streamydb.verify.simulator.workflows import Divergence, check_flows
 
 __all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 

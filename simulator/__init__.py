@@ -6,6 +6,6 @@ the classes on purpose and shows that the simulator notices.
 
 from __future__ import annotations
 
-from streamydb.verify.simulator.run import Divergence, SeedOutcome, run_seed
+from simulator.run import Divergence, SeedOutcome, run_seed
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed"]

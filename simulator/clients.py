@@ -27,6 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from simulator.event_loop import VirtualLoop, run_virtual
+from simulator.network import Network
 from streamydb.client.aborts import AbortedError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
@@ -40,9 +42,7 @@ from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
-from streamydb.verify.simulator.event_loop import VirtualLoop, run_virtual
-from streamydb.verify.simulator.network import Network
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 
 __all__ = ["ClientsOutcome", "run_clients"]
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from simulator.judge import SeedOutcome
+from simulator.members import STEP_MS, ControlEntry, Node, Room
 from streamydb.pipeline.standby.core import Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim
-from streamydb.verify.simulator.judge import SeedOutcome
-from streamydb.verify.simulator.members import STEP_MS, ControlEntry, Node, Room
 
 __all__ = ["ELECTION", "run_election"]
 
@@ -107,21 +107,21 @@ class _Judge:
 
     def _claimed(self, entry: ControlEntry, claim: LeaderClaim) -> None:
         node = self._world.room.nodes[entry.node]
-        if not node.early and entry.why in {"tick", "asked"}:
-            self._fairly(entry, node)
+        if claim.said_ms > 0 and entry.why in {"tick", "asked"}:  # not one of release 0.1.0
+            self._fairly(entry, claim, node)
         self.epoch, self.leader = claim.epoch, claim.pipeline
         self.epochs_in_calm += self.calm_t is not None and self.calm_t < entry.said_t
         if self.epochs_in_calm > _EPOCHS_IN_CALM:
             raise _FaultError(f"epoch {self.epoch} is the fourth in one calm")
 
-    def _fairly(self, entry: ControlEntry, node: Node) -> None:
+    def _fairly(self, entry: ControlEntry, claim: LeaderClaim, node: Node) -> None:
         """Whether one that claims of its own accord, or is asked to, may do so."""
         room, now = self._world.room, entry.said_t
         if entry.why == "asked":
-            if not self._is_level(node.executed, now):
-                raise _FaultError(f"{node.pipeline} took over when asked, and is not ready")
+            if not self._is_level(entry.executed, now):
+                raise _FaultError(f"{claim.pipeline} took over when asked, and is not ready")
             return
-        self._nobody_beats(entry, node)
+        self._nobody_beats(entry, claim)
         if entry.taken_t != now:
             return  # what others did meanwhile is not its fault
         quiet_t = now - room.times.near - room.times.follow
@@ -131,9 +131,10 @@ class _Judge:
                 continue
             if max(node.trouble_t, other.trouble_t) > quiet_t:
                 continue
-            if other.is_ready(now) and not ready:
-                raise _FaultError(f"{node.pipeline} claims, not ready; {other.pipeline} is")
             said = self._last_said(other, entry)
+            told = said is None or said.ready  # else it has become ready just now
+            if other.is_ready(now) and told and not ready:
+                raise _FaultError(f"{node.pipeline} claims, not ready; {other.pipeline} is")
             further = said is not None and said.resolved > node.executed and not other.leading
             if said is not None and further and said.ready >= ready:
                 what = f"{node.pipeline} with {node.executed} claims"
@@ -147,19 +148,30 @@ class _Judge:
                 return message if taken_t >= near_t else None
         return None
 
-    def _nobody_beats(self, entry: ControlEntry, node: Node) -> None:
+    def _nobody_beats(self, entry: ControlEntry, claim: LeaderClaim) -> None:
         """Whether the leader has been silent, as far as the one that claims has read."""
-        room = self._world.room
-        began_t = entry.said_t - (1 - _DRIFT) * room.times.silence
-        for index, taken_t, beat in reversed(self._beats):
-            if index >= entry.heard or beat.epoch < self.epoch or beat.pipeline == node.pipeline:
-                continue
-            relieved = beat.executed < beat.resolved or self._world.stalls(self.leader)
-            relieved = relieved or beat.executed < self._told.before(taken_t)
-            if taken_t > began_t + STEP_MS and not relieved:
-                what = f"{node.pipeline} claims while {beat.pipeline}"
-                raise _FaultError(f"{what} leads and beats")
+        heard = [
+            (taken_t, beat) for index, taken_t, beat in self._beats
+            if index < entry.heard and beat.epoch >= self.epoch and beat.pipeline != claim.pipeline
+        ]  # fmt: skip
+        if not heard:
             return
+        began_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.silence
+        taken_t, beat = heard[-1]
+        lacks = beat.executed < max(beat.resolved, self._told.before(taken_t))
+        if taken_t > began_t + STEP_MS and not lacks and not self._stands_still(entry, heard):
+            what = f"{claim.pipeline} claims while {beat.pipeline}"
+            raise _FaultError(f"{what} leads and beats")
+
+    def _stands_still(self, entry: ControlEntry, heard: list[tuple[int, Beat]]) -> bool:
+        """Whether the beats that one has read show a leader that has read nothing for long.
+
+        By what they say, not by what was done to the leader: beats of one that has been dead for
+        long may come late, and show it as well.
+        """
+        began_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.stall
+        before = max((beat.read for taken_t, beat in heard if taken_t <= began_t), default=-1)
+        return all(beat.read <= before for _, beat in heard)
 
     def _beaten(self, entry: ControlEntry, beat: Beat) -> None:
         if beat.epoch > self.epoch or (
@@ -249,11 +261,6 @@ class _World:
         self._back: list[tuple[int, Node]] = []
         pace = "full" if times == Times() else "quick"
         self.about = f"members={count} mixed={mixed} times={pace}"
-
-    def stalls(self, pipeline: str) -> bool:
-        """Whether a pipeline does not read what there is."""
-        found = [node for node in self.room.nodes if node.pipeline == pipeline]
-        return bool(found) and not {"stalled", "mute"}.isdisjoint(found[0].until)
 
     def run(self) -> None:
         """From the start to the end."""

@@ -85,7 +85,9 @@ def _plainly(action: Action) -> Action:
 class ControlEntry(NamedTuple):
     """A record of the control topic: who appended what, and when that was said and taken.
 
-    ``why``: of a claim, what it was said for; ``heard``: how much its sender had read.
+    ``why``: of a claim, what it was said for. ``heard``, ``executed``: how much its sender had read
+    of the topic and executed of the log when it said so; until the record is taken it may have
+    been killed, and be back with an older state.
     """
 
     message: Message
@@ -94,6 +96,7 @@ class ControlEntry(NamedTuple):
     taken_t: int
     why: str
     heard: int
+    executed: int
 
 
 @dataclass
@@ -208,7 +211,7 @@ class Room:
     def request(self, message: Handover) -> None:
         """Append a person's wish."""
         self.handovers += 1
-        self._take(ControlEntry(message, -1, self.t, self.t, "", len(self.log)))
+        self._take(ControlEntry(message, -1, self.t, self.t, "", len(self.log), 0))
 
     @property
     def at_rest(self) -> bool:
@@ -233,7 +236,9 @@ class Room:
             late = self.rng.randint(0, 5_000)
         else:
             late = self.rng.randint(0, 800) if node.is_in("slow", self.t) else 0
-        entry = ControlEntry(message, node.index, self.t, self.t + late, why, node.heard)
+        entry = ControlEntry(
+            message, node.index, self.t, self.t + late, why, node.heard, node.executed
+        )
         if late == 0:
             self._take(entry)
         else:

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from simulator.cluster import Checkpoint, Cluster
+from simulator.judge import Divergence
+from simulator.log import SimulatedLog
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.state import decode_meta
 from streamydb.key_processor.state import ShardState
 from streamydb.sorter.log_end import LogEnd, mark_of, require_ends
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.cluster import Checkpoint, Cluster
-from streamydb.verify.simulator.judge import Divergence
-from streamydb.verify.simulator.log import SimulatedLog
 
 __all__ = ["Rollbacks", "ends_of", "finds_lost_tail", "lose_tail", "require_log"]
 

@@ -21,6 +21,11 @@ from unittest import mock
 import msgspec
 import numpy as np
 
+from simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
+from simulator.faults import Release, SimulatedRulings, running
+from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
+from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
@@ -39,11 +44,6 @@ from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import execute
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
-from streamydb.verify.simulator.faults import Release, SimulatedRulings, running
-from streamydb.verify.simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.procedures import MODULES
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]
 

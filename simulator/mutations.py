@@ -10,6 +10,9 @@ from unittest import mock
 import numpy as np
 from msgspec import UNSET
 
+from simulator import fault_mutations as rulings
+from simulator import value_mutations
+from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
@@ -22,9 +25,6 @@ from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce as enforcing
 from streamydb.txn_processor import execution, interpreter, outputs
-from streamydb.verify.simulator import fault_mutations as rulings
-from streamydb.verify.simulator import value_mutations
-from streamydb.verify.simulator.value_mutations import together
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 

@@ -9,20 +9,20 @@ from unittest import mock
 
 import msgspec
 
+from simulator.cluster import Cluster
+from simulator.constraints import Declarations
+from simulator.faults import Release, failing
+from simulator.judge import Divergence, SeedOutcome, judge
+from simulator.large_values import LargeValues, draw_begins, small_limits
+from simulator.log import SimulatedLog
+from simulator.pipelines import Pair
+from simulator.procedures import Calls
+from simulator.rollback import Rollbacks
+from simulator.workflows import FlowCalls
+from simulator.workload import Deadlines, Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
-from streamydb.verify.simulator.cluster import Cluster
-from streamydb.verify.simulator.constraints import Declarations
-from streamydb.verify.simulator.faults import Release, failing
-from streamydb.verify.simulator.judge import Divergence, SeedOutcome, judge
-from streamydb.verify.simulator.large_values import LargeValues, draw_begins, small_limits
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.pipelines import Pair
-from streamydb.verify.simulator.procedures import Calls
-from streamydb.verify.simulator.rollback import Rollbacks
-from streamydb.verify.simulator.workflows import FlowCalls
-from streamydb.verify.simulator.workload import Deadlines, Workload
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
 

@@ -30,7 +30,7 @@ def _ready_without_listening() -> Any:
 
 def _look_at_nobody() -> Any:
     """Election: one claims without looking how far the others are."""
-    return mock.patch.object(Member, "_is_outranked", return_value=False)
+    return mock.patch.object(Member, "_ahead", return_value=[])
 
 
 def _claim_at_once() -> Any:

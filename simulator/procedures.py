@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+from simulator.workflows import FLOW_TEXTS
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
-from streamydb.verify.simulator.workflows import FLOW_TEXTS
 
 __all__ = ["MODULES", "Calls"]
 

@@ -17,12 +17,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from simulator.election import ELECTION, run_election
+from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
+from simulator.mutations import MUTATIONS, mutated
+from simulator.run import SeedOutcome, run_seed
 from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
-from streamydb.verify.simulator.election import ELECTION, run_election
-from streamydb.verify.simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
-from streamydb.verify.simulator.mutations import MUTATIONS, mutated
-from streamydb.verify.simulator.run import SeedOutcome, run_seed
 
 __all__ = ["Grouping", "app", "run_seeds", "sim"]
 

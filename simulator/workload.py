@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamydb.verify.simulator.constraints import Declarations
-from streamydb.verify.simulator.large_values import LargeValues
-from streamydb.verify.simulator.procedures import Calls
-from streamydb.verify.simulator.workflows import FlowCalls
+from simulator.constraints import Declarations
+from simulator.large_values import LargeValues
+from simulator.procedures import Calls
+from simulator.workflows import FlowCalls
 
 __all__ = ["Deadlines", "Workload"]
 

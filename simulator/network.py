@@ -18,8 +18,8 @@ import httpx
 from streamydb.facade.app import create_app
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.verify.simulator.database import MemoryChanges, MemoryDatabase
-from streamydb.verify.simulator.http import InProcess
+from streamydb.testing.in_process import InProcess
+from streamydb.testing.memory import MemoryChanges, MemoryDatabase
 
 __all__ = ["Network", "World"]
 
@@ -109,8 +109,9 @@ class Network(httpx.AsyncBaseTransport):
             raise httpx.ConnectError("refused", request=request)
         if rng.random() < world.refused:
             return _refusal(rng)
+        ends_s = asyncio.get_running_loop().time() + request.extensions["timeout"]["read"]
         if rng.random() < world.lost:
-            await self._lose(request)
+            await self._lose(request, ends_s)
         if rng.random() < world.doubled:
             self._later(self._again(request, body, rng.expovariate(0.1)))
         serving = asyncio.create_task(self._serve(request, body))
@@ -123,12 +124,16 @@ class Network(httpx.AsyncBaseTransport):
         if serving.cancelled() or serving.exception() is not None:
             raise httpx.ReadError("reset", request=request)
         if rng.random() < world.unanswered:
-            await self._lose(request)
+            await self._lose(request, ends_s)
         return serving.result()
 
-    async def _lose(self, request: httpx.Request) -> None:
+    async def _lose(self, request: httpx.Request, ends_s: float) -> None:
+        """Break the connection, or be silent until the client's time for an answer is up.
+
+        That time begins when the request has been sent, not when the answer that is lost was.
+        """
         if self.world.silent:
-            await asyncio.sleep(request.extensions["timeout"]["read"])
+            await asyncio.sleep(ends_s - asyncio.get_running_loop().time())
             raise httpx.ReadTimeout("silence", request=request)
         raise httpx.ReadError("reset", request=request)
 

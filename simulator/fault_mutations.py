@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from simulator import cluster, faults, pipelines
 from streamydb.key_processor.locking import executor
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core
-from streamydb.verify.simulator import cluster, faults, pipelines
 
 __all__ = [
     "believe_the_exception",

@@ -13,10 +13,10 @@ from itertools import count
 
 import msgspec
 
+from simulator.cluster import Cluster, WrittenRecord
+from simulator.log import SimulatedLog
 from streamydb.columns.blocks import role_block
 from streamydb.columns.shards import ShardConfig
-from streamydb.verify.simulator.cluster import Cluster, WrittenRecord
-from streamydb.verify.simulator.log import SimulatedLog
 
 __all__ = ["Pair"]
 

@@ -17,6 +17,8 @@ from unittest import mock
 
 import msgspec
 
+from simulator.log import SimulatedLog
+from simulator.workflows import Divergence
 from streamydb import limits
 from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
@@ -28,8 +30,6 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.simulator.log import SimulatedLog
-from streamydb.verify.simulator.workflows import Divergence
 
 __all__ = [
     "VALUES_BYTES", "GrantedBytes", "LargeValues", "draw_begins", "forget_sizes", "small_limits",
@@ -164,6 +164,8 @@ class GrantedBytes:
         for value in records.values.tolist():
             if value and not value.startswith(b'{"resolved"'):
                 found = msgspec.json.decode(value, type=_Output)
+                if found.status == "rejected" and made:
+                    continue  # it was not executed: it is told beside one that makes what it likes
                 if self._single or _is_generic(found.source, log):
                     at = found.source
                     seq, size = (at.partition, at.offset), len(found.before) + len(found.after)
@@ -192,9 +194,10 @@ class _Place(msgspec.Struct):
 
 
 class _Output(msgspec.Struct):
-    """Of a result, its place; of a change record, its values, too."""
+    """Of a result, its place and status; of a change record, its values, too."""
 
     source: _Place
+    status: str = ""
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 
