@@ -57,7 +57,8 @@ def table() -> str:
     one, several = load("bank-1-shard"), load("bank-4-shards")
     rows = [
         "transfers, uniform", "transfers, Zipf 0.99", "every transfer on the same two accounts",
-        "of what Spark can copy", "latency at 500/s, p50 / p99", "peak memory of the pipeline",
+        "share of the rate at which Spark only copies the records",
+        "latency at 500/s, p50 / p99", "peak memory of the pipeline",
     ]  # fmt: skip
     machine = one["machine"]
     cores, processor = machine["cores"], machine["processor"]

@@ -184,7 +184,10 @@ class LateWorkers:
         self._steps = []
 
     def take(self, step: Step, again: Step, caches: Caches) -> list[EmittedBlock]:
-        """What the step gives. ``again``: the same step, to be taken by a late worker some time."""
+        """Return the outputs of the step.
+
+        ``again``: the same step, to be taken by a late worker some time.
+        """
         rng = self.random
         late = rng.choice(self._steps) if self._steps and rng.random() < self.chance else None
         if rng.random() < 0.3:

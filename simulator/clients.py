@@ -61,7 +61,7 @@ _RUNS, _ADDS = "runs/", "adds/"
 
 @dataclass(slots=True)
 class ClientsOutcome:
-    """What came of a seed.
+    """The outcome of a seed.
 
     Attributes:
         seed: which.
@@ -145,7 +145,7 @@ class _Simulation:
                 database.resolve()
 
     def _is_over(self) -> bool:
-        """Whether the clients are done; a call, because it changes while one awaits."""
+        """Return True if the clients are done; a call, because it changes while one awaits."""
         return self._over
 
     async def _trouble(self) -> None:
@@ -180,7 +180,7 @@ class _Simulation:
         return max(0.0, self._loop.time() - self._well_since)
 
     def transport(self) -> AsyncTransport:
-        """What a client speaks through: HTTP, or straight to log and read model."""
+        """Return the transport of a client: HTTP, or straight to log and read model."""
         if not self.direct:
             return AsyncHttpTransport(HttpOptions("http://facade.test"), self.network)
         database = self.database

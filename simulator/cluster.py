@@ -89,7 +89,7 @@ def _nodes(config: ShardConfig) -> list[_Node]:
 
 @dataclass(slots=True)
 class _Batch:
-    """What a micro-batch reads: per partition of the log, and per partition of the feedback."""
+    """The input of a micro-batch: per partition of the log, and per partition of the feedback."""
 
     number: int
     log: dict[int, tuple[int, int]]
@@ -117,7 +117,7 @@ class Cluster:
         """Begin with empty shards; a step fails with probability ``crashes``.
 
         Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
-        ``large``: values are large beside the limits; see `large`.
+        ``large``: values are large beside the limits; see `large_values`.
         """
         self.config = config
         self.single = config.grouping == "single"
@@ -153,7 +153,7 @@ class Cluster:
         self.life = Life("first", shape, self.log.begins)
 
     def behind(self) -> bool:
-        """Whether log or feedback has not been read."""
+        """Return True if log or feedback has not been read."""
         unread = any(
             self.read_log.get(q, 0) < len(records) for q, records in self.log.partitions.items()
         )
@@ -161,7 +161,7 @@ class Cluster:
         return unread or fed
 
     def news(self) -> bool:
-        """Whether anything but markers has not been read."""
+        """Return True if anything but markers has not been read."""
         return any(
             decode_marker(record.value or b"") is None
             for q, records in self.log.partitions.items()
@@ -254,7 +254,7 @@ class Cluster:
         return mock.patch.object(shards, "plan_transactions", _packed_otherwise)
 
     def _rule(self, faults: list[Fault]) -> None:
-        """What the driver does when our own code has failed; it may die before each step."""
+        """Act as the driver does when our own code has failed; it may die before each step."""
         rng = self.random
         if rng.random() < self.crashes:
             self._suspects = Suspects()

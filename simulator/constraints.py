@@ -42,7 +42,7 @@ class Declarations:
     contested: int = 0
 
     def wanted(self) -> bool:
-        """Whether the next record is one of ours."""
+        """Return True if the next record is one of ours."""
         return self.random.random() < self.rate
 
     def parts(self, number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the digests must be: summed up from the whole state at each interval's end, key by key."""
+"""The expected digests, summed up from the whole state at each interval's end, key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leads: the election protocol of `standby`, by itself, under chance.
+"""Simulate the election protocol of `standby`, by itself, under chance.
 
 Two to five members of this release and the one before read and write one control topic; they are
 killed, paused, cut off, slowed down, rolled back, begin with nothing, and are asked to hand over.
@@ -53,12 +53,12 @@ def run_election(seed: int) -> SeedOutcome:
 
 
 class _FaultError(Exception):
-    """What must hold does not."""
+    """An invariant of the election does not hold."""
 
 
 @dataclass
 class _Told:
-    """What the leaders had said that is resolved, and when."""
+    """The seqs that the leaders had announced as resolved, and when."""
 
     times: list[int] = field(default_factory=lambda: [0])
     seqs: list[int] = field(default_factory=lambda: [0])
@@ -115,7 +115,7 @@ class _Judge:
             raise _FaultError(f"epoch {self.epoch} is the fourth in one calm")
 
     def _fairly(self, entry: ControlEntry, claim: LeaderClaim, node: Node) -> None:
-        """Whether one that claims of its own accord, or is asked to, may do so."""
+        """Require that a pipeline that claims, by itself or because it is asked to, may do so."""
         room, now = self._world.room, entry.said_t
         if entry.why == "asked":
             if not self._is_level(entry.executed, now):
@@ -141,7 +141,8 @@ class _Judge:
                 raise _FaultError(f"{what}, {other.pipeline} told it of {said.resolved}")
 
     def _last_said(self, other: Node, entry: ControlEntry) -> Following | None:
-        """What one told of itself that the sender of a claim has read a short while ago."""
+        """Return a pipeline's last message that the sender of a claim has read a short while ago.
+        """
         near_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.near + 2 * STEP_MS
         for index, taken_t, message in reversed(self._said[other.index]):
             if index < entry.heard:
@@ -149,7 +150,7 @@ class _Judge:
         return None
 
     def _nobody_beats(self, entry: ControlEntry, claim: LeaderClaim) -> None:
-        """Whether the leader has been silent, as far as the one that claims has read."""
+        """Require that the leader has been silent, as far as the pipeline that claims has read."""
         heard = [
             (taken_t, beat) for index, taken_t, beat in self._beats
             if index < entry.heard and beat.epoch >= self.epoch and beat.pipeline != claim.pipeline
@@ -164,7 +165,7 @@ class _Judge:
             raise _FaultError(f"{what} leads and beats")
 
     def _stands_still(self, entry: ControlEntry, heard: list[tuple[int, Beat]]) -> bool:
-        """Whether the beats that one has read show a leader that has read nothing for long.
+        """Return True if the beats that one has read show a leader that has read nothing for long.
 
         By what they say, not by what was done to the leader: beats of one that has been dead for
         long may come late, and show it as well.
@@ -190,7 +191,9 @@ class _Judge:
             raise _FaultError(f"{node.pipeline} says ready with {message.resolved} of {told}")
 
     def _is_level(self, executed: int, t: int) -> bool:
-        """Whether all has been executed that was told before the time that one may be behind."""
+        """Return True if all has been executed that was told before the time that one may be
+        behind.
+        """
         times = self._world.room.times
         age_ms = (times.ready + times.fresh) * (1 + _DRIFT) + 2 * STEP_MS
         return executed >= self._told.before(t - int(age_ms))
@@ -361,11 +364,11 @@ class _World:
             raise _FaultError(f"in calm {leading} lead, and they say {sorted(self._views())}")
 
     def _views(self) -> set[tuple[int, str]]:
-        """Who leads in which epoch, as each of them sees it."""
+        """Return the leader of each epoch, as each of them sees it."""
         return {(n.member.epoch, n.member.leader.pipeline) for n in self._running() if n.member}
 
     def _agreed(self) -> bool:
-        """Whether one leads, and all know."""
+        """Return True if one leads, and all know."""
         return len(self._views()) == 1 and sum(node.leading for node in self._running()) == 1
 
     def _drill(self) -> None:

@@ -1,4 +1,4 @@
-"""Break the rulings on faults of ours on purpose (see `mutations`)."""
+"""Break the rulings on internal faults on purpose (see `mutations`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of our own in the simulator: of one release, of one attempt, of the machine.
+"""Internal faults in the simulator: of one release, of one attempt, of the machine.
 
 A *release* fails on some transactions for good, another one does not. Beside that, execution fails
 now and then once, or memory is short: what comes again does not fail. Records are drawn by a hash,
@@ -48,7 +48,7 @@ class SimulatedRulings:
         self.append(Fence(log=LOG, epoch=epoch, pipeline="sim"))
 
     def rulings(self) -> Rulings:
-        """What was ruled."""
+        """Return the rulings so far."""
         book = Book(LOG, self._begins)
         for value in self.values:
             book.take(value)

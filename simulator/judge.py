@@ -1,4 +1,4 @@
-"""What a simulated pipeline must have done: everything is compared with the serial oracle."""
+"""Compare everything that a simulated pipeline has done with the serial oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPICS: Final[dict[int, Topic]] = {
 
 @dataclass(slots=True)
 class SeedOutcome:
-    """What a seed did: how much, and what was wrong (empty when nothing was)."""
+    """The outcome of a seed: how much it did, and what was wrong (empty when nothing was)."""
 
     seed: int
     grouping: str = ""
@@ -190,7 +190,7 @@ def _at_rest(meta: SingleMeta, gathered: BlobStore) -> ValuesState:
 
 
 def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> None:
-    """What the shards hold is the oracle's state, in the blobs and in the local files."""
+    """Require that the shards hold the oracle's state, in the blobs and in the local files."""
     found: dict[str, tuple[bytes, int]] = {}
     for node in cluster.nodes:
         data = node.blobs.get("meta")

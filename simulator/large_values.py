@@ -60,7 +60,9 @@ def small_limits() -> Iterator[None]:
 
 
 def draw_begins(rng: random.Random, records: int) -> Begins:
-    """Where rules begin: mostly with the log, as in new databases, or somewhere in it, or never."""
+    """Draw where rules begin: mostly with the log, as in new databases, or somewhere in it, or
+    never.
+    """
     if rng.random() < 0.7:
         return EVERYWHERE
     if rng.random() < 0.1:
@@ -78,7 +80,7 @@ class LargeValues:
     rate: float
 
     def wanted(self) -> bool:
-        """Whether the next transaction is one of these."""
+        """Return True if the next transaction is one of these."""
         return self.rate > 0 and self.random.random() < self.rate
 
     def parts(self) -> dict[str, Any]:
@@ -207,7 +209,7 @@ _NULLS: Final = 64
 
 
 def _is_generic(at: _Place, log: SimulatedLog) -> bool:
-    """Whether a record of the log appends or calls."""
+    """Return True if a record of the log appends or calls."""
     records = log.partitions[at.partition]
     place = bisect_left(records, at.offset, key=lambda record: record.offset)
     value = records[place].value or b""

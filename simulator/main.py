@@ -32,7 +32,7 @@ _MUTATIONS = [*MUTATIONS, *ELECTION_MUTATIONS]
 
 
 class Grouping(StrEnum):
-    """Which groupings the seeds run with."""
+    """The groupings with which the seeds run."""
 
     BOTH = "both"
     PLANNER = "planner"

@@ -138,11 +138,11 @@ class Node:
     trouble_t: int = 0
 
     def is_in(self, trouble: str, t: int) -> bool:
-        """Whether it is paused, deaf, mute, slow, doubling, stalled at ``t``."""
+        """Return True if it is paused, deaf, mute, slow, doubling, stalled at ``t``."""
         return bool(self.until) and self.until.get(trouble, 0) > t
 
     def now(self, t: int) -> int:
-        """What its clock says."""
+        """Return the time of its own clock."""
         rate, start = self.clock
         return int(t * rate) + start
 
@@ -153,11 +153,11 @@ class Node:
 
     @property
     def leading(self) -> bool:
-        """Whether it runs and believes that it leads."""
+        """True if it runs and believes that it leads."""
         return self.member is not None and self.member.role == "leading"
 
     def is_ready(self, t: int) -> bool:
-        """Whether it runs and says that it could take over."""
+        """Return True if it runs and says that it could take over."""
         return self.member is not None and self.member.is_ready(self.now(t))
 
 
@@ -188,7 +188,7 @@ class Room:
         self._sent = 0
 
     def total(self) -> int:
-        """How many transactions the log has."""
+        """Return how many transactions the log has."""
         return self._backlog + int(self._rate * self.t)
 
     def start(self, node: Node, *, cold: bool = False, level: bool = False) -> None:
@@ -215,7 +215,7 @@ class Room:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is on its way to the topic."""
+        """True if nothing is on its way to the topic."""
         return not self._underway
 
     def act(self, node: Node, actions: list[Action], why: str) -> None:

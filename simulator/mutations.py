@@ -387,7 +387,8 @@ def _compare_deadlines() -> Any:
 
 
 class Mutation(NamedTuple):
-    """What is broken (its docstring says so), in which groupings, and what it takes to notice.
+    """A mutation: its code (whose docstring says what is broken), its groupings, and what it takes
+    to notice it.
 
     ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
     takes them.

@@ -29,7 +29,7 @@ _INDEX_BYTES: Final = 1 << 24
 
 @dataclass(slots=True)
 class World:
-    """What is wrong at the moment; `clean` mends it all.
+    """The faults of the moment; `clean` ends them all.
 
     Attributes:
         lost: share of the requests that do not arrive.
@@ -160,6 +160,6 @@ class Network(httpx.AsyncBaseTransport):
 
 
 def _refusal(rng: random.Random) -> httpx.Response:
-    """What something between client and facade says."""
+    """Return the refusal of something between client and facade."""
     headers = {"Retry-After": "1"} if rng.random() < 0.5 else {}
     return httpx.Response(rng.choice(_REFUSALS), headers=headers, content=b"no")

@@ -51,11 +51,11 @@ class Pair:
         self._tell(1, leads=False)
 
     def behind(self) -> bool:
-        """Whether one of them has not read something, or not been told something."""
+        """Return True if one of them has not read something, or not been told something."""
         return any(member.behind() for member in self.members) or self._news() > self._covered
 
     def news(self) -> bool:
-        """Whether one of them has not read something that is not a marker."""
+        """Return True if one of them has not read something that is not a marker."""
         return any(member.news() for member in self.members)
 
     def batch(self, *, all_of_it: bool = False) -> None:
@@ -73,7 +73,7 @@ class Pair:
         return None
 
     def _happens(self) -> None:
-        """What pipelines tell each other, and what befalls them."""
+        """Let pipelines exchange messages, and let faults befall them."""
         rng = self._random
         if rng.random() < 0.6:
             self._covered = max(self._covered, self._news())
@@ -87,7 +87,7 @@ class Pair:
             self._tell(self._leader, leads=True)
 
     def _news(self) -> int:
-        """How far the outputs are known to be whole, by one who writes or wrote them."""
+        """Return how far the outputs are known to be whole, by one who writes or wrote them."""
         known = self.members[self._leader].resolved
         return max(known, self.members[1 - self._leader].resolved) if self._zombie else known
 

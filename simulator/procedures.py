@@ -78,7 +78,7 @@ class Calls:
     rate: float
 
     def wanted(self) -> bool:
-        """Whether the next record is one of ours."""
+        """Return True if the next record is one of ours."""
         return self.random.random() < self.rate
 
     def parts(self) -> dict[str, Any]:

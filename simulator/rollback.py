@@ -73,7 +73,9 @@ class Rollbacks:
 
 
 def ends_of(log: SimulatedLog, read: dict[int, int]) -> dict[int, LogEnd]:
-    """What the log holds where the reading of its partitions ended; ``read``: records of each."""
+    """Return the end of the log where the reading of its partitions ended; ``read``: records of
+    each.
+    """
     ends = {}
     for partition, count in read.items():
         records = log.partitions[partition][:count]
@@ -85,7 +87,7 @@ def ends_of(log: SimulatedLog, read: dict[int, int]) -> dict[int, LogEnd]:
 
 
 def require_log(cluster: Cluster) -> None:
-    """What each shard does in the first batch of a start.
+    """Compare the log as each shard does in the first batch of a start.
 
     Raises:
         InvariantViolation: the log is not what a shard has read.
@@ -118,7 +120,9 @@ def lose_tail(log: SimulatedLog, read: dict[int, int], dice: random.Random) -> i
 
 
 def finds_lost_tail(cluster: Cluster, dice: random.Random) -> bool:
-    """Whether a start finds that the end of the log was lost; true, too, if nothing was read."""
+    """Return True if a start finds that the end of the log was lost; true, too, if nothing was
+    read.
+    """
     end = {q: cluster.log.partitions[q][n - 1].offset for q, n in cluster.read_log.items() if n}
     partition = lose_tail(cluster.log, cluster.read_log, dice)
     if partition is None:

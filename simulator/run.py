@@ -57,7 +57,7 @@ def run_seed(
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
-    ``pair``: two pipelines over the log, one of which leads (see `pair`).
+    ``pair``: two pipelines over the log, one of which leads (see `pipelines`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.

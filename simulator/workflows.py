@@ -1,4 +1,4 @@
-"""The workflow of a simulation, and what must be true of every workflow at the end.
+"""The workflow of a simulation, and the invariants of every workflow at the end.
 
 The oracle and the engine share the code that makes follow-ups. So order and exactly-once are judged
 from the outputs alone: what was emitted, which follow-ups are in the log, and what became
@@ -114,7 +114,7 @@ class FlowCalls:
         self._begun = False
 
     def wanted(self) -> bool:
-        """Whether the next record is one of ours."""
+        """Return True if the next record is one of ours."""
         return self._random.random() < self._rate
 
     def parts(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def check_flows(
 
 
 def _entries(first: Mapping[tuple[str, int, int], OutputRecord]) -> dict[int, str]:
-    """Which procedure a transaction called, by what it returned; by seq."""
+    """Return the procedure that each transaction called, by what it returned; by seq."""
     found = {}
     for (topic, seq, _), output in first.items():
         if topic == "results":

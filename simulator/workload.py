@@ -1,4 +1,4 @@
-"""What clients write in a simulation: transactions of every kind, and records that are none."""
+"""The records that clients write in a simulation: transactions of every kind, and other records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions and reason codes: every way to say no, in one place.
+"""Exceptions and reason codes: every refusal, in one place.
 
 A *reason code* is what a client sees in the ``code`` field of a result. Codes are stable: they are
 part of the wire contract, and no text of a library ever reaches an output. An *exception* is what a

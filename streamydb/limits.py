@@ -20,9 +20,11 @@ FAILED_ENTRIES_MAX: Final = 100
 FAILED_VALUE_BYTES_MAX: Final = 1_024
 DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
+# Deadlines pin memory. An hour is enough for a batch job, and for a clock off by a daylight saving.
 DEADLINE_AHEAD_MS_MAX: Final = 3_600_000
 PLAN_RECORDS_MAX: Final = 400_000
 PLAN_BYTES_MAX: Final = 134_217_728
+# Counted by the canonical bytes before the transaction, so that every replay decides alike.
 TRANSACTION_VALUES_BYTES_MAX: Final = 67_108_864
 PLAN_VALUES_BYTES_MAX: Final = 67_108_864
 BLOCK_BYTES_MAX: Final = 8_388_608

@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     )
 
     shards: int = Field(
-        default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; fixed for good."
+        default=1, ge=1, le=SHARDS_MAX, description="Slices of the keys; resize changes them."
     )
     partitions: int = Field(
         default=1,
@@ -230,17 +230,17 @@ class Settings(BaseSettings):
 
     @property
     def _uses_sasl(self) -> bool:
-        """Whether clients authenticate with a user name and a password."""
+        """True if clients authenticate with a user name and a password."""
         return self.security_protocol.startswith("SASL_")
 
     @property
     def _uses_ssl(self) -> bool:
-        """Whether clients encrypt."""
+        """True if clients encrypt."""
         return self.security_protocol.endswith("SSL")
 
     @property
     def broker_file(self) -> Path:
-        """Where the embedded broker writes its address while it runs."""
+        """The file to which the embedded broker writes its address while it runs."""
         return self.home / "broker.json"
 
     @property

@@ -16,6 +16,9 @@ LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
+RIDDLES = {"Whether", "What", "How", "Who", "Which", "Where", "When"}
+"""First words behind which a docstring hides its subject."""
+
 CORE_FORBIDDEN = {
     "confluent_kafka",
     "datetime",
@@ -174,6 +177,14 @@ def public_names_have_docstrings(path: Path) -> Faults:
             yield f"{what} (line {node.lineno}) has no docstring"
 
 
+def docstrings_name_their_subject(path: Path) -> Faults:
+    for node in (tree(path), *(n for n in ast.walk(tree(path)) if isinstance(n, Definition))):
+        text = ast.get_docstring(node) or ""
+        if text.partition(" ")[0] in RIDDLES:
+            where = getattr(node, "name", "the module")
+            yield f"{where} begins with {text.partition(' ')[0]}: say what returns, holds or does"
+
+
 def functions_are_fully_typed(path: Path) -> Faults:
     for node in functions(path):
         arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
@@ -260,12 +271,14 @@ CODE: list[Rule] = [functions_are_short, modules_say_what_they_are_for, function
 PACKAGE: list[Rule] = [public_names_have_docstrings, nothing_reads_the_environment_at_import]
 FOLDERS: dict[str, list[Rule]] = {
     "streamydb": [
-        *PACKAGE, cores_import_no_adapter_clock_chance_or_file, all_is_true,
-        packages_declare_their_public_names, one_module_makes_clients_of_kafka,
-        one_list_of_what_decoders_raise,
+        *PACKAGE, docstrings_name_their_subject, all_is_true,
+        cores_import_no_adapter_clock_chance_or_file, packages_declare_their_public_names,
+        one_module_makes_clients_of_kafka, one_list_of_what_decoders_raise,
     ],
     "jobs": PACKAGE,
-    "simulator": [*PACKAGE, all_is_true, packages_declare_their_public_names],
+    "simulator": [
+        *PACKAGE, docstrings_name_their_subject, all_is_true, packages_declare_their_public_names,
+    ],
     "tests": [it_does_not_sleep],
 }  # fmt: skip
 """What holds for all code, for the code of packages, and in one folder."""

@@ -1,4 +1,4 @@
-"""Backups of a database: its log, copied while it runs, and states to begin with.
+"""Backups of a database: a copy of its log, made while it runs, and states to begin with.
 
 In goes `<db>.transactions`; nothing else is needed, because everything after the log is a function
 of it. A backup is a folder:

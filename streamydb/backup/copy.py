@@ -1,4 +1,4 @@
-"""Taking a backup of a database that runs, or going on with one.
+"""Make a backup of a running database, or continue one.
 
 The log is append-only and decides everything, so a copy of it up to some offsets is consistent
 whatever happens meanwhile. It is copied in files of some megabytes; a copy that was interrupted
@@ -72,7 +72,7 @@ class Subject:
 
 
 class Taken(NamedTuple):
-    """What a backup has now.
+    """The contents of a backup after a run.
 
     Attributes:
         seq: the last transaction that can be restored.
@@ -195,7 +195,7 @@ def state_at(
 
 
 def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> BackupManifest:
-    """What the folder has so far; a new one begins with nothing at seq 0."""
+    """Return the manifest of the folder; a new one begins with nothing at seq 0."""
     if folder.exists():
         manifest = folder.manifest()
         for name in _SAME:
@@ -289,7 +289,8 @@ def _copy_procedures(source: Path, target: Path) -> None:
 
 
 def _compare(mine: Mapping[int, str], told: Mapping[int, Mapping[str, str]]) -> int:
-    """Hold the digests of the copy against those that pipelines told; how many there were."""
+    """Compare the digests of the copy with those of the pipelines; return how many were compared.
+    """
     compared = 0
     for seq, digest in mine.items():
         for pipeline, other in told.get(seq, {}).items():

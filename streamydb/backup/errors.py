@@ -1,4 +1,4 @@
-"""What making and using backups refuses."""
+"""The errors of making and using backups."""
 
 from __future__ import annotations
 

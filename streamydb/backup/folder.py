@@ -74,7 +74,7 @@ class StateFolder:
         write_whole(self.folder / _ABOUT, encode_json(about))
 
     def about(self) -> About:
-        """What it is.
+        """Return the description of the state.
 
         Raises:
             BackupError: there is none, or it is of a newer format.
@@ -87,7 +87,9 @@ class StateFolder:
         return found
 
     def read(self) -> State:
-        """The state. Values are read, file by file, whenever somebody goes through them.
+        """Return the state; values are read file by file while somebody iterates over them.
+
+        Values are read, file by file, whenever somebody goes through them.
 
         Raises:
             BackupError: it is missing or damaged, as going through the values may find, too.
@@ -117,7 +119,7 @@ class StateFolder:
 
 
 class _Rulings(msgspec.Struct):
-    """Which records of the log a fault of ours has aborted, and where rules begin."""
+    """The rulings on records of the log, and where rules begin."""
 
     rulings: list[Fault] = []
     begins: Begins = NOWHERE
@@ -149,7 +151,7 @@ class BackupFolder:
         write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
 
     def manifest(self) -> BackupManifest:
-        """What it is.
+        """Return the description of the backup.
 
         Raises:
             BackupError: there is none, or it is of a newer format.
@@ -166,11 +168,11 @@ class BackupFolder:
             raise BackupError(f"{path} cannot be read: {fault.strerror}") from None
 
     def exists(self) -> bool:
-        """Whether a backup was finished here."""
+        """Return True if a backup was finished here."""
         return (self.folder / MANIFEST).exists()
 
     def has_other_files(self) -> bool:
-        """Whether there is more than the first file of a backup, half written."""
+        """Return True if there is more than the first file of a backup, half written."""
         found = self.folder.iterdir() if self.folder.exists() else ()
         return any(not path.match(f"{MANIFEST}.*.draft") for path in found)
 

@@ -90,7 +90,9 @@ def _piece(partition: int, batch: list[Any]) -> Piece:
 def told_digests(
     connection: Mapping[str, str], database: str, interval: int
 ) -> dict[int, dict[str, str]]:
-    """What pipelines told of the whole state: seq -> incarnation -> the sum over all shards."""
+    """Return the digests of the whole state that pipelines published: seq -> incarnation -> the sum
+    over all shards.
+    """
     found: dict[tuple[int, str], dict[int, StateDigest]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
         spans = reader.spans()

@@ -1,4 +1,4 @@
-"""`backup.json`: what a backup is (pure)."""
+"""The manifest `backup.json` describes a backup (pure)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANIFEST: Final = "backup.json"
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is.
+    """The description of a backup.
 
     Attributes:
         format: of the folder.
@@ -67,7 +67,7 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
 
 
 def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
-    """What a JSON file with a field ``format`` says; its format is looked at first.
+    """Decode a JSON file with a field ``format``, which is looked at first.
 
     Raises:
         BackupError: it is damaged, or of a format after ``version``.

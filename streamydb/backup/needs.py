@@ -1,4 +1,4 @@
-"""Who still needs which part of a log: checkpoints, pipelines that told where they are, readers."""
+"""Find out who still needs which part of a log: checkpoints, pipelines, read models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Need", "checkpoint_offsets", "needs"]
 
 
 class Need(NamedTuple):
-    """What somebody needs.
+    """The part of the log that somebody needs.
 
     Attributes:
         who: in words.
@@ -40,8 +40,8 @@ class Need(NamedTuple):
 def needs(
     connection: Mapping[str, str], database: str, log: str, place: DatabaseFolder
 ) -> Iterator[Need]:
-    """All that is known of but read models: in the home's folders, and in what pipelines told each
-    other.
+    """Return the known needs except those of read models: from the home's folders, and from the
+    messages of pipelines.
 
     Args:
         connection: settings of confluent-kafka.

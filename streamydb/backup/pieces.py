@@ -1,4 +1,4 @@
-"""Runs of log records, and how far they bring a partition in the order (pure)."""
+"""Pieces of a log, and the sorter's position after each (pure)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Piece(NamedTuple):
 
 
 class LogSource(Protocol):
-    """Where a log can be read."""
+    """A place from which a log can be read."""
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order."""
 
     def rulings(self) -> Rulings:
-        """Which of its records a fault of ours has aborted."""
+        """Return the rulings on its records."""
 
 
 def encode_piece(piece: Piece, end: int) -> bytes:
@@ -101,7 +101,7 @@ def _texts(table: Columns, name: str, there: str) -> list[bytes | None]:
 
 
 def advance(before: PartitionState, piece: Piece) -> PartitionState:
-    """What is known of a partition after a piece, as the sorter would (`KeyedEventTimeSorter`)."""
+    """Return the sorter's knowledge of a partition after a piece (see `KeyedEventTimeSorter`)."""
     effective, named = before.effective, list(before.named)
     if not len(piece.offsets):
         return before
@@ -128,7 +128,8 @@ def _markers(piece: Piece) -> list[tuple[int, Marker]]:
 
 
 class Positions:
-    """How far each partition was read, and what was known of it at any place not yet covered.
+    """The position in each partition, and the sorter's knowledge at each offset that is not covered
+    yet.
 
     Attributes:
         states: per partition, after everything that was noted.
@@ -152,7 +153,7 @@ class Positions:
                 kept.popleft()
 
     def at(self, covered: Mapping[int, int]) -> dict[int, PartitionState]:
-        """What was known of each partition before the record at its offset."""
+        """Return the sorter's knowledge of each partition before the record at its offset."""
         return {partition: self._at(partition, offset) for partition, offset in covered.items()}
 
     def _at(self, partition: int, offset: int) -> PartitionState:

@@ -1,4 +1,4 @@
-"""Executing a log in this process, with the classes of the pipeline, up to exactly one seq.
+"""Execute a log in this process, with the classes of the pipeline, up to exactly one seq.
 
 It follows like a standby that is told that so much is covered: all is executed and nothing is
 written, so what comes out is the state right after that seq. One shard, one partition; blobs and

@@ -1,4 +1,4 @@
-"""Another number of shards for a database that stands still: its state is divided anew.
+"""Give a stopped database another number of shards: divide its state anew.
 
 The state at the last resolved seq becomes what a new checkpoint begins with; nothing is written
 again, and seqs, versions and remembered ids go on. The old checkpoint is kept beside the new one.
@@ -46,7 +46,7 @@ def divide(
     subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
     target: StateFolder, progress: Progress,
 ) -> About:
-    """Write the state of a database at its last resolved seq; what it is.
+    """Write the state of a database at its last resolved seq; return its description.
 
     Args:
         subject: the database.
@@ -103,7 +103,7 @@ def _base(
 
 
 def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
-    """Whether the log has all that comes after a state."""
+    """Return True if the log has all that comes after a state."""
     known = about.offsets()
     return all(known.get(number, 0) >= span.low for number, span in spans.items())
 

@@ -1,4 +1,5 @@
-"""A new database from a backup, right after any seq: the beginning of the old log, appended anew.
+"""Make a new database from a backup, right after any seq, by appending the beginning of the old
+log.
 
 The records get their old offsets and append times, so the new pipeline finds the same order, the
 same seqs, versions and commit timestamps, and writes the same results; what is appended afterwards
@@ -93,7 +94,7 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
 
 
 def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
-    """What the state right after a seq is; its positions say which records come before it.
+    """Describe the state right after a seq; its positions say which records come before it.
 
     Raises:
         BackupError: the backup does not go so far, or is damaged.
@@ -113,7 +114,7 @@ def lines(
     partition: int,
     places: Mapping[int, PartitionState],
 ) -> Iterator[Line]:
-    """What a partition of the new log shall hold.
+    """Yield the records that a partition of the new log shall hold.
 
     Args:
         folder: the backup.
@@ -178,8 +179,8 @@ def keep_rulings(
     connection: Mapping[str, str], database: str, known: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
-    """Have the new database know which of the restored records a fault of ours has aborted, and
-    from where on the rules hold that the old one had not begun with.
+    """Record in the new database the rulings on the restored records, and from where on the rules
+    hold that the old one had not begun with.
     """
     add_shared(connection, database)
     log = log_id(connection, database)

@@ -1,4 +1,4 @@
-"""How a pipeline begins with a state instead of the beginning of the log.
+"""Begin a pipeline with a state instead of the beginning of the log.
 
 The state is copied into the checkpoint folder (`start`), before the query is there; each shard
 takes its part of it in its first micro-batch, and the log is read from where the state ends.
@@ -30,7 +30,7 @@ _EARLIEST: Final = -2
 
 
 class Beginning(NamedTuple):
-    """What a pipeline begins with: the state's folder and seq, where each partition goes on."""
+    """The beginning of a pipeline: the state's folder and seq, where each partition goes on."""
 
     folder: Path
     seq: int
@@ -45,7 +45,8 @@ class Beginning(NamedTuple):
 def begin(
     checkpoint: Path, given: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
 ) -> Beginning | None:
-    """What a checkpoint begins with; None: the beginning of the log, or it has begun already.
+    """Return the beginning of a checkpoint; None: the beginning of the log, or it has begun
+    already.
 
     Args:
         checkpoint: the folder.

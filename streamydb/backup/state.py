@@ -1,4 +1,5 @@
-"""A state right after a seq, whatever the shards: keys, values, versions, ids, places in the log.
+"""A state right after a seq, for any number of shards: keys, values, versions, ids, offsets of the
+log.
 
 It is what a pipeline has to know to go on: `start_blobs` makes of it what each of any number of
 shards keeps. Its values are gone through in pieces and never held as a whole.
@@ -52,7 +53,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a state is.
+    """The description of a state.
 
     Attributes:
         format: of its folder.
@@ -109,7 +110,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True)
 class Pieces:
-    """Tables that are made anew, one by one, whenever somebody goes through them."""
+    """Tables that are made one by one, each time somebody iterates over them."""
 
     make: Callable[[], Iterator[Columns]]
 
@@ -144,7 +145,7 @@ def files_of(tables: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple[str, bytes]]:
-    """What a shard begins with instead of nothing: named blobs of its state store.
+    """Yield the named blobs with which a shard's state store begins.
 
     Raises:
         BackupError: the state is of a database that was made otherwise.
@@ -257,8 +258,8 @@ def state_of(
 
 
 def _summed(values: Iterable[Columns]) -> tuple[int, str]:
-    """How many values there are, and the digest of all, 32 hexadecimal digits: the same however
-    they are divided on shards.
+    """Return how many values there are, and the digest of all, 32 hexadecimal digits: the same
+    however they are divided on shards.
     """
     keys = low = high = 0
     for piece in values:

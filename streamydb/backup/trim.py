@@ -1,4 +1,4 @@
-"""Deleting the beginning of a log that a backup keeps and nobody needs any more."""
+"""Delete the beginning of a log, if a backup keeps it and nobody needs it any more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class Cut(NamedTuple):
-    """What can be deleted.
+    """The part of the log that can be deleted.
 
     Attributes:
         about: the oldest state of the backup: what begins anew, begins there at the earliest.
@@ -36,12 +36,12 @@ class Cut(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return sum(span.high - span.low for span in self.deletes.values())
 
 
 def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping[int, Span]) -> Cut:
-    """Where the log may be cut: before its oldest state.
+    """Return the place at which the log may be cut: before its oldest state.
 
     Raises:
         BackupError: the backup is another log's, or has no state.

@@ -115,7 +115,7 @@ def trim(
 
 
 def _tell(cut: Cut, against: list[str], *, deleted: bool) -> None:
-    """What was or would be deleted, for people."""
+    """Print what was or would be deleted, for people."""
     for number, span in sorted(cut.deletes.items()):
         say(f"  partition {number}: offsets {span.low:,} to {span.high - 1:,}")
     for line in against:

@@ -1,4 +1,4 @@
-"""What `backup`, `restore`, `trim` and `resize` share: which database, its settings, progress."""
+"""The shared options of `backup`, `restore`, `trim` and `resize`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: options, where a database's files lie, messages and JSON, failures.
+"""The shared parts of all commands: options, a database's files, messages and JSON, failures.
 
 Exit codes: 0 done; 1 the command could not do its work (a message on standard error says why);
 2 the arguments make no sense; 3 the work was done and the answer is no (`check` found a difference,
@@ -150,7 +150,7 @@ def read_settings(**given: object) -> Settings:
 
 
 def _settings_message(error: Any, given: dict[str, object]) -> str:
-    """What is wrong with the settings, one line a problem."""
+    """Say what is wrong with the settings, one line a problem."""
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ConstraintAction(StrEnum):
-    """What to do."""
+    """An action on constraints."""
 
     LIST = "list"
     DECLARE = "declare"

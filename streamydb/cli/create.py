@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from streamydb.local.folder import DatabaseRecord
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys; fixed for good (default: 1).")
+    int | None,
+    typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
 ]
 Partitions = Annotated[
     int | None,
@@ -164,7 +165,8 @@ def refuse_changes(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """How many partitions the log has or shall have; it may have grown since its creation."""
+    """Return how many partitions the log has or shall have; it may have grown since its creation.
+    """
     if record is None:
         return target.settings.partitions
     from streamydb import kafka
@@ -179,7 +181,7 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
 
 
 def _found(target: Target) -> None:
-    """Record beside the log what was asked for, where nobody has yet."""
+    """Record the wanted founding facts beside the log, unless some are recorded already."""
     from streamydb import kafka
     from streamydb.kafka.foundation import FACTS
 

@@ -128,7 +128,7 @@ def _comes_up(target: Target, url: str) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether this process serves the port: at the same time another database may have taken it."""
+    """Return True if this process serves the port, and not another that has just taken it."""
     import psutil
 
     try:

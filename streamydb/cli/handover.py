@@ -1,4 +1,4 @@
-"""`streamydb handover`: have a standby lead, on purpose."""
+"""`streamydb handover`: let a standby take the lead."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def handover(
 
 
 def _pause(done: Handed) -> str:
-    """What clients saw of it."""
+    """Describe the pause that clients saw."""
     if done.pause_s is not None:
         return f"Clients waited for verdicts for {done.pause_s:.2f} s at the longest."
     if done.pause_unknown is not None:

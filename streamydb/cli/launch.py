@@ -101,7 +101,7 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
 
 
 def _progress(status: PipelineStatus) -> str:
-    """What a starting pipeline is doing."""
+    """Describe what a starting pipeline is doing."""
     if status.pid is None:
         return "starting Python"
     if status.waiting is not None:
@@ -110,5 +110,5 @@ def _progress(status: PipelineStatus) -> str:
 
 
 def _advice() -> str:
-    """What to do about a pipeline that did not start."""
+    """Say what to do about a pipeline that did not start."""
     return "`streamydb doctor` names what is wrong with the installation and the topics."

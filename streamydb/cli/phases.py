@@ -33,7 +33,7 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """How long the phase has lasted."""
+        """The duration of the phase."""
         return time.monotonic() - self._started_s
 
     def note(self, text: str = "") -> None:

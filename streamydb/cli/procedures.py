@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ProcedureAction(StrEnum):
-    """What to do."""
+    """An action on stored procedures."""
 
     CHECK = "check"
     DEPLOY = "deploy"

@@ -1,4 +1,4 @@
-"""`streamydb rebuild`: a new checkpoint in the place of one that cannot be gone on with."""
+"""`streamydb rebuild`: replace a checkpoint that cannot be used any more."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def rebuild(
 
 
 def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> str | None:
-    """Rename the checkpoint, after what it was founded with is recorded beside the log."""
+    """Record the founding facts beside the log, then rename the checkpoint."""
     from streamydb.backup import resize as sizes
 
     _require_beginning(target, from_backup)

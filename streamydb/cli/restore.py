@@ -129,7 +129,7 @@ def resize(
 
 
 def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
-    """Divide the state anew; what to tell of it."""
+    """Divide the state anew; return the report."""
     from streamydb import kafka
     from streamydb.backup import BackupFolder, StateFolder
     from streamydb.backup import resize as sizes

@@ -1,4 +1,4 @@
-"""`streamydb status`: what runs, how far it is, how far behind."""
+"""`streamydb status`: show which parts run, and how far each is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Overview(msgspec.Struct):
-    """What `status` prints."""
+    """The output of `status`."""
 
     database: str
     bootstrap: str
@@ -80,7 +80,7 @@ def show(overview: Overview) -> None:
 
 
 def _broker(target: Target) -> tuple[str, int | None]:
-    """Whether the broker answers, and how many records the log has."""
+    """Say whether the broker answers, and how many records the log has."""
     from streamydb.kafka import TopicNames
     from streamydb.kafka.connection import RefusedError, listens
     from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader

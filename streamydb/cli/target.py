@@ -1,4 +1,4 @@
-"""Which database a command means: its settings, its folder, and where its Kafka is."""
+"""Find the database that a command means: its settings, its folder, and its Kafka."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ def find_target(
 ) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
-    What is fixed for good when a database is created (shards, grouping, constraints) and its
-    Kafka's address are taken from the record of its creation where neither option nor
-    environment names them.
+    The record of its creation gives the facts that are fixed then (shards, grouping, constraints)
+    and Kafka's address, where neither option nor environment names them.
     """
     from streamydb.local.folder import DatabaseFolder
 

@@ -98,7 +98,7 @@ def up(
 
 
 def _runs(target: Target) -> bool:
-    """Whether the pipeline runs, and the broker if it is the embedded one."""
+    """Return True if the pipeline runs, and the broker if it is the embedded one."""
     from streamydb.local.broker import find_broker
 
     if target.place.status().state != "running":
@@ -118,7 +118,7 @@ def _tell_running(target: Target, json: bool) -> None:
 
 
 def _facts(target: Target) -> dict[str, Any]:
-    """What a script wants to know about the database that runs."""
+    """Return the facts about the running database that a script needs."""
     return {
         "database": target.database,
         "bootstrap": target.bootstrap,
@@ -202,7 +202,7 @@ def _compact(value: object) -> str:
 
 
 def _tell_next(target: Target) -> None:
-    """What to try now."""
+    """Print commands to try next."""
     option, streamydb = _options(target), _program()
     say()
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
@@ -218,7 +218,7 @@ def _tell_next(target: Target) -> None:
 
 
 def _program() -> str:
-    """What to type to run this program again."""
+    """Return the command that runs this program again."""
     if shutil.which("streamydb"):
         return "streamydb"
     own = Path(sys.argv[0])

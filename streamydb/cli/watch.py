@@ -24,7 +24,7 @@ POLL_S = 0.05
 
 
 class WatchTarget(enum.StrEnum):
-    """What can be watched."""
+    """A topic to watch."""
 
     changes = "changes"
     results = "results"
@@ -91,7 +91,7 @@ def records(
 
 
 def wanted(message: Message, prefix: str, *, resolved: bool) -> bool:
-    """Whether the options ask for this record."""
+    """Return True if the options ask for this record."""
     key = message.key()
     if key is None:
         return resolved if not prefix else False

@@ -10,8 +10,9 @@ over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafk
 `streamydb.testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
-never executes it twice; nothing is said to have failed once it may be in the log; a function under
-`run` sees one snapshot and commits only if that still held; a watch has no gap and no repetition;
+never executes it twice; a transaction that may be in the log is never reported as failed; a
+function under `run` sees one snapshot and commits only if that still held; a watch has no gap and
+no repetition;
 a session never reads a state older than what it has seen.
 """
 

@@ -43,7 +43,7 @@ _UNSAFE: Final = (
 
 
 class Attempt:
-    """One call of the function: what it has read, and what it wants to write.
+    """One call of the function: its reads so far, and its writes.
 
     Attributes:
         seq: the snapshot it reads; None until the first read.

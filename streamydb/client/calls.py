@@ -1,4 +1,4 @@
-"""Calls of stored procedures: which keys they touch, found out before the append.
+"""Calls of stored procedures: the client finds out which keys they touch before the append.
 
 The log needs the keys of a call in advance. They are given, or a key function computes them from
 the arguments, or *reconnaissance* finds them: the procedure is run on a snapshot, in the client,
@@ -39,6 +39,7 @@ __all__ = ["Procedure", "Wanted", "call"]
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
 
+# Each round finds another key, and a transaction touches at most so many.
 _GUESSED_ROUNDS_MAX = 10_000
 
 
@@ -88,7 +89,7 @@ class _Unread(BaseException):
 
 @dataclass(slots=True)
 class _Scout:
-    """The host of a procedure under reconnaissance: notes what it touches."""
+    """The host of a procedure under reconnaissance: it notes the keys that are touched."""
 
     seen: dict[str, Stored | None]
     touched: dict[str, bool] = field(default_factory=dict)
@@ -205,7 +206,8 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
 
 
 def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
-    """Run the procedure on a snapshot, reading what it asks for, until it has all."""
+    """Run the procedure on a snapshot; read the keys it lacks and run it again, until it has all.
+    """
     try:
         args = r.canonical(wanted.args)
     except ValueRejected as fault:

@@ -1,4 +1,4 @@
-"""What both HTTP transports share: how to connect, and what a failure means."""
+"""The shared parts of both HTTP transports: how to connect, and what a failure means."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallErr
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How to connect to a facade.
+    """The options of a connection to a facade.
 
     Attributes:
         url: its address.
@@ -86,7 +86,7 @@ def build(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> htt
 
 
 def fault(error: httpx.RequestError) -> ClientError:
-    """What a failure of the connection means for a request."""
+    """Return the error that a failure of the connection means for a request."""
     if not isinstance(error, _NOT_SENT):
         return lost(error)
     cause: BaseException | None = error
@@ -98,7 +98,7 @@ def fault(error: httpx.RequestError) -> ClientError:
 
 
 def _insecure(fault: ssl.SSLError) -> str:
-    """What is wrong with the facade's side of TLS, and what to do."""
+    """Say what is wrong with the facade's TLS, and what to do."""
     if isinstance(fault, ssl.SSLCertVerificationError):
         why = getattr(fault, "verify_message", None) or fault  # set by OpenSSL, not by the class
         return (
@@ -110,5 +110,5 @@ def _insecure(fault: ssl.SSLError) -> str:
 
 
 def lost(error: Exception) -> ClientError:
-    """What a broken connection means for a request that was sent."""
+    """Return the error that a broken connection means for a request that was sent."""
     return ConnectionLostError(f"The connection broke ({type(error).__name__}: {error})")

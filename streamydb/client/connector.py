@@ -1,4 +1,4 @@
-"""Making clients from URLs."""
+"""Make clients from URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions as flows: what is sent, what is tried again, what an answer means.
+"""Transactions as flows: they yield requests, repeat them, and interpret the answers.
 
 A transaction is sent again with the same bytes and
 id, which is safe at any time; as soon as one of the attempts may have reached the log, nothing but
@@ -102,7 +102,7 @@ def execute(
 def _settled(
     session: Session, txn: Prepared, retry: Retry, fault: ClientError | None
 ) -> Flow[Committed]:
-    """What became of a transaction one of whose copies came after the deadline.
+    """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
     Only a search that has seen all results says that there is none.
@@ -142,12 +142,12 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
 
 
 def _may_pass(fault: ClientError) -> bool:
-    """Whether sending again may help."""
+    """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
 def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
-    """Whether a copy was refused that came after the deadline, or too long before it."""
+    """Return True if a copy was refused that came after the deadline, or too long before it."""
     return isinstance(fault, RequestError) and fault.code in UNTIMELY
 
 

@@ -1,4 +1,4 @@
-"""What the client raises: `ClientError`, and below it one class for each way to fail.
+"""The client's exceptions: `ClientError`, and below it one class for each way to fail.
 
 `ClientError`
 - `NotConnectedError`, `ConnectionLostError`, `UnexpectedAnswerError`, `ClosedError`: the connection
@@ -47,7 +47,7 @@ _HURRIED: Final = frozenset({408, 425, 429})
 
 
 class ClosedError(ClientError):
-    """The client, or the view of a function that has ended, is used no more."""
+    """The client was closed, or the view belongs to a function that has ended."""
 
 
 class NotConnectedError(ClientError):
@@ -67,7 +67,7 @@ class ConnectionLostError(ClientError):
 
 
 class UnexpectedAnswerError(ClientError):
-    """The answer is not one that a facade gives, as of a proxy in between.
+    """The answer does not come from a facade, but perhaps from a proxy in between.
 
     One that says no (4xx) did not pass the request on, or would say the same again, unless it was
     in a hurry.

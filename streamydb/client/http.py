@@ -1,4 +1,4 @@
-"""Requests and answers of the facade's HTTP interface, as data: what is sent, what it means."""
+"""Requests and answers of the facade's HTTP interface, as data."""
 
 from __future__ import annotations
 

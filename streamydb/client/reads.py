@@ -181,7 +181,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
 def tried(
     retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
 ) -> Flow[_R]:
-    """Perform a request that changes nothing, again after whatever may pass.
+    """Perform a request that changes nothing; repeat it after failures that may pass.
 
     Args:
         retry: the time there is.

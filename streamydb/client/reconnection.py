@@ -1,4 +1,4 @@
-"""What is followed is followed on after a cut: new attempts, for as long as the options say."""
+"""Connect again after a cut of a watch or stream, for as long as the options say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core asks of a transport, and what it is given: plain data, no I/O.
+"""The requests that the core makes of a transport, and the answers: plain data, no I/O.
 
 A *flow* is a generator that yields requests, is sent their answers (or has their errors thrown into
 it), and returns a result. A driver performs the requests; whether it blocks or awaits is its own
@@ -52,7 +52,7 @@ Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Which state a read shows: the one `at` a seq, or one that is new enough."""
+    """The state that a read shows: the one `at` a seq, or one that is new enough."""
 
     at: int | None = None
     consistency: Consistency | None = None
@@ -77,7 +77,7 @@ class Entry:
 
     @property
     def exists(self) -> bool:
-        """Whether the key is there."""
+        """True if the key is there."""
         return self.version > 0
 
 

@@ -1,4 +1,4 @@
-"""What a client remembers between calls, and how it tries again."""
+"""The session: a client's memory between calls, and its rules for trying again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a client behaves unless a call says otherwise.
+    """The behaviour of a client, unless a call says otherwise.
 
     Attributes:
         consistency: which state reads show.

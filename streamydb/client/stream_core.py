@@ -17,6 +17,7 @@ __all__ = ["After", "FollowedStream"]
 After = int | tuple[int, int] | None
 """A seq, or (seq, index)."""
 
+# The longest wait that a facade grants unless it is set otherwise.
 _WAIT_S = 15.0
 
 

@@ -1,4 +1,4 @@
-"""The old place of `streamydb.testing`: what was imported from here still is."""
+"""The old name of `streamydb.testing`; imports from here still work."""
 
 from __future__ import annotations
 

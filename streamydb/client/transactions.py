@@ -1,4 +1,4 @@
-"""Transactions as they are built and sent, and what comes of a committed one."""
+"""Transactions as they are built and sent, and the outcome of a committed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verify data that were there before a constraint: what violates it, at one snapshot.
+"""Verify data that were there before a constraint: list the violations at one snapshot.
 
 A constraint holds for every write after its declaration. So once all data of a snapshot after the
 declaration keep it, all data keep it for good, and the constraint is *valid* (PostgreSQL's NOT
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VerificationReport", "Violation", "verify"]
 
+# Clients may go on writing a value while its index key is made.
 _ROUNDS_MAX = 10
 
 
@@ -34,7 +35,9 @@ class Violation(NamedTuple):
 
 
 class VerificationReport(NamedTuple):
-    """What was found: ``valid`` are the constraints that all data keep, now noted as such."""
+    """The outcome of a verification: ``valid`` are the constraints that all data keep, now noted as
+    such.
+    """
 
     seq: int
     keys: int
@@ -91,7 +94,7 @@ def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
 
 
 def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
-    """Make the index key of a value: whether one was missing, or who has it."""
+    """Make the index key of a value; return whether it was missing, or which key has it."""
     for _ in range(_ROUNDS_MAX):
         if not entry.exists or entry.version > rule.since:
             return False  # written, or gone, since the constraint holds

@@ -1,4 +1,4 @@
-"""Columns: what the engine computes with, instead of a Python object for each transaction.
+"""Columns: arrays on which the engine computes, instead of a Python object for each transaction.
 
 In: byte strings and numbers by the hundred thousand. Out: the same as tables (`table`), hashes
 (`hashing`), slots (`interning`), blocks (`blocks`), by kernels (`jit`). `program` is the

@@ -75,7 +75,7 @@ def open_records(arrays: dict[str, Array]) -> Columns:
 
 
 def grant_block(header: Mapping[str, Any], txns: Columns, slots: Columns) -> bytes:
-    """What a shard grants to an executing partition.
+    """Encode what a shard grants to an executing partition.
 
     The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
     ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
@@ -102,7 +102,7 @@ def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
 
 
 def sizes_block(header: Mapping[str, Any]) -> bytes:
-    """A part of what a shard tells all others of the sizes of its values (`columns.sizes`).
+    """Encode a part of the sizes of a shard's values, for all others (`columns.sizes`).
 
     The header names incarnation, shard, chunk, chunks and ``sizes``.
     """
@@ -121,7 +121,7 @@ def digests_block(rows: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns) -> bytes:
-    """What partition ``proc`` of a plan wrote to one shard, or a chunk of it.
+    """Encode what partition ``proc`` of a plan wrote to one shard, or a chunk of it.
 
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
     of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what

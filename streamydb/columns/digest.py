@@ -1,4 +1,4 @@
-"""Digests of a shard's state at every k-th seq: how two pipelines notice that they differ.
+"""Digests of a shard's state at every k-th seq, by which two pipelines notice that they differ.
 
 The digest of a state is a sum, modulo 2^128 in two lanes, over its keys of a hash of (key, version,
 value): an incremental multiset hash (Clarke et al., 2003, the additive variant). A write adds the
@@ -60,7 +60,7 @@ class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DigestState(msgspec.Struct):
-    """What a shard remembers of its digests.
+    """The part of a shard's state that belongs to its digests.
 
     ``low``, ``high``: the digest at the end of interval ``told``. ``open``: of each later interval,
     the sums so far (low, high, outcomes), each modulo 2^64.
@@ -104,7 +104,8 @@ def _items(
 
 
 def item_lanes(items: Columns) -> Lanes:
-    """What each item adds to a digest; shape (n, 2), zero where the key is absent.
+    """Return the amount that each item adds to a digest; shape (n, 2), zero where the key is
+    absent.
 
     ``items``: columns tag, number, version; texts key, text.
     """
@@ -155,7 +156,7 @@ def write_deltas(
     writes: npt.NDArray[Any], seqs: Ints, keys: Ragged, met: Ints, home: Ints, pool: Ragged,
     interval: int, shards: int,
 ) -> tuple[int, Lanes]:
-    """What writes change in the digest of each shard.
+    """Return by how much writes change the digest of each shard.
 
     Args:
         writes: dtype WRITE (`program`), those of one slot in order.
@@ -169,7 +170,6 @@ def write_deltas(
 
     Returns:
         The number of the first interval (from 0), and shape (shards, intervals, 2).
-
     """
     if not len(writes):
         return 0, np.zeros((shards, 0, 2), np.uint64)
@@ -185,7 +185,7 @@ def write_deltas(
 
 
 def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
-    """What results of transactions add to the outcomes of each interval (by number, from 0).
+    """Return the sum of the results of each interval (by number, from 0).
 
     Plain commits are left out: some come with a result and some do not, as the executor had it.
     """
@@ -207,7 +207,7 @@ def total(state: DigestState) -> tuple[int, int]:
 
 
 def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0) -> None:
-    """Add sums to the interval numbered ``place`` (from 0); if it is told, to the base."""
+    """Add sums to the interval numbered ``place`` (from 0); if that was published, to the base."""
     if place < state.told:
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         return

@@ -24,6 +24,7 @@ __all__ = [
     "shard_of",
 ]
 
+# Equal bytes as a key, an id and a payload have unrelated hashes.
 KEY_SEED = 0
 ID_SEED = 0x9E3779B97F4A7C15
 PAYLOAD_SEED = 0xC2B2AE3D27D4EB4F

@@ -1,4 +1,4 @@
-"""Integers in as few bytes as they need: what blocks carry costs more than making them small.
+"""Integers in as few bytes as they need, because moving bytes costs more than narrowing them.
 
 A column of a plan is often constant (partition, kind), in steps (offsets), or small (amounts,
 lengths). So an array is stored as its least value and unsigned distances from it, or as its first
@@ -26,6 +26,7 @@ _KINDS: Final = {
     kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()
 }
 _PLAINLY: Final = {dtype: (kind, "r", dtype.itemsize, 0, 0) for kind, dtype in _KINDS.items()}
+# For fewer elements narrowing costs more than it saves.
 _SHORT: Final = 32
 _SPAN_MAX: Final = 2**62
 _LENGTH_MAX: Final = 2**27
@@ -57,7 +58,7 @@ def _width(span: int) -> int:
 
 
 def narrow(array: npt.NDArray[Any]) -> tuple[Layout, bytes | memoryview]:
-    """How a one-dimensional array is stored, and the bytes."""
+    """Return how a one-dimensional array is stored, and the bytes."""
     dtype = array.dtype
     plainly = _PLAINLY.get(dtype) or (dtype.str, "r", dtype.itemsize, 0, 0)
     if len(array) < _SHORT:
@@ -89,7 +90,7 @@ def _packed(values: Ints, base: int, span: int) -> memoryview:
 
 
 def stored_bytes(codec: str, width: int, length: int) -> int:
-    """How many bytes :func:`narrow` made of an array of ``length`` elements."""
+    """Return how many bytes :func:`narrow` made of an array of ``length`` elements."""
     return width * (max(length - 1, 0) if codec == "d" else length)
 
 

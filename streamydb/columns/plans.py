@@ -1,4 +1,4 @@
-"""What tells one attempt at a plan from another: the life of the query, the plan's name and shape.
+"""The name of an attempt at a plan: the life of the query, the plan's number and shape.
 
 A micro-batch that was not committed is repeated, perhaps by a later start of the pipeline, with
 other options or of another release, and its feedback is in Kafka already. So feedback names the
@@ -27,7 +27,7 @@ __all__ = ["FIRST_SHAPE", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 
 class PlanShape(msgspec.Struct, frozen=True):
-    """What bounds a plan, and the blocks of its feedback."""
+    """The bounds of a plan, and of the blocks of its feedback."""
 
     records_max: int = PLAN_RECORDS_MAX
     bytes_max: int = PLAN_BYTES_MAX
@@ -54,8 +54,8 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class PlanName(NamedTuple):
-    """Which plan something belongs to: its number, the life that made it, the first and the last
-    seq, and a hash of who executes what (``layout``).
+    """The name of a plan: its number, the life that made it, its first and last seq, and a hash of
+    who executes what (``layout``).
 
     The plans of format 1 have a number only.
     """
@@ -73,7 +73,7 @@ class PlanName(NamedTuple):
         return cls(header["plan"], **rest)
 
     def fields(self) -> dict[str, Any]:
-        """What a header says of it."""
+        """Return the fields of a block's header that name the plan."""
         return {"plan": self.number, **dict(zip(self._fields[1:], self[1:], strict=True))}
 
 
@@ -81,7 +81,7 @@ class OpenPlan(msgspec.Struct):
     """The plan in flight: who executes it, what its completion resolves, which seq is before it.
 
     ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
-    seq before it. ``kept``: it may be withdrawn; see `withdrawing`.
+    seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`.
     """
 
     number: int
@@ -96,7 +96,7 @@ class OpenPlan(msgspec.Struct):
     kept: bool = False
 
     def name(self) -> PlanName:
-        """How its feedback names it."""
+        """Return how its feedback names it."""
         if not self.life:
             return PlanName(self.number)
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)

@@ -1,4 +1,4 @@
-"""Shards: what is fixed for all shards of a database, and is recorded in their states."""
+"""The configuration of a database's shards, which is recorded in their states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ShardConfig", "mismatch", "taken_over", "unreadable"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
-    """What is fixed when a database is created, recorded in its state, and must never change.
+    """The facts that are fixed when a database is created, and are recorded in its state.
 
     ``name``: of the pipeline, empty unless there are several over one log.
     """
@@ -30,7 +30,9 @@ class ShardConfig(msgspec.Struct, frozen=True):
 
     @property
     def terms(self) -> str:
-        """What pipelines over one log must agree on, lest they execute differently."""
+        """Return the settings on which pipelines over one log must agree, or they execute
+        differently.
+        """
         named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
         return " ".join(f"{name}={getattr(self, name)}" for name in named)
 
@@ -62,7 +64,7 @@ def unreadable(data: bytes, error: Exception) -> str:
 
 
 def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
-    """What to tell a user whose configuration is not that of the state."""
+    """Return a message for a user whose configuration is not that of the state."""
     if recorded.format != given.format:
         what = f"the state of this database has format {recorded.format}, this release reads"
         fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"

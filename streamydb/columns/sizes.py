@@ -1,11 +1,12 @@
-"""How large values may be, as far as every shard knows: so that all shards cut plans alike.
+"""Bounds on the sizes of all values, which every shard knows, so that all shards cut plans alike.
 
-A shard holds the values of its own keys only, but all shards must make the same plan without
-talking. So each keeps the same small table for all keys: the largest class of size that was ever
-told of any key of a bucket (a count-min sketch, Cormode and Muthukrishnan, 2005, with maxima for
-sums, and two rows in one array). It is told with the feedback and its completion tokens, which
-reach every shard in the same micro-batch; values that are small, or no larger than before, are not
-told at all. It never shrinks: it bounds memory, not verdicts. With one shard there is none.
+A shard holds the values of its own keys only, but all shards must make the same plan without asking
+each other, which would cost a micro-batch a plan. So each keeps the same small table for all keys:
+the largest class of size that was ever told of any key of a bucket (a count-min sketch, Cormode and
+Muthukrishnan, 2005, with maxima for sums, and two rows in one array). It is told with the feedback
+and its completion tokens, which reach every shard in the same micro-batch; values that are small,
+or no larger than before, are not told at all. It never shrinks: it bounds memory, not verdicts.
+With one shard there is none.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ SMALL_BYTES = 256
 SMALL_COUNTS = 64
 """Values up to so many bytes are small, and count as so many: most have much fewer."""
 
+# An announcement is lost with a batch that is given up, so it is repeated.
 _STEPS: Final = 16
 _BUCKETS: Final = 1 << 20
 _PAGE: Final = 1 << 16
@@ -53,8 +55,9 @@ _CLASS_BITS: Final = np.uint64(31)
 
 
 class SizesState(msgspec.Struct):
-    """What a shard remembers: which pages of the table are not all zero; whether it is ``known``,
-    that is, all shards have told what they held when it began; for how many steps it was not.
+    """The part of a shard's state that belongs to the sizes: ``pages`` of the table that are not
+    all zero; whether the table is ``known``, that is, all shards have sent the sizes of their first
+    values; for how many steps it was ``unknown``.
 
     ``heard``: of each part that was told, by shard and number, how many its shard has told.
     """
@@ -72,13 +75,13 @@ def class_of(sizes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
-    """What is told of values: the hash of each key, with the class in its lowest bits."""
+    """Encode the sizes of values: the hash of each key, with the class in its lowest bits."""
     found = (hash_ragged(keys, KEY_SEED) & ~_CLASS_BITS) | classes.astype(np.uint64)
     return found.astype("<u8").tobytes()
 
 
 def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
-    """What is told of all values of a shard that are not small."""
+    """Yield the sizes of all values of a shard that are not small."""
     for table in tables:
         classes = class_of(table.texts["text"].lengths())
         rows = np.flatnonzero((classes > 0) & (table.cols["tag"] == p.OPAQUE))
@@ -98,8 +101,8 @@ class Sizes:
         self._changed: set[int] = set()
 
     def announcement(self, values: Iterable[Columns]) -> Iterator[dict[str, Any]]:
-        """What this shard tells of all its values, while the table is not known: at first, and
-        again every few steps, should it be lost.
+        """Yield the sizes of this shard's values while the table is not known: at first, and again
+        every few steps, because they may be lost.
         """
         self.state.unknown += 1
         if self.state.unknown % _STEPS == 1:
@@ -108,7 +111,7 @@ class Sizes:
                 yield {"chunk": chunk, "chunks": len(parts), "sizes": told}
 
     def hear(self, told: bytes) -> None:
-        """Take what was told of values; twice is the same as once."""
+        """Take in the sizes of written values; repetitions change nothing."""
         if not told:
             return
         found = np.frombuffer(told, "<u8")
@@ -121,7 +124,7 @@ class Sizes:
                 self._changed.update(np.unique(rows // _PAGE).tolist())
 
     def hear_from(self, header: Mapping[str, Any], shards: int) -> None:
-        """Take a part of what a shard holds, which tells it while the table is not known."""
+        """Take in a part of a shard's announcement of all its values."""
         self.hear(header["sizes"])
         state = self.state
         if not state.known:
@@ -134,7 +137,7 @@ class Sizes:
             )
 
     def of(self, hashes: Hashes) -> Ints:
-        """How many bytes the values of keys may have, about; by the keys' hashes."""
+        """Return how many bytes the values of keys may have, about; by the keys' hashes."""
         if not self.state.pages and self._table is None:
             return np.full(len(hashes), SMALL_COUNTS, np.int64)
         table = self._loaded()

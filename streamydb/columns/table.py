@@ -232,7 +232,7 @@ class Columns:
 
 @lru_cache(maxsize=256)
 def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str, str]]:
-    """Where the arrays of a table belong: path, parent, name, kind ($, * or nothing), other.
+    """Return the place of each array of a table: path, parent, name, and kind ($, * or nothing).
 
     ``other``: of texts, the path of their offsets; of a child's counts, the child's own name.
     """

@@ -1,4 +1,4 @@
-"""Integrity constraints: what the values under a prefix of keys must be like.
+"""Integrity constraints: rules for the values under a prefix of keys.
 
 A constraint is declared by a transaction and lies, with all others, under one reserved key. Every
 transaction that writes reads that key, so the order of the log says which constraints hold for it.

@@ -1,4 +1,7 @@
-"""Declarations, and what a value violates. Pure: the same bytes give the same answer everywhere."""
+"""Declarations of constraints, and the rules that a value violates.
+
+Pure: the same bytes give the same answer everywhere.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class Constraint:
     schema: Schema | None
 
     def fault(self, value: Any) -> str | None:
-        """What is wrong with a value that is to be stored; None: nothing.
+        """Say what is wrong with a value that is to be stored; None: nothing.
 
         The first word is the rule, the rest says where and what was wanted.
         """
@@ -109,7 +112,7 @@ class Constraints(NamedTuple):
         return [found for found in self.all if key.startswith(found.prefix)]
 
     def is_live(self, index_key: str) -> bool:
-        """Whether an index key belongs to a constraint that holds."""
+        """Return True if an index key belongs to a constraint that holds."""
         return any(
             found.unique is not None
             and index_key.startswith(f"{UNIQUE_PREFIX}{found.name}/{found.since}/")
@@ -179,7 +182,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
 
 
 def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
-    """Note that all data keep a constraint, as somebody has verified at a snapshot."""
+    """Note that all data keep a constraint, because a client has verified it at a snapshot."""
     _require(given.keys() == {"name", "since", "at"}, "validate takes name, since and at")
     entry = entries.get(given["name"]) if type(given["name"]) is str else None
     _require(entry is not None, "there is no such constraint")

@@ -1,4 +1,4 @@
-"""Constraints as the serial oracle enforces them: on the whole state, said as plainly as possible.
+"""Constraints as the serial oracle enforces them: on the whole state, as plainly as possible.
 
 The executor has its own way (`txn_processor.enforce`), which sees only the keys that it locked;
 tests and the simulator compare the two. They share what a rule says about a value.
@@ -58,7 +58,7 @@ class Judge:
         return None
 
     def index_writes(self, writes: Writes) -> dict[str, bytes | None]:
-        """How the index changes with writes that may be made, in the order of the output."""
+        """Return how the index changes with writes that may be made, in the order of the output."""
         wanted: dict[str, bytes | None] = {}
         for key in self.locks:
             if key in self.state and not self.rules.is_live(key):

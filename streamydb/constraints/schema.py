@@ -1,4 +1,4 @@
-"""The part of JSON Schema (2020-12) that constraints take, and how a value is judged by it.
+"""The part of JSON Schema (2020-12) that constraints take, and the judge of values.
 
 The part is what means the same everywhere and ends soon: no references, no regular expressions, no
 formats, no content decoders; every schema and every judgement has a bound. Values are canonical:
@@ -358,7 +358,7 @@ def _escaped(name: str) -> str:
 
 
 def _elsewhere(*_: Any) -> None:
-    """What another rule looks at."""
+    """Accept a keyword that another rule reads."""
 
 
 _RULES: Final[dict[str, Callable[..., str | None]]] = {

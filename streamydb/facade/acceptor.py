@@ -1,4 +1,4 @@
-"""Connections are taken as they come: all that wait, up to a bound, in one turn of the event loop.
+"""Accept all waiting connections, up to a bound, in one turn of the event loop.
 
 libuv, which is below uvloop, takes one in a turn. On a loop with more requests than it can serve a
 turn is half a second long: those who have a connection would be served, and nobody else let in.
@@ -19,6 +19,8 @@ import uvicorn
 __all__ = ["Acceptor", "Server"]
 
 _AT_A_TURN: Final = 128
+"""Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
+26 s; with 128 it is 3 to 5 s."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take no more; what was taken goes on."""
+        """Accept no more connections; those that were accepted go on."""
         if self._paused is None:
             self._loop.remove_reader(self._listener.fileno())
         else:
@@ -95,7 +97,7 @@ class Acceptor:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with acceptors of ours on the sockets it is given."""
+    """uvicorn's server, with our acceptors on the sockets it is given."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application; then take connections."""

@@ -154,7 +154,7 @@ async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> No
 def _handler(
     services: Services,
 ) -> Callable[[Request[Any, Any, Any], Exception], Response[bytes]]:
-    """What makes an answer of an exception."""
+    """Return the handler that makes an answer of an exception."""
 
     def handle(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         problem = _problem_of(error)

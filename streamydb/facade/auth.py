@@ -1,4 +1,4 @@
-"""Who sends a request and which keys it may touch.
+"""Tokens: who sends a request, and which keys it may touch.
 
 Tokens are a JSON list, from a file or the environment:
 
@@ -26,12 +26,13 @@ from streamydb.records.formats import UNREADABLE
 
 __all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
 
+# A shorter token could be guessed.
 _TOKEN_CHARACTERS_MIN: Final = 16
 _TOKENS_MAX: Final = 1_000
 
 
 class Caller:
-    """Who sends a request.
+    """The sender of a request.
 
     Attributes:
         name: how logs and limits know the client; never a token.
@@ -89,7 +90,7 @@ class Tokens:
         self._clients = tuple(clients)
 
     def __bool__(self) -> bool:
-        """Whether there is any token."""
+        """Return True if there is any token."""
         return bool(self._clients)
 
     def identify(self, authorization: str | None) -> Caller:

@@ -1,4 +1,4 @@
-"""Bounds on what is under way at once: counted, in total and for each client, and in bytes."""
+"""Bounds on work under way: counted in total, for each client, and in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RETRY_AFTER_S = 1
 
 
 class Limiter:
-    """How many of something there may be at once."""
+    """A bound on the number of things under way at once."""
 
     def __init__(self, what: str, total_max: int, client_max: int | None = None) -> None:
         """Bound `what` (a plural, for messages), in total and for each client."""
@@ -59,7 +59,7 @@ class Limiter:
 
 
 class Budget:
-    """How many bytes of request bodies may be held at once."""
+    """A bound on the bytes of request bodies that are held at once."""
 
     def __init__(self, bytes_max: int) -> None:
         """Allow `bytes_max` bytes."""

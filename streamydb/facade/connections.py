@@ -1,4 +1,4 @@
-"""Connections: bounded in number, in total and for each address, and in the time to say something.
+"""Connections: bounded in number, in total and for each address, and in the time to send something.
 
 uvicorn itself bounds connections with an answer in plain text that tells nobody when to come back,
 and waits for the first request for ever, so that a few thousand silent connections shut out all
@@ -33,7 +33,7 @@ else:
 
 
 class Bounded(_Protocol):
-    """What bounds a connection, before one of uvicorn's protocols in the order of bases.
+    """The bounds of a connection, before one of uvicorn's protocols in the order of bases.
 
     The subclass of each facade knows its bounds.
 

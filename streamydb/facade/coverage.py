@@ -1,4 +1,4 @@
-"""How far a read model has passed the log: its records are counted, and the gaps that hold none.
+"""Find out how far a read model has passed the log, by counting records and the gaps without any.
 
 What a read model covers ends after a record. The log may end later: a Kafka transaction leaves a
 control record behind when it commits or aborts, which nobody executes, and whose offset nothing
@@ -66,7 +66,7 @@ class Coverage:
         return self._looking
 
     def _unknown(self) -> dict[int, int]:
-        """Where it is not known that a record comes next."""
+        """Return the partitions and offsets where it is not known whether a record comes next."""
         try:
             behind = self.behind(self._model.latest(), self._ends)
         except StreamyError:
@@ -75,7 +75,9 @@ class Coverage:
         return {n: at for n, at in behind.items() if n not in gaps or gaps[n][1:] != (at, True)}
 
     async def _look(self, places: Mapping[int, int]) -> bool:
-        """Ask the log, and keep what it says; when it does not answer, nothing is known."""
+        """Ask the log for the next records, and keep the answer; without an answer nothing is
+        known.
+        """
         try:
             found = await self._log.next_records(places)
         except StreamyError:
@@ -90,6 +92,6 @@ class Coverage:
         return grown
 
     def _passed(self, number: int, covered: int) -> int:
-        """Where what is covered ends, with the gap after it."""
+        """Return the offset up to which the read model is, and behind a gap that begins there."""
         gap = self._gaps.get(number)
         return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered

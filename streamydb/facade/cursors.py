@@ -18,7 +18,7 @@ __all__ = ["Cursor", "decode_cursor", "encode_cursor"]
 
 
 class Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Where a list goes on."""
+    """The place where a list goes on."""
 
     at: int
     prefix: str

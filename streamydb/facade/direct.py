@@ -221,7 +221,7 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _is_local(request: Request[Any]) -> bool:
-    """Whether a request needs the read model only: it works while Kafka does not."""
+    """Return True if a request needs the read model only: it works while Kafka does not."""
     return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
 
 

@@ -50,7 +50,7 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
 
 
 class Merger:
-    """Puts the records of all partitions of the changes in order; drops what it has had."""
+    """Puts the records of all partitions of the changes in order; drops repetitions."""
 
     def __init__(self, partitions: int, since: int) -> None:
         """Expect the changes after seq `since`."""

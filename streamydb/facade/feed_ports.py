@@ -1,4 +1,4 @@
-"""What the facade needs of the feed: changes in batches, and what procedures emit.
+"""The interfaces of the feed that the facade needs: batches of changes, and streams.
 
 The methods are called in the event loop; those that are not coroutines must return at once.
 """
@@ -62,7 +62,7 @@ class StreamSpan(NamedTuple):
 
 
 class StreamSource(Protocol):
-    """What procedures emit: a topic, each stream in one partition."""
+    """The topic of the records that procedures emit, with each stream in one partition."""
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish, in the event loop, all records from an offset of each partition on; return them.
@@ -101,7 +101,7 @@ class ChangeSource(Protocol):
 
     @property
     def streams(self) -> StreamSource:
-        """What procedures emit; stopped with this."""
+        """The source of streams; stopped with this."""
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish, in the event loop, all batches after a seq; return that seq."""

@@ -1,4 +1,4 @@
-"""What every request passes first and last: size, host and origin checks, bounds, logs, metrics.
+"""The first and last step of every request: size, host and origin checks, bounds, logs, metrics.
 
 It stands before the router, so that nothing a client sends reaches the router unchecked, and no
 answer goes out unbounded: a client that does not read is cut off.
@@ -31,11 +31,13 @@ _CONTEXT: Final = "streamydb"
 _STREAMS: Final = frozenset({"/v1/changes"})
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read"})
+# A body that is not wanted is read up to this size, so that its connection can be used again;
+# to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
 
 
 class Context:
-    """What is known of a request beside what the router knows.
+    """The facts about a request that the router does not know.
 
     Attributes:
         name: the key or id in the path, still escaped.
@@ -53,7 +55,7 @@ class Context:
 
     @property
     def client_name(self) -> str:
-        """How the client is counted: by its token's name, else by its address."""
+        """The name by which the client is counted: its token's, else its address."""
         return self.address if self.client is ANYBODY else f"token {self.client.name}"
 
 
@@ -147,7 +149,7 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     def _log_fault(self, sender: _Sender, error: Exception) -> None:
-        """Log what went wrong without what it went wrong with."""
+        """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
             self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")
@@ -180,7 +182,8 @@ def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
 
 
 def _leaves_much(scope: dict[str, Any]) -> bool:
-    """Whether a body that was not read is too long to be read for the next request's sake."""
+    """Return True if a body that was not read is too long to be read for the next request's sake.
+    """
     declared = _header(scope["headers"], b"content-length") or "0"
     small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
     return not small or bool(_header(scope["headers"], b"transfer-encoding"))

@@ -1,4 +1,6 @@
-"""Request headers that have a meaning here: conditions, preferences, ids (RFC 9110, RFC 7240)."""
+"""The request headers that the facade understands: conditions, preferences, ids (RFC 9110, RFC
+7240).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _ANY: Final = "*"
 
 
 class Preference(NamedTuple):
-    """What a client prefers: an answer before the verdict, or one within some seconds."""
+    """The client's preference: an answer before the verdict, or one within some seconds."""
 
     respond_async: bool
     wait_s: float
@@ -49,7 +51,7 @@ def entity_tag(version: int) -> str:
 
 
 def preference(headers: Mapping[str, str]) -> Preference:
-    """Read the header `Prefer`; what it says beside that is ignored, as it must be."""
+    """Read the header `Prefer`; unknown preferences are ignored, as the RFC demands."""
     words = re.split(r"\s*[,;]\s*", headers.get("prefer", "").strip().lower())
     waits = [int(match[1]) for word in words if (match := _WAIT.fullmatch(word))]
     return Preference("respond-async" in words, min(waits, default=math.inf))

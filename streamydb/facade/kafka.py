@@ -35,6 +35,7 @@ from streamydb.settings import Settings
 
 __all__ = ["KafkaLog"]
 
+# The newest results are read at the start: clients that were cut off ask for them first.
 _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
@@ -165,7 +166,7 @@ class KafkaLog:
         return self._index.counts
 
     def _starts(self) -> dict[int, int]:
-        """Where to begin to follow the results."""
+        """Return the offsets from which on the results are followed."""
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
             found = spans(consumer, self._names.results)
@@ -207,7 +208,7 @@ class KafkaLog:
         return {place.partition: future for place, future in listed.items()}
 
     def _take(self, seen: _Seen) -> Iterator[None]:
-        """Take results in; pause after each that somebody waits for.
+        """Take results in; pause after each that a request waits for.
 
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
@@ -233,7 +234,7 @@ def _decoded(messages: list[Any]) -> _Seen:
 def _settle(
     future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
 ) -> None:
-    """Tell who waits where a record is, or that nobody knows."""
+    """Tell a waiting request the position of its record, or that it is not known."""
     if future.done():
         return
     if appended is not None:

@@ -85,7 +85,7 @@ class ChangeReader:
             self._consumer.close()
 
     def _begins_late(self, message: Any) -> bool:
-        """Whether a record shows that its partition must be read from the beginning."""
+        """Return True if a record shows that its partition must be read from the beginning."""
         number, value = message.partition(), message.value()
         if number not in self._unsure or value is None or not value.startswith(_RESOLVED):
             return False
@@ -127,7 +127,7 @@ class KafkaChanges:
         self.streams = KafkaStreams(settings, facade)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
-        """Publish what comes after what the read model has; see `ChangeSource`."""
+        """Publish the changes after the state of the read model; see `ChangeSource`."""
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
         reader = await run_in(self._executor, ChangeReader, self._settings, latest.seq, known)

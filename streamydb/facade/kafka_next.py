@@ -1,4 +1,6 @@
-"""Where the next record of a partition lies, past what Kafka itself has written into the log."""
+"""Find the next record of a partition, past the control records that Kafka has written into the
+log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding an old result in the results topic.
+"""Find an old result in the results topic.
 
 Results are read on from the time their transaction was appended, if that is known. Otherwise the
 newest are read first, back to the beginning of the topic or until the time is up.
@@ -27,6 +27,7 @@ __all__ = ["search_result"]
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
 
+# An id holds the time of its client's clock, which may be ahead of the brokers'.
 _SKEW_MS: Final = 120_000
 _BATCH: Final = 5_000
 _STRETCH: Final = 50_000
@@ -63,7 +64,7 @@ def search_result(
 
 
 def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int | None:
-    """When the record at a position was appended; None if there is none."""
+    """Return when the record at a position was appended; None if there is none."""
     if position is None:
         return None
     low, high = spans(consumer, topic).get(position.partition, (0, 0))

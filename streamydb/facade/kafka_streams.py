@@ -43,7 +43,7 @@ class KafkaStreams:
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish what comes from now on."""
+        """Publish the records from now on."""
         ends = await run_in(self._executor, self._ends)
         self._tail = TopicFollower(self._settings, self._topic, ends, _rows, publish)
         return ends
@@ -55,7 +55,9 @@ class KafkaStreams:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
-        """Where to begin for what comes after a seq: some records early, rather than one late."""
+        """Return an offset from which on all records after a seq come; some earlier ones may come,
+        too.
+        """
         return await run_in(self._executor, self._offset_after, partition, seq, ts_ms)
 
     async def history(

@@ -1,4 +1,4 @@
-"""Following a topic from given offsets in a thread, for a coroutine."""
+"""Follow a topic from given offsets in a thread, for a coroutine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
 
 
 def at_end(message: Any) -> bool:
-    """Whether a message is no record, but says that a partition ends at its offset.
+    """Return True if a message is no record, but says that a partition ends at its offset.
 
     Records that Kafka wrote for itself lie before that end; a consumer is never given those.
     """
@@ -90,10 +90,10 @@ async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *arg
 
 
 class _Pace:
-    """Gives steps, with what they set going in the loop, as much time as other work took.
+    """Gives steps, with the tasks that they schedule, as much time as other work took.
 
-    So nothing waits for all the steps, and nothing starves them. A step sets going what the loop
-    does between the mark, which is called before it, and the next turn: both are in its queue.
+    So nothing waits for all the steps, and nothing starves them. The tasks that the steps schedule
+    run between the mark and the next turn, because all three are in the loop's queue in this order.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Pace:
         self._begun = self._marked = self._ended = 0.0
 
     def begin(self) -> int:
-        """A turn begins; how many steps it may take."""
+        """Begin a turn; return how many steps it may take."""
         now = perf_counter()
         if self._ended:
             spent = self._ended - self._begun + now - self._marked
@@ -112,11 +112,11 @@ class _Pace:
         return self._count
 
     def mark(self) -> None:
-        """What the steps of the turn have set going begins."""
+        """Note that the tasks which the steps of the turn have scheduled begin to run."""
         self._marked = perf_counter()
 
     def end(self) -> None:
-        """The turn is over."""
+        """End the turn."""
         self._ended = perf_counter()
 
 

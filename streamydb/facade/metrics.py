@@ -45,7 +45,7 @@ class _Results:
 
 
 class FacadeMetrics:
-    """What happens in one facade, in a registry of its own."""
+    """The metrics of one facade, in a registry of its own."""
 
     def __init__(self) -> None:
         """Begin at zero."""

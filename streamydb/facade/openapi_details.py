@@ -1,4 +1,6 @@
-"""What the OpenAPI document says beyond what handlers' signatures do: bodies and headers."""
+"""The parts of the OpenAPI document that do not follow from handlers' signatures: bodies and
+headers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactions that requests mean: their ids, bytes and keys, checked before they are appended.
+"""Make the transactions of requests: their ids, bytes and keys, checked before they are appended.
 
 A request that is sent again must give the same bytes, for the log tells repetitions by their bytes.
 So a body keeps the order of its fields and loses only its whitespace, and a written value has its
@@ -171,6 +171,6 @@ def authorise(txn: Transaction, client: Caller) -> None:
 
 
 def _compares(check: Check) -> bool:
-    """Whether a check says something about the value."""
+    """Return True if a check says something about the value."""
     operands = (check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
     return any(operand is not UNSET for operand in operands)

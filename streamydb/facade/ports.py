@@ -1,4 +1,4 @@
-"""What the facade needs of the rest: a read model and the transaction log (`feed_ports`: the feed).
+"""The interfaces that the facade needs: a read model, the transaction log (`feed_ports`: the feed).
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
 `testing.memory`; the read model is `streamydb.read_model`. All methods are called in the
@@ -37,14 +37,14 @@ class AppendUnknownError(StreamyError):
 
 
 class LogPosition(NamedTuple):
-    """Where a record lies in the log."""
+    """The place of a record in the log."""
 
     partition: int
     offset: int
 
 
 class NextRecord(NamedTuple):
-    """Where the next record of a partition lies; if there is none, where the partition ends."""
+    """The offset of the next record of a partition, or of the partition's end if there is none."""
 
     offset: int
     found: bool
@@ -83,7 +83,7 @@ class Entry(Protocol):
 
 
 class Resolved(Protocol):
-    """How far a read model is."""
+    """The position of a read model."""
 
     @property
     def seq(self) -> int:

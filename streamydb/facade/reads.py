@@ -1,4 +1,4 @@
-"""When a read may be answered: strong, session and snapshot reads of the read model.
+"""Decide when a read may be answered: strong, session and snapshot reads of the read model.
 
 A *strong* read is linearizable: it takes the ends of the log after it arrived, and waits until the
 read model has passed them. Strong reads that wait at the same time share one look at the ends, but
@@ -118,7 +118,9 @@ class ReadWaiter:
         self._moved = asyncio.Event()
 
     def _mark(self) -> tuple[int, dict[int, int]] | None:
-        """How far the read model is; None if it does not tell, so that those who wait find out."""
+        """Return how far the read model is; None if it does not tell, so that those who wait find
+        out.
+        """
         try:
             latest = self._model.latest()
         except StreamyError:

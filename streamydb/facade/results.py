@@ -19,7 +19,7 @@ _OVERHEAD_BYTES = 400
 
 
 class _Kept(NamedTuple):
-    """A result as it was read; decoded again when somebody asks, for that is rare."""
+    """A result as it was read; it is decoded again on the rare occasions when somebody asks."""
 
     txn_id: str | None
     value: bytes
@@ -102,7 +102,7 @@ class ResultIndex:
                 del self._waiting[position]
 
     def _names(self, result: Result) -> bool:
-        """Whether this result is the one of its id."""
+        """Return True if this result is the one of its id."""
         first = self._by_id.get(result.id or "")
         if first is None:
             return True

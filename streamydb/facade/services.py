@@ -1,4 +1,4 @@
-"""What the endpoints work with."""
+"""The objects that the endpoints work with."""
 
 from __future__ import annotations
 

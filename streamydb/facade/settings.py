@@ -119,7 +119,7 @@ class FacadeSettings(BaseSettings):
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach the facade."""
+        """True if only this machine can reach the facade."""
         if self.host == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""Queries in SQL: what a facade, or a client without one, does for `POST /v1/query`."""
+"""Run a query in SQL, for a facade or for a client without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SqlQuery:
-    """What is asked: one SELECT, values of its parameters, which keys, which state.
+    """A query: one SELECT, values of its parameters, which keys, which state.
 
     ``wait_s``: how long to wait for that state, if that is less than the settings say.
     """

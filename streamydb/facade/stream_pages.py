@@ -28,7 +28,7 @@ _UNKNOWN: Final = -1
 
 
 class StreamPosition(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """Where a reader of a stream is: after (seq, index), which lies before ``offset``.
+    """The place of a reader of a stream: after (seq, index), which lies before ``offset``.
 
     ``offset`` is negative when only Kafka can tell where to go on.
     """
@@ -94,7 +94,7 @@ class StreamFeed:
 
     @property
     def waiting(self) -> int:
-        """How many wait for records."""
+        """The number of readers that wait for records."""
         return sum(news.readers for news in self._news.values())
 
     async def start(self) -> None:

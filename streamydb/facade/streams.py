@@ -102,7 +102,7 @@ async def stream_page(
 
 
 async def _must_exist(services: Services, name: str) -> None:
-    """Refuse a name that is no stream's, or whose module nobody has deployed."""
+    """Refuse a name that is no stream's, or whose module was never deployed."""
     if is_stream(name):
         opened = await services.reader.snapshot(at=None, consistency="strong", min_version=None)
         with opened as snapshot:

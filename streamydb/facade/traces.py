@@ -27,7 +27,7 @@ _Message = MutableMapping[str, Any]
 
 
 class Traces(Protocol):
-    """Where spans are begun."""
+    """The tracer of the facade."""
 
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
         """Return a span of the request that is being served, to be entered."""

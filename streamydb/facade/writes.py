@@ -1,4 +1,4 @@
-"""The way of a transaction through the facade: bounds, append, verdict - or "ask later".
+"""A transaction's way through the facade: bounds, append, verdict, or "ask later".
 
 Once a transaction may be in the log, nothing says that it failed: the answer is its verdict, or
 that the verdict is not known yet, with the place where to ask.
@@ -211,7 +211,7 @@ class TransactionWriter:
             return None
 
     def _is_ahead(self, position: LogPosition) -> bool:
-        """Whether the read model has not come to a record yet."""
+        """Return True if the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
     def _remember(self, txn_id: str, position: LogPosition) -> None:

@@ -1,4 +1,4 @@
-"""Kafka: every client of it, the topics of a database, and what is read from them and appended.
+"""Kafka: every client of it, the topics of a database, and the readers and appenders.
 
 In: names, settings, records. Out: topics that exist as the database relies on (`creation`,
 `checks`), records read (`reader`, `changes`, `streams`) and appended (`appender`, `producer`).

@@ -140,7 +140,7 @@ def list_offsets(
 
 
 def is_told(offset: int) -> bool:
-    """Tell whether an offset was told at all.
+    """Return True if Kafka has given an offset.
 
     When the connection breaks within the request, librdkafka may give a partition this number
     instead of an error.

@@ -1,4 +1,4 @@
-"""Appending many records to a topic: the other side of `reader`."""
+"""Append many records to a topic: the counterpart of `reader`."""
 
 from __future__ import annotations
 

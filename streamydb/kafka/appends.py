@@ -1,4 +1,4 @@
-"""What is appended to the log: a checked record, where it is then, or why it is not there."""
+"""Appends to the log: the record that is checked before, its place, or why it has none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AppendUnknownError(AppendError):
 
 
 class Appended(NamedTuple):
-    """Where a transaction is in the log, and when the broker appended it (ms since 1970)."""
+    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
 
     partition: int
     offset: int

@@ -96,7 +96,7 @@ class KafkaSource:
         )
 
     def fetch(self, timeout_s: float) -> Fetched:
-        """What there is, at most `BATCH_RECORDS_MAX` records; waits for the first one.
+        """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.
 
         Raises:
             ChangesExpiredError: a position is not in the topic.

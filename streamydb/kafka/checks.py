@@ -1,4 +1,4 @@
-"""Comparing the topics of a database with what it relies on, and naming each fix."""
+"""Compare the topics of a database with its needs, and name each fix."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TopicProblem:
 def check(
     client_config: Mapping[str, str], database: str, shards: int | None = None
 ) -> list[TopicProblem]:
-    """Compare a database's topics with what it relies on; an empty list means that all is well.
+    """Compare a database's topics with its needs; an empty list means that all is well.
 
     Args:
         client_config: the connection.

@@ -1,4 +1,4 @@
-"""Contact with Kafka: why a broker refuses a client, what mends it, and which errors pass.
+"""Explain Kafka's errors: why a broker refuses a client, how to fix it, and which errors pass.
 
 librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
 "timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and
@@ -73,7 +73,7 @@ class RefusedError(ConfigurationError):
 
 
 class Contact:
-    """What the connections of a client are told; use it as the client's `error_cb`.
+    """The state of a client's connections; use it as the client's `error_cb`.
 
     Attributes:
         refusal: why no connection can succeed with these settings; None if nothing says so.
@@ -145,7 +145,7 @@ class Contact:
 
 
 def listens(addresses: str) -> bool:
-    """Whether somebody may listen at one of some addresses (`host:port,...`).
+    """Return True if somebody may listen at one of some addresses (`host:port,...`).
 
     Only when all of them refuse a connection nobody does. One that is out of sight may be there.
     """
@@ -203,7 +203,7 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
 
 
 def passes(error: BaseException | None) -> bool:
-    """Whether the same request may succeed a moment later.
+    """Return True if the same request may succeed a moment later.
 
     `KafkaError.retriable()` does not tell: it is set for requests of transactions only.
     """
@@ -211,7 +211,7 @@ def passes(error: BaseException | None) -> bool:
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether a service should ask again later: Kafka is away, or not ready yet.
+    """Return True if a service should ask again later: Kafka is away, or not ready yet.
 
     What made an error counts (`__cause__`), so that an error of ours is judged by Kafka's answer.
     """
@@ -250,7 +250,9 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
 
 
 def _of_tls(error: KafkaError) -> bool:
-    """Whether the TLS handshake failed; a broker that refuses a certificate says so only later."""
+    """Return True if the TLS handshake failed; a broker that refuses a certificate says so only
+    later.
+    """
     told = error.str()
     failed = error.code() == _SSL or ":SSL routines:" in told
     return failed and not told.startswith(_NAMELESS)

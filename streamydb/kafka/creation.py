@@ -1,4 +1,4 @@
-"""Making, growing and deleting the topics of a database."""
+"""Create, grow and delete the topics of a database."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def create(
         client_config: the connection, as of `Settings.client_config`.
         database: the database's name.
         partitions: partitions of the log, 1 to 1024.
-        shards: slices of the keys, 1 to 64; fixed for good.
+        shards: slices of the keys, 1 to 64; `streamydb resize` changes them.
         replication: copies of each topic.
         min_insync: copies that must have a record before it counts as written.
         changes_partitions: partitions of the change feed.
@@ -123,7 +123,7 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
 def _note_alone(
     client_config: Mapping[str, str], admin: ContactedAdmin, database: str, log: TopicDescription
 ) -> None:
-    """Record of a log with one partition that it began so: once it has grown nobody can tell."""
+    """Record that a log began with one partition; after it has grown this cannot be found out."""
     if log.partitions > 1:
         return
     names = TopicNames(database)
@@ -138,7 +138,7 @@ def _note_alone(
 
 
 def reshard(client_config: Mapping[str, str], database: str, shards: int) -> None:
-    """Give the feedback topic a partition per shard: a new one, as nobody needs the old records.
+    """Make the feedback topic anew with a partition per shard; its old records are not needed.
 
     The results get as many partitions at least; the feedback of pipelines with names is dropped,
     and made when they start. Harmless when it was done before, or half of it.
@@ -263,7 +263,7 @@ def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
 
 
 def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
-    """Whether the leaders of a topic's partitions answer a request."""
+    """Return True if the leaders of a topic's partitions answer a request."""
     try:
         list_offsets(admin, name, topic.partitions, LATEST)
     except TopicsError:

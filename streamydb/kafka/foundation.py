@@ -1,4 +1,5 @@
-"""What a database was founded with, kept beside its log for good: no start can get it wrong.
+"""The founding facts of a database, kept beside its log for good, so that no start contradicts
+them.
 
 `<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
 names it holds, so that two who write at the same time agree. Records of another log of that name
@@ -33,7 +34,7 @@ _WRITE_S: Final = 30.0
 
 
 class Founding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of how a database was founded; None: nobody has said.
+    """The founding facts of a database that are known; None: nobody has recorded it.
 
     Attributes:
         log: Kafka's id of its log.
@@ -61,7 +62,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in named.items() if value is not None}
 
     def completed(self, other: Founding) -> Founding:
-        """These facts, and those of another one that are not known here."""
+        """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
         return msgspec.structs.replace(
             self, **{**other.known(), **self.known()}, begins=begins
@@ -95,7 +96,7 @@ def merged(log: str, values: Iterable[bytes]) -> Founding:
 
 
 def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
-    """What a database was founded with, as far as somebody has recorded it.
+    """Return the founding facts of a database, as far as somebody has recorded them.
 
     Args:
         connection: settings of confluent-kafka.
@@ -119,7 +120,7 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
 
 
 def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:
-    """Add facts that nobody has recorded; returns what holds now, whoever was first.
+    """Record facts, unless others were recorded first; return the facts that hold now.
 
     Raises:
         TopicsError: the topic took no record, or Kafka does not answer.

@@ -30,7 +30,7 @@ class TopicNames:
 
     @property
     def transactions(self) -> str:
-        """What clients append: the log that decides everything."""
+        """The log: clients append transactions."""
         return f"{self.database}.transactions"
 
     @property
@@ -45,7 +45,7 @@ class TopicNames:
 
     @property
     def feedback(self) -> str:
-        """What the execution tells the shards; internal."""
+        """Feedback from the execution to the shards; internal."""
         return f"{self.database}.feedback"
 
     @property
@@ -55,7 +55,7 @@ class TopicNames:
 
     @property
     def streams(self) -> str:
-        """What procedures emit, by stream."""
+        """The records that procedures emit, by stream."""
         return f"{self.database}.streams"
 
     @property
@@ -65,17 +65,17 @@ class TopicNames:
 
     @property
     def control(self) -> str:
-        """What pipelines over one log tell each other: who leads, how far it is."""
+        """Messages between pipelines over one log: who leads, how far it is."""
         return f"{self.database}.control"
 
     @property
     def founding(self) -> str:
-        """What the database was founded with; see `streamydb.kafka.foundation`."""
+        """The founding facts of the database; see `streamydb.kafka.foundation`."""
         return f"{self.database}.founding"
 
     @property
     def rulings(self) -> str:
-        """Which transactions a fault of ours has aborted; see `streamydb.records.ruling`."""
+        """The transactions that an internal fault has aborted; see `streamydb.records.rulings`."""
         return f"{self.database}.rulings"
 
     def feedback_of(self, pipeline: str) -> str:

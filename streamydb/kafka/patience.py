@@ -1,4 +1,4 @@
-"""How a service waits for Kafka when it starts: as long as it takes, and says so.
+"""Let a service wait for Kafka when it starts, as long as it takes, with messages.
 
 A command that a person types says at once that nothing is there. A service (pipeline, read model,
 facade) may be started before its broker, or while the broker restarts: it goes on when Kafka
@@ -91,7 +91,7 @@ class Patience:
             raise _NobodyListensError(what) from TimeoutError()
 
     def _say(self, error: Exception, said_s: float) -> float:
-        """Tell why it waits; when the log was last told."""
+        """Log why it waits; return when the log was last written."""
         self._note(str(error))
         now_s = time.monotonic()
         if now_s - said_s < _SAY_S:

@@ -1,4 +1,4 @@
-"""Where the changes topic ends now, and up to which seq it is resolved: asked of Kafka directly."""
+"""Ask Kafka where the changes topic ends now, and up to which seq it is resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appending transactions to the log."""
+"""Append transactions to the log."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ WINDOW = 10_000
 """How many records `append_many` has under way at most."""
 
 _POLL_S = 0.5
+# A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
 
 
@@ -258,7 +259,7 @@ class Producer:
         self.close()
 
     def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-        """What the client library calls when a record's fate is known."""
+        """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
@@ -303,7 +304,7 @@ class Producer:
                 return
 
     def _replace(self, broken: Any) -> None:
-        """Go on with a new client after an error that ends the old one, such as being fenced."""
+        """Continue with a new client after an error that ends the old one, such as being fenced."""
         with self._replacing:
             if self._client is broken:
                 broken.purge()

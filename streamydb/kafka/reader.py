@@ -1,4 +1,4 @@
-"""Reading whole topics at speed: every partition from its beginning to an end offset, in batches.
+"""Read whole topics at speed: every partition from its beginning to an end offset, in batches.
 
 Only positions are used: no consumer group, nothing committed. What is read is what the broker holds
 between the two offsets; gaps (control records) are skipped.

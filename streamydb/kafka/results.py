@@ -1,4 +1,4 @@
-"""Waiting for the verdicts of transactions."""
+"""Wait for the verdicts of transactions."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class ResultReader:
 
 
 def _drop_cancelled(wanted: dict[Any, list[Future[Result]]]) -> None:
-    """Drop the futures that nobody waits for any more."""
+    """Drop the futures whose waiters have gone."""
     for name in list(wanted):
         wanted[name] = [future for future in wanted[name] if not future.cancelled()]
         if not wanted[name]:

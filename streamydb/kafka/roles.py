@@ -1,4 +1,4 @@
-"""What each part of a database must be allowed to do in Kafka, and nothing more.
+"""The rights in Kafka that each part of a database needs, and nothing more.
 
 `grants` are Kafka's ACLs as data: docs/security.md shows them, `streamydb acls` prints the commands
 of `kafka-acls.sh` or applies them, and tests run each role with exactly these. In Kafka, the rights

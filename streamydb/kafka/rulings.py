@@ -1,4 +1,4 @@
-"""Rulings on faults of ours in Kafka: `<db>.rulings` (see `records.rulings`)."""
+"""Rulings on internal faults in Kafka: `<db>.rulings` (see `records.rulings`)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
-    """What releases without rulings have aborted, by the dead letters, which are kept for good."""
+    """Return the faults that releases without rulings have aborted, by the dead letters, which are
+    kept for good.
+    """
     found = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for value in _values(reader):

@@ -1,4 +1,4 @@
-"""Where a follower gets the records of a changes topic from: Kafka, or a test's memory."""
+"""A source of the records of a changes topic: Kafka, or a test's memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ChangesTopic(Protocol):
         """Read each partition from its position on."""
 
     def fetch(self, timeout_s: float) -> Fetched:
-        """What there is; waits if there is nothing.
+        """Return the records that are there; wait if there are none.
 
         Raises:
             ChangesExpiredError: a position is not in the topic any more, or not yet.

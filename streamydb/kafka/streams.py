@@ -1,4 +1,4 @@
-"""Reading what procedures emit: a stream's records in their order, each once.
+"""Read the records of a stream in their order, each once.
 
     for record in streams.follow(settings.client_config(), "bank", "voter.votes"):
         print(record.seq, record.index, record.record)

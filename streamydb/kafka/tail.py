@@ -12,7 +12,7 @@ __all__ = ["LogTails", "TailStart", "find_starts"]
 
 
 class TailStart(NamedTuple):
-    """Where the tail of a partition begins.
+    """The offset at which the tail of a partition begins.
 
     Attributes:
         offset: the first record to read.
@@ -53,7 +53,7 @@ def find_starts(
 
 
 class LogTails:
-    """How far the tails of the partitions have been read, and what they hold."""
+    """The tails of the partitions: how far they have been read, and what they hold."""
 
     def __init__(self, starts: list[TailStart]) -> None:
         """Begin at the starts."""
@@ -64,12 +64,12 @@ class LogTails:
 
     @property
     def read(self) -> bool:
-        """Whether everything has been read that was there at the beginning."""
+        """True if everything has been read that was there at the beginning."""
         return not self._unread
 
     @property
     def lacks_marker(self) -> bool:
-        """Whether some partition goes on before its tail, and its tail holds no marker."""
+        """True if some partition goes on before its tail, and its tail holds no marker."""
         return bool(self._without)
 
     def observe(

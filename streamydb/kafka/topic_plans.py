@@ -1,4 +1,4 @@
-"""What the topics of a database shall be like, and how existing ones differ from that."""
+"""Plans of the topics of a database, and how existing topics differ from them."""
 
 from __future__ import annotations
 

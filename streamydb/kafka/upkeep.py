@@ -1,4 +1,4 @@
-"""Settings and records of a database's topics that a pipeline or a person keeps right over time."""
+"""Settings and records of a database's topics that must be kept right over time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def drop_before(
 
 
 def is_synced(client_config: Mapping[str, str], database: str) -> bool:
-    """Whether brokers write a database's log to the disk before they acknowledge it."""
+    """Return True if brokers write a database's log to the disk before they acknowledge it."""
     name = TopicNames(database).transactions
     found = describe_topics(administrator(client_config), [name]).get(name)
     return found is not None and found.settings.get(_SYNC) == _EVERY_RECORD

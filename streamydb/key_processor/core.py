@@ -1,4 +1,4 @@
-"""One shard: the sorter and the key processor in one step per micro-batch.
+"""One shard: the sorter and the key processor take one step per micro-batch.
 
 The step is a pure function of the shard's state and the blocks of the batch (records, feedback,
 tokens): it applies the feedback of the plan in flight, orders and releases records, plans them when
@@ -144,13 +144,12 @@ class KeyTransactionProcessor:
     def _collect(
         self, header: dict[str, Any], block: bytes, feedback: list[tuple[int, int, bytes]]
     ) -> None:
-        """Note a feedback block or token of the plan in flight, and count what is of no use.
+        """Note a feedback block or token of the plan in flight; count those that belong to none.
 
         That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
 
         Raises:
             InvariantViolation: one life made two plans of one number.
-
         """
         meta, found = self._meta, PlanName.of(header)
         wanted = None if meta.open is None else meta.open.name()
@@ -173,7 +172,7 @@ class KeyTransactionProcessor:
             feedback.append((header["proc"], header["chunk"], block))
 
     def _is_complete(self, plan: OpenPlan) -> bool:
-        """Whether every chunk for every shard from every partition of the plan has come."""
+        """Return True if every chunk for every shard from every partition of the plan has come."""
         tokens = self._meta.tokens
         for shard in range(self._meta.config.shards):
             for proc in plan.procs:
@@ -185,7 +184,7 @@ class KeyTransactionProcessor:
         return True
 
     def _complete(self, fresh: list[tuple[int, int, bytes]]) -> Iterator[EmittedBlock]:
-        """Apply the feedback of the plan in flight once it is all there; until then keep it."""
+        """Apply the feedback of the plan in flight when all of it is there; until then keep it."""
         meta, plan = self._meta, self._meta.open
         if plan is None:
             return
@@ -215,7 +214,7 @@ class KeyTransactionProcessor:
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
 
     def _stands(self, plan: OpenPlan) -> bool:
-        """Withdraw a plan that has made too much; remember the ids that another one uses."""
+        """Withdraw a plan that has produced too much; otherwise remember the ids that it uses."""
         meta, stands = self._meta, not self._meta.fits
         kept = KeptPlan(self._blobs).end(stands=stands)
         if stands:
@@ -226,7 +225,7 @@ class KeyTransactionProcessor:
         return stands
 
     def _digest(self, headers: list[dict[str, Any]], verdicts: Columns) -> Iterator[EmittedBlock]:
-        """Tell the digests of the intervals that the plan has ended."""
+        """Publish the digests of the intervals that the plan has ended."""
         if any("deltas" not in header for header in headers):
             self._digests.restart(self._meta.seq)  # an earlier release executed this plan
             return
@@ -243,7 +242,7 @@ class KeyTransactionProcessor:
         return int(proc), int(chunk), block
 
     def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
-        """Say that everything up to ``seq`` has been written."""
+        """Publish that everything up to ``seq`` has been written."""
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
             shown = {str(q): offset for q, offset in sorted(offsets.items())}
@@ -252,7 +251,9 @@ class KeyTransactionProcessor:
             yield EmittedBlock(0, block, -seq, self._meta.ignored)
 
     def _plan(self) -> Iterator[EmittedBlock]:
-        """Release records, plan them, and grant; all of it as the state before the batch says."""
+        """Release records, plan them, and grant; the bounds are those of the state before the
+        batch.
+        """
         meta = self._meta
         if self._sizes is not None and not self._sizes.state.known:
             yield from self._announce(self._sizes)
@@ -294,7 +295,10 @@ class KeyTransactionProcessor:
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
     def _fit(self, records: Columns) -> int:
-        """How many of the records are one plan, by the values they touch; keeps that of all."""
+        """Return how many of the records fit into one plan, by the values they touch.
+
+        The plan is kept if it is of all of them.
+        """
         meta, keys = self._meta, records.children["keys"][1]
         valid = records.cols["kind"] != p.REJECTED
         earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
@@ -327,7 +331,7 @@ class KeyTransactionProcessor:
         raise InvariantViolation("a part of a plan that fits does not fit")
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
-        """Tell all shards how large the values here are: an earlier release did not."""
+        """Tell all shards the sizes of the values here; states of an earlier release lack them."""
         header = {"incarnation": self._meta.config.incarnation, "shard": self._shard}
         for part in sizes.announcement(self._values.pieces()):
             block = sizes_block({**header, **part})
@@ -335,12 +339,12 @@ class KeyTransactionProcessor:
 
 
 def _makes_max(plan: OpenPlan, shape: PlanShape) -> int:
-    """Bytes that a partition of a plan may make; 0: any number."""
+    """Return the bytes that a partition of a plan may produce; 0: any number."""
     return max(shape.values_bytes_max, 1) if plan.kept else 0
 
 
 def _layout(plan: Plan, shape: PlanShape) -> str:
-    """A hash of who executes which transaction of a plan, and of how the feedback is cut."""
+    """Hash who executes which transaction of a plan, and how the feedback is cut."""
     digest = hashlib.blake2b(plan.proc.astype(np.uint8).tobytes(), digest_size=8)
     digest.update(b"%d" % shape.feedback_bytes_max)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Deadlines: which records come after theirs, or set one that is too far ahead."""
+"""Deadlines: find the records that come after theirs, or set one that is too far ahead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def untimely(deadlines: Ints, times: Ints) -> npt.NDArray[np.uint8]:
-    """TOO_LATE, TOO_FAR or NOT_A_DUPLICATE for records that repeat nothing; shape (n,).
+    """Return TOO_LATE, TOO_FAR or NOT_A_DUPLICATE for records that repeat nothing; shape (n,).
 
     Args:
         deadlines: of the records (ms), 0 for none, shape (n,).

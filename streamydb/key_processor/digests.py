@@ -1,4 +1,4 @@
-"""A shard's digests within one micro-batch: fold what is applied, tell what is over, audit."""
+"""A shard's digests within one micro-batch: fold in writes, publish finished intervals, audit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class ShardDigests:
         self.state = state or self._begun(interval, resolved)
 
     def restart(self, resolved: int) -> None:
-        """Begin anew from the values: what was applied came without its changes of the digest."""
+        """Begin anew from the values, when writes were applied without their changes of the digest.
+        """
         self.state = self._begun(self.state.interval, resolved)
 
     def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Columns) -> None:
@@ -64,7 +65,7 @@ class ShardDigests:
     def add_writes(
         self, before: Columns, after: Columns, seqs: list[int], verdicts: Columns
     ) -> None:
-        """Fold in single writes: what the keys held, what they hold now, and who wrote it."""
+        """Fold in single writes: the old and the new values of the keys, and who wrote them."""
         lanes = item_lanes(after) - item_lanes(before)
         for seq, (low, high) in zip(seqs, lanes.tolist(), strict=True):
             fold(self.state, (seq - 1) // self.state.interval, low, high)
@@ -76,18 +77,17 @@ class ShardDigests:
             fold(self.state, place, 0, 0, value)
 
     def over(self, resolved: int, incarnation: str) -> bytes | None:
-        """A block of the digests of all intervals that end at or before ``resolved``."""
+        """Return a block of the digests of all intervals that end at or before ``resolved``."""
         found = close(self.state, self._shard, resolved, self._shards)
         if not found:
             return None
         return digests_block([(_key(digest, incarnation), _encode(digest)) for digest in found])
 
     def audit(self, reason: str) -> None:
-        """Hold the stored values against the digest.
+        """Compare the stored values with the digest.
 
         Raises:
             InvariantViolation: they are not what was written: the state is damaged.
-
         """
         stored, written = self._stored(), total(self.state)
         if stored != written:
@@ -112,7 +112,7 @@ class ShardDigests:
 
 
 def _key(digest: StateDigest, incarnation: str) -> bytes:
-    """Who says so; the value says the same whoever it is."""
+    """Return the record key, which names the pipeline; the value is the same for all of them."""
     return f"{digest.shard}/{digest.seq}/{incarnation}".encode()
 
 

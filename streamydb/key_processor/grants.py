@@ -1,5 +1,4 @@
-"""What a shard grants to an executing partition: its transactions' payloads and its keys' values.
-"""
+"""The grants of a shard to an executing partition: payloads of transactions, and values of keys."""
 
 from __future__ import annotations
 
@@ -31,7 +30,9 @@ Masks = npt.NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Duplicates:
-    """Per home transaction: what kind of duplicate, of which seq, and the original's result."""
+    """For each transaction at home here: which kind of duplicate it is, of which seq, with which
+    result.
+    """
 
     kind: npt.NDArray[np.uint8]
     of: Ints
@@ -55,7 +56,8 @@ class Granter:
     _found: tuple[Ints, Columns] | None = None
 
     def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
-        """How many of the first records may be one plan: all of them, or fewer, but at least one.
+        """Return how many of the first records may be one plan: all of them, or fewer, but at least
+        one.
 
         Reads the values that live here if it is all. A transaction that is alone in its plan may
         turn out to meet too many bytes (`TRANSACTION_VALUES_BYTES_MAX`): then ``over`` is set, and
@@ -66,7 +68,6 @@ class Granter:
             plan: what they would be.
             bound: bytes of the values that a plan may touch.
             sizes: of the slots' values, as all shards know them; None: only this shard has values.
-
         """
         keys = released.children["keys"][1]
         owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
@@ -88,7 +89,9 @@ class Granter:
         return len(released)
 
     def _of_one(self, texts: Ragged) -> Columns:
-        """The values for a transaction that is alone, unless they are certainly too much."""
+        """Return the values for a transaction that is alone in its plan, unless they are surely too
+        large.
+        """
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
         if few or not self.bounded or int(self.values.sizes(texts).sum()) <= most:
@@ -99,7 +102,8 @@ class Granter:
     def grants(
         self, released: Columns, plan: Plan, earlier: Ints
     ) -> list[tuple[int, Columns, Columns]]:
-        """(partition, transactions, slots) for every partition that has something from this shard.
+        """Yield (partition, transactions, slots) for every partition to which this shard grants
+        something.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``.
         """
@@ -127,7 +131,9 @@ class Granter:
     def _transactions(
         self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
     ) -> Columns:
-        """The payloads that live here, with positions, slots of all keys, and duplicates marked."""
+        """Return the payloads that live here, with positions, slots of all keys, and duplicates
+        marked.
+        """
         home = released.children["home"][1]
         every = len(at_home) == len(released)
         counts, _ = released.children["keys"]
@@ -177,7 +183,7 @@ class Granter:
     def _resolve(
         self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
     ) -> None:
-        """Decide in seq order which suspects are duplicates, and of what."""
+        """Decide in seq order which suspects are duplicates, and of which transaction."""
         in_plan: dict[tuple[int, int], dict[str, int]] = {}
         for i in suspects.tolist():
             key = (int(cols["id0"][i]), int(cols["id1"][i]))

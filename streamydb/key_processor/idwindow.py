@@ -1,4 +1,4 @@
-"""At-most-once: which transaction ids were used lately, and how their transactions ended.
+"""At-most-once: remember the ids of recent transactions, and how the transactions ended.
 
 The home shard of an id remembers it for a window counted in seq and, if its transaction had a
 deadline, until commit time has passed that. The truth are blobs of (id hash, payload hash, seq,
@@ -31,11 +31,14 @@ SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 
 _FIRST_CAPACITY = 1024
+# A run is dropped as a whole when its last id has expired, so runs do not grow beyond this.
 _RUN_ROWS_MAX = 65_536
 
 
 class IdTables(Protocol):
-    """Where the tables live, by name. Row 0 is the header: complete from id1 to seq, id0 = count.
+    """The store of the tables, by name.
+
+    Row 0 is the header: complete from id1 to seq, id0 = count.
     """
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
@@ -141,17 +144,19 @@ class IdWindow:
         return out
 
     def suspects(self, last: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Array:
-        """Which of the records at ``seqs`` may repeat the uses that `last_use` has found; (n,)."""
+        """Mark the records at ``seqs`` that may repeat the uses found by `last_use`; shape (n,)."""
         if self.state.spans:
             return last > 0
         return last > np.maximum(seqs - self.state.window, 0)
 
     def remembers(self, used: tuple[int, int], seq: int, ts: int) -> bool:
-        """Whether a use at (seq, deadline; 0: none) is remembered by a record at seq and ts."""
+        """Return True if a use at (seq, deadline; 0: none) is remembered by a record at seq and ts.
+        """
         return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
 
     def repeated(self, original: int, seq: int, ts: int) -> dict[str, int] | None:
-        """The use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and so on.
+        """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and
+        so on.
 
         Raises:
             InvariantViolation: it is to be remembered, and is not.
@@ -165,7 +170,7 @@ class IdWindow:
         return self.use(original)
 
     def remember(self, used: Columns, first: int, last: int, ts: int = 0) -> None:
-        """Add the ids that transactions from ``first`` on use, in seq order.
+        """Add the ids used by the transactions from ``first`` on, in seq order.
 
         Columns: id0, id1, payload, seq, ts, part, off, and deadline (0: none) if there are any.
         What nobody after (``last``, ``ts``) asks for is dropped only afterwards, and tables only
@@ -215,7 +220,7 @@ class IdWindow:
             self._append(self.state.verdicts, "verdicts", rest)
 
     def _of_span(self, span: DeadlineSpan, seqs: Array) -> npt.NDArray[np.bool_]:
-        """Which of some seqs, in order, are those of ids in a span; (n,)."""
+        """Mark which of some seqs, in order, belong to ids in a span; shape (n,)."""
         own = np.zeros(len(seqs), np.bool_)
         for run in span.ids:
             if len(seqs) and run.last >= seqs[0] and run.first <= seqs[-1]:
@@ -223,7 +228,7 @@ class IdWindow:
         return own
 
     def use(self, seq: int) -> dict[str, int]:
-        """What was noted when the id was used at ``seq``: payload, ts, part, off."""
+        """Return the entry of the use of the id at ``seq``: payload, ts, part, off."""
         found = self._find([self.state.ids, *(s.ids for s in self.state.spans.values())], seq)
         if found is None:
             raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")
@@ -272,7 +277,8 @@ class IdWindow:
     def _table(
         self, name: str, runs: list[IdRun], lows: tuple[int, int], high: int
     ) -> npt.NDArray[Any]:
-        """A table of what ``runs`` have with seqs in [low, high], complete from ``begin`` on.
+        """Return a table of the uses in ``runs`` with seqs in [low, high], complete from ``begin``
+        on.
 
         One that was made when less was remembered is made anew: an older checkpoint was put back.
         ``lows``: low and begin.

@@ -53,7 +53,7 @@ class MemoryValues:
         return [self.data.get(key) for key in keys] if self.at == at else None
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
         found = self.load(at, keys)
         return None if found is None else [-1 if v is None else len(v) for v in found]
 

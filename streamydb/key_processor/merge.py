@@ -1,4 +1,4 @@
-"""Merging blobs of writes in pieces, so that a shard larger than memory can merge.
+"""Merge blobs of writes in pieces, so that a shard larger than memory can merge.
 
 A blob that is larger than a part is kept as parts in the order of the keys' hashes. Merging reads
 the parts of several blobs side by side, as far as all of them are known, and never holds more than

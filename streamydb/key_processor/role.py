@@ -1,4 +1,4 @@
-"""Whether a pipeline leads or follows, as its shards know it.
+"""The role of a pipeline, lead or follow, as its shards know it.
 
 The role comes through the pipeline's own feedback topic, so all shards learn of it in the same
 micro-batch, and a batch that is repeated learns the same: what is released when remains a function
@@ -16,7 +16,7 @@ __all__ = ["ShardRole"]
 
 
 class ShardRole(msgspec.Struct):
-    """What a shard was told last.
+    """The role that a shard was given last.
 
     ``at``: the offset of that record. ``leads``: execute everything and write. ``covered``: up to
     this seq all outputs have been written by some pipeline, so there is nothing to write.
@@ -40,7 +40,7 @@ class ShardRole(msgspec.Struct):
         return self.at > before
 
     def may_release(self, seq: int, limit: int) -> int:
-        """How many records may be released after ``seq``, of at most ``limit``.
+        """Return how many records may be released after ``seq``, of at most ``limit``.
 
         What is covered is released apart from the rest, so that a plan is silent as a whole or not
         at all.
@@ -50,5 +50,5 @@ class ShardRole(msgspec.Struct):
         return limit if self.leads else 0
 
     def is_silent(self, seq: int) -> bool:
-        """Whether what is released after ``seq`` has been written already."""
+        """Return True if what is released after ``seq`` has been written already."""
         return seq < self.covered

@@ -1,4 +1,4 @@
-"""What a shard remembers from one micro-batch to the next."""
+"""The state of a shard between micro-batches."""
 
 from __future__ import annotations
 
@@ -75,11 +75,10 @@ class EmittedBlock:
 
 
 def load(data: bytes) -> ShardState:
-    """What a shard remembered, from its blob "meta".
+    """Load the shard's state from its blob "meta".
 
     Raises:
         ConfigurationError: it was written by a newer release, or is damaged.
-
     """
     try:
         meta = _decode_meta(data)

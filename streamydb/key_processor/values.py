@@ -36,7 +36,10 @@ Ints = npt.NDArray[np.int64]
 _INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
 _HEAD_BYTES = 9
 _ATTEMPTS_MAX: Final = 64
+# A file one plan ahead may have been moved by this batch in another worker: try a few times.
 _BEHIND_ATTEMPTS_MAX: Final = 3
+# Keys that are read at once: few while the values are large, so that a read which exceeds its bound
+# stops soon after it.
 _LOADED_KEYS: Final = 512
 _LOADED_KEYS_MIN: Final = 32
 _LOADED_BYTES: Final = 4_096
@@ -60,7 +63,7 @@ class ValueStore(Protocol):
         """The encoded values of keys; None when the file is not ``at``."""
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """How many bytes each encoded value has, -1 where absent; None when not ``at``."""
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
@@ -142,7 +145,7 @@ class ShardValues:
         return Columns(cols, {"text": Ragged(data, bounds)})
 
     def sizes(self, keys: Ragged) -> Ints:
-        """How many bytes the values of keys have at least, 0 where they are integers; (n,).
+        """Return how many bytes the values of keys have at least, 0 where they are integers; (n,).
 
         Nothing is copied, so a text of eight bytes counts as an integer.
         """
@@ -237,7 +240,7 @@ class ShardValues:
         return Columns.unflatten(unpack(data)[1])
 
     def _tables(self, blob: Blob) -> Iterator[Columns]:
-        """What is stored of a blob, part by part."""
+        """Yield the stored tables of a blob, part by part."""
         if not blob.parts:
             yield self._load(blob.name)
         for part in range(blob.parts):
@@ -249,7 +252,7 @@ class ShardValues:
             yield from merge.slices(table)
 
     def _run(self, blob: Blob) -> Iterator[Columns]:
-        """A blob as `merging.merged` takes it."""
+        """A blob as `merge.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
                 yield table if blob.parts else merge.sorted_by_hash(table)
@@ -298,7 +301,7 @@ class ShardValues:
 
 
 def _steps(blob: Blob) -> str:
-    """What the steps through a blob are named by."""
+    """Return the name under which the prefixes of a blob are kept."""
     cut = limits.BLOCK_BYTES_MAX
     return f"{blob.digest}/{blob.name}/{blob.size}/{blob.parts}/{cut}"
 

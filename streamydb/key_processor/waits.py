@@ -1,4 +1,4 @@
-"""How long a shard waits for the feedback of what it has granted: not for ever."""
+"""Bound the time that a shard waits for the feedback of its grants."""
 
 from __future__ import annotations
 

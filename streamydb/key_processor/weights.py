@@ -1,4 +1,4 @@
-"""How much of what could be released may be one plan, by the bytes of the values that it touches.
+"""Choose how many records make one plan, by the bytes of the values that they touch.
 
 A plan is granted every value that it touches once. A large value costs again whenever another
 transaction of the plan touches it, because it may come back in that one's result or change record.
@@ -48,7 +48,8 @@ def _affordable(
 
 
 def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
-    """How many of the first transactions touch values of at most ``bound`` bytes; at least one.
+    """Return how many of the first transactions touch values of at most ``bound`` bytes; at least
+    one.
 
     ``sizes``: of the value of each slot of ``plan``. Values of the system that are only looked at,
     as the versions of modules are, cost once.

@@ -1,9 +1,10 @@
-"""A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
+"""Withdraw a plan that produces too many bytes, and plan the first of its records anew.
 
-What appends and calls leave behind is known only when they are executed. So a partition that makes
-more bytes than its plan may (`execution.Most`) stops, writes nothing, and tells all shards how many
-of the plan's first records fit. They take the plan back as if it had never been, and release so
-many. What other partitions have written of it is written again, to the byte, as after a crash.
+The size of what appends and calls produce is known only after execution; a bound in advance would
+allow 256 calls a plan. So a partition that produces more bytes than its plan may (`execution.Most`)
+stops, writes nothing, and tells all shards how many of the plan's first records fit. They take the
+plan back as if it had never been, and release so many. Records that other partitions have written
+of it are written again, to the byte, as after a crash.
 
 Until its feedback has come, the shard keeps of such a plan its records, and the ids that it uses:
 they are remembered only when the plan stands.
@@ -27,19 +28,19 @@ _IDS: Final = "plan/ids"
 
 
 def may_be_too_much(released: Columns) -> bool:
-    """Whether a plan of these records may make more than its weight tells; alone none does."""
+    """Return True if a plan of these records may make more than its weight tells; alone none does.
+    """
     return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
 
 
 def next_pace(pace: int, made: int, bound: int, most: int) -> int:
-    """How many records to release after a plan that fitted; 0: as many as there may be.
+    """Return how many records to release after a plan that fitted; 0: as many as there may be.
 
     Args:
         pace: how many there might be; 0: no plan was cut.
         made: bytes that a partition of the plan before has made, at most.
         bound: bytes that one may make.
         most: as many as a plan has at most.
-
     """
     if 2 * made > bound:
         return pace
@@ -47,7 +48,8 @@ def next_pace(pace: int, made: int, bound: int, most: int) -> int:
 
 
 class KeptPlan:
-    """What a shard keeps of the plan in flight."""
+    """The records and ids that a shard keeps of the plan in flight, in case that it is withdrawn.
+    """
 
     def __init__(self, blobs: BlobStore) -> None:
         """Keep it in ``blobs``."""

@@ -1,4 +1,4 @@
-"""Putting the procedures that come with a layer into a database.
+"""Deploy the procedures of a layer into a database.
 
 The pipeline finds code by hash in its folder of modules, so the file goes there before the record
 goes into the log: a record whose file is missing stops the query. On the machine of the pipeline,

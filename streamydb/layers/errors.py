@@ -1,4 +1,4 @@
-"""What the layers raise besides the client's errors; all are `LayerError`."""
+"""The exceptions of the layers besides the client's; all are `LayerError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a layer is written once for both clients: flows of steps, performed by a driver.
+"""Write a layer once for both clients: flows of steps, which a driver performs.
 
 A *flow* is a generator that yields steps and is sent what the client answered; a *body* is one that
 yields lists of keys and is sent their values, inside a function under `run`. `blocking` and
@@ -214,7 +214,7 @@ class PauseStep:
     attempt: int
 
     def seconds(self, session: Session) -> float:
-        """How long: exponential, with full jitter."""
+        """Return how long: exponential, with full jitter."""
         options = session.options
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self.attempt, 30))
         return 2 * mean * session.random()

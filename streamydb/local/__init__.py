@@ -1,4 +1,4 @@
-"""This machine: what a database needs of it besides Kafka and Spark.
+"""This machine: the files, jars, Java and processes that a database needs.
 
 In: a home folder. Out: jars (`jars`), a Java (`java`), a broker (`broker`), background processes
 (`processes`), and where a database's files lie (`folder`).

@@ -1,4 +1,5 @@
-"""Class-data archives: what the JVMs of Spark and of the broker have loaded and verified, in files.
+"""Class-data archives: files of the classes that the JVMs of Spark and of the broker load and
+verify.
 
 A JVM that maps its archive needs two fifths less processor time until it works. An archive belongs
 to one Java and one class path; the JVM itself checks that, and goes without it when they differ.
@@ -28,7 +29,8 @@ _QUIET = "-Xlog:cds=off,cds+dynamic=off"
 
 
 def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None) -> Path:
-    """Where the archive of a configuration of `ivy.xml` lies, for the Java in use and these jars.
+    """Return the path of the archive of a configuration of `ivy.xml`, for the Java in use and these
+    jars.
 
     Raises:
         JavaError: no usable Java.

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from where it has nothing to find.
+"""Keep Python's garbage collector away from objects that live for ever.
 
 A full collection walks through every container there is: of a facade that has loaded its libraries,
 a tenth of a second, in which nothing else is done.
@@ -14,7 +14,7 @@ __all__ = ["keep_all", "no_collection"]
 
 
 def keep_all() -> None:
-    """Take what there is now for garbage that never comes: no collection looks at it again.
+    """Freeze all present objects, so that no collection looks at them again.
 
     For servers, once they have loaded everything and before they serve.
     """

@@ -1,4 +1,4 @@
-"""Files that several processes share: a lock that is held on one, and writing one whole."""
+"""Files that several processes share: lock one, write one as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the files of one database lie on this machine, and what is known of its pipeline there.
+"""The files of one database on this machine, and the state of its pipeline there.
 
 In <home>/databases/<database>: database.json (how it was created: shards, partitions, bootstrap),
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/
@@ -31,7 +31,7 @@ FACADE = "facade"
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a database was created, or what `resize` made of it."""
+    """The record of a database's creation, or of the last `resize`."""
 
     database: str
     shards: int
@@ -50,7 +50,7 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineStatus(msgspec.Struct, kw_only=True):
-    """What the pipeline says of itself (the fields that it has not written yet are None)."""
+    """The pipeline's report of its state (the fields that it has not written yet are None)."""
 
     state: str = "stopped"
     """starting, running, stopping, stopped or failed."""
@@ -115,7 +115,7 @@ class DatabaseFolder:
         return self._others / name / "checkpoint" if name else self.checkpoint
 
     def status_file_of(self, name: str) -> Path:
-        """Where a pipeline with a name tells its state; without one: the database's own."""
+        """Return the status file of a pipeline with a name; without one: the database's own."""
         return self._others / name / "status.json" if name else self.status_file
 
     def others(self) -> list[str]:
@@ -123,7 +123,7 @@ class DatabaseFolder:
         return sorted(path.parent.name for path in self._others.glob("*/status.json"))
 
     def record(self) -> DatabaseRecord | None:
-        """How the database was created, if that was done from this home.
+        """Return how the database was created, if that was done from this home.
 
         Raises:
             ConfigurationError: a newer release wrote it.
@@ -150,7 +150,7 @@ class DatabaseFolder:
         return processes.find(self.folder, PIPELINE)
 
     def facade_url(self) -> str | None:
-        """Where the facade that `up` started serves, if it runs."""
+        """Return the address of the facade that `up` started, if it runs."""
         if processes.find(self.folder, FACADE) is None:
             return None
         try:
@@ -163,7 +163,8 @@ class DatabaseFolder:
         write_whole(self._facade_file, f"{url}\n".encode())
 
     def status(self, name: str = "") -> PipelineStatus:
-        """What the pipeline last said; `stopped` if it never ran, `failed` if it ended unannounced.
+        """Return the pipeline's last report; `stopped` if it never ran, `failed` if it ended
+        unannounced.
 
         ``name``: of another pipeline over the same log.
         """
@@ -180,7 +181,7 @@ class DatabaseFolder:
         return status
 
     def _alive(self, status: PipelineStatus, name: str) -> bool:
-        """Whether the process that wrote the status (or the one started here) still runs."""
+        """Return True if the process that wrote the status (or the one started here) still runs."""
         import psutil
 
         if not name and self.pipeline() is not None:

@@ -66,7 +66,7 @@ class JarsError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """How far a resolution has come.
+    """The progress of a resolution.
 
     Attributes:
         conf: the configuration under way.

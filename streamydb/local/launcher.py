@@ -119,7 +119,7 @@ class LocalProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return self._popen.poll() is None
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """What is known of a process that was started here."""
+    """The record of a process that was started here."""
 
     name: str
     pid: int
@@ -122,12 +122,12 @@ def stop(
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Where the output of the process of this name goes."""
+    """Return the file of the output of the process of this name."""
     return folder / "logs" / f"{name}.log"
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Where the process of this name is recorded."""
+    """Return the file that records the process of this name."""
     return folder / "run" / f"{name}.json"
 
 

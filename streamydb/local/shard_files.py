@@ -70,7 +70,7 @@ class LmdbValues:
             return [get(key) for key in keys]
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
-        """How many bytes each encoded value has, -1 where absent; None when not ``at``.
+        """Return how many bytes each encoded value has, -1 where absent; None when not ``at``.
 
         No value is copied.
         """
@@ -115,7 +115,7 @@ class LmdbValues:
 
 
 def _environment(folder: Path) -> _Open:
-    """The open environment of ``folder``; opened again when somebody removed the file."""
+    """Return the open environment of ``folder``; open it again when the file was removed."""
     name, data = str(folder / "values"), folder / "values" / "data.mdb"
     inode = data.stat().st_ino if data.exists() else 0
     known = _ENVIRONMENTS.get(name)
@@ -156,7 +156,7 @@ class FileIdTables:
 
     @property
     def shared(self) -> bool:
-        """Whether these are the tables in the folder."""
+        """True if these are the tables in the folder."""
         return self._own is None
 
     def close(self) -> None:

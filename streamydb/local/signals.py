@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM and SIGINT, without a lock where a signal interrupts.
+"""Stop on SIGTERM and SIGINT, without a lock where a signal interrupts.
 
 A handler in Python runs in the main thread between two of its steps. If it takes a lock that the
 main thread holds just then, as `threading.Event.set` does while the main thread is in `Event.wait`,

@@ -48,7 +48,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
 
 
 def _parser(*, submitted: bool) -> argparse.ArgumentParser:
-    """What arguments there are. One with a setting's name wins over the environment.
+    """Return the parser of the arguments. One with a setting's name wins over the environment.
 
     Not typer, which wants a function with a parameter for each: people type `streamydb pipeline`,
     which passes these on, as does the job of `spark-submit`.
@@ -62,7 +62,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--checkpoint", type=Path, required=True, help="folder of the state")
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
-    add("--shards", type=int, help="slices of the keys, fixed for good")
+    add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
     add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"))
     add(

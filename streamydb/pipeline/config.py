@@ -1,4 +1,4 @@
-"""What a run of the pipeline is told, and what its checkpoint remembers of the database."""
+"""The configuration of a run of the pipeline, and the facts that its checkpoint records."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
 
 
 def require_same_log(checkpoint: Path, log: str) -> None:
-    """Refuse a log that is not the one that this checkpoint was begun on; new: note which it is.
+    """Refuse a log that is not the one on which this checkpoint was begun; a new checkpoint notes
+    it.
 
     Offsets mean nothing in another log: Spark would go on in the middle of it.
 
@@ -116,7 +117,6 @@ def require_same_log(checkpoint: Path, log: str) -> None:
 
     Raises:
         ConfigurationError: it is another log.
-
     """
     path = checkpoint / _LOG
     if not path.exists():  # new, or begun by a release that did not note it

@@ -1,8 +1,8 @@
-"""The driver's part of rulings (see `records.rulings`): the topic, and what is not ruled on.
+"""The driver's part of rulings (see `records.rulings`): it writes them, and refuses to write some.
 
-A query that met a fault which nobody has ruled on is started again, once as it was, and then with
-a ruling, if the fault came again. Nothing is ruled on whose result somebody may have seen: such a
-fault is of this release alone, and stops it.
+A query that met a fault without a ruling is started again: first as it was, and if the fault comes
+again, with a ruling. There is no ruling on a transaction whose result somebody may have seen: such
+a fault is of this release alone, and stops it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WAITS_MAX: Final = 30
 
 
 class EarlierRulings(msgspec.Struct, frozen=True):
-    """What had been told when a checkpoint was begun, by whoever led before.
+    """The rulings that earlier leaders had written when a checkpoint was begun.
 
     ``offsets``: per partition of the log, the first that was not resolved. ``seq``: the last that
     was. ``results``: per partition of the results, where they ended.
@@ -43,7 +43,7 @@ class EarlierRulings(msgspec.Struct, frozen=True):
 
 
 def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> EarlierRulings:
-    """What had been told when this checkpoint was begun: now, if it has not noted it."""
+    """Note the rulings that exist when this checkpoint is begun, unless they are noted already."""
     path = checkpoint / _TOLD
     if not path.exists():
         write_whole(path, msgspec.json.encode(_told_now(connection, database)))
@@ -119,7 +119,7 @@ class Desk:
         return sum(known.get((fault.partition, fault.offset)) is None for fault in faults)
 
     def _require_untold(self, faults: list[Fault]) -> None:
-        """Refuse to rule on what has a result that somebody may have seen."""
+        """Refuse to rule on a transaction whose result somebody may have seen."""
         now = _told_now(self._connection, self._database)
         for told in (self._told, now):
             for fault in faults:
@@ -128,7 +128,7 @@ class Desk:
             self._require_unwritten(faults, told)
 
     def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
-        """Look for results after the last resolved seq: there are those of a plan or two."""
+        """Look for results after the last resolved seq; a plan or two may have written some."""
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
         left, window = dict(told.results), _WINDOW_RECORDS
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:
@@ -153,7 +153,7 @@ class Desk:
 
 
 def _source(place: Place) -> bytes:
-    """How a result record ends."""
+    """Return how a result record ends."""
     return b'{"partition":%d,"offset":%d}}' % place
 
 

@@ -1,4 +1,4 @@
-"""Why a query failed, in words that say what to do; Spark's own text is the fallback."""
+"""Explain why a query failed, and what to do; Spark's own text is the fallback."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ _KNOWN: Final = (
 
 
 def explain(messages: list[str]) -> str:
-    """What happened and what to do; ``messages``: of the error and its causes, outermost first."""
+    """Say what happened and what to do; ``messages``: of the error and its causes, outermost first.
+    """
     for pattern, text in _KNOWN:
         for message in messages:
             found = pattern.search(message)

@@ -1,4 +1,4 @@
-"""Feedback is kept until it was read, and a day longer: the pipeline itself deletes its own.
+"""Delete a pipeline's own feedback, a day after it was read.
 
 A plan whose feedback is gone would never be finished, so Kafka's retention must not decide. What
 every batch that the checkpoint can still go back to has read is not needed by this pipeline; a copy
@@ -68,7 +68,7 @@ class FeedbackKeeper:
         self._stop.set()
 
     def _run(self) -> None:
-        """Mend what an earlier release left, then delete now and then."""
+        """Repair the settings that an earlier release left, then delete now and then."""
         self._try(self._mend)
         wait_s = _FIRST_S
         while not self._stop.wait(wait_s):

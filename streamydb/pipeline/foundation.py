@@ -1,9 +1,9 @@
-"""What a pipeline's start takes from the database itself: the facts it was founded with.
+"""A pipeline's start takes the founding facts from the database itself.
 
 They lie beside the log (`streamydb.kafka.foundation`). A database of an earlier release has no such
-record: the first start takes the facts from its checkpoint, else from what pipelines told each
-other, else from the log where that leaves no doubt, and records them. It also records
-where the rules of this release begin: what earlier ones may have executed keeps its meaning.
+record: the first start takes the facts from its checkpoint, or from the messages of pipelines, or
+from the log where that leaves no doubt, and records them. It also records where the rules of this
+release begin: what earlier releases may have executed keeps its meaning.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def founded(
     settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription,
     results: TopicDescription,
 ) -> tuple[Settings, Begins]:
-    """The settings, with what the database was founded with in the place of what is not given;
-    and where rules begin in its log.
+    """Return the settings, completed by the founding facts, and where rules begin in the log.
 
     Args:
         settings: as options and environment say.
@@ -72,7 +71,7 @@ def founded(
 
 
 def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescription) -> Founding:
-    """These facts, with a place for every rule of this release that nobody has given one.
+    """Return these facts, with a place for every rule of this release that has none yet.
 
     Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
     ends now, before which an earlier release may have executed everything.
@@ -83,7 +82,8 @@ def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescriptio
 
 
 def settled(settings: Settings, known: Founding, log_topic: TopicDescription) -> Founding:
-    """All facts: those that are known, then what is given, then what follows from the log.
+    """Return all facts: the recorded ones, then those that are given, then what follows from the
+    log.
 
     Raises:
         ConfigurationError: what is given contradicts what is known, or nothing tells the number of
@@ -104,7 +104,7 @@ def settled(settings: Settings, known: Founding, log_topic: TopicDescription) ->
 
 
 def of_terms(known_log: str, terms: str) -> Founding:
-    """The facts in what a pipeline told of its settings (`ShardConfig.terms`)."""
+    """Return the facts among the settings that a pipeline has announced (`ShardConfig.terms`)."""
     named = dict(part.split("=", 1) for part in terms.split() if "=" in part)
     facts: dict[str, Any] = {
         name: int(named[name])
@@ -117,7 +117,7 @@ def of_terms(known_log: str, terms: str) -> Founding:
 
 
 def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
-    """How many partitions a log began with that nobody has recorded it of.
+    """Return the number of partitions that a log began with, if nobody has recorded it.
 
     A log with one partition, or without any record, has not grown. Markers name how many there
     were when they were written; a log may have grown before the first one.
@@ -142,7 +142,8 @@ def _of_config(known_log: str, config: ShardConfig) -> Founding:
 
 
 def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:
-    """What pipelines over the log told of their settings, as far as that is still kept."""
+    """Yield the settings that pipelines over the log have announced and Kafka still keeps.
+    """
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
             spans = reader.spans()

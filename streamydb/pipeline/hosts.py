@@ -1,4 +1,4 @@
-"""Spark hosts of the pure stages: what runs in Python workers.
+"""Spark hosts of the pure stages: the code that Python workers run.
 
 Each function takes and gives Arrow batches; each class is what Spark asks for. No decision is made
 here.

@@ -1,4 +1,4 @@
-"""Spark's JVM as a process: how it ended, in one sentence, and ending it at once."""
+"""Spark's JVM as a process: say how it ended, and end it at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Jvm:
         return getattr(gateway, "proc", None)
 
     def ended(self, timeout_s: float = 0.0) -> str | None:
-        """What became of the JVM and what to do; None while it lives.
+        """Say how the JVM ended, and what to do; None while it lives.
 
         ``timeout_s``: how long to wait for its end; a connection breaks a moment before.
         """
@@ -83,7 +83,8 @@ def _reason(code: int) -> str:
 
 
 def _is_no_broken_connection(record: logging.LogRecord) -> bool:
-    """Whether a line of the log tells more than that the JVM is gone, which we tell ourselves.
+    """Return True if a line of the log tells more than that the JVM is gone, which we tell
+    ourselves.
 
     py4j logs a traceback for each of its connections, and raises the error to who asked, too.
     """

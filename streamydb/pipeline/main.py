@@ -61,7 +61,7 @@ _JVM_END_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the steps of a run share."""
+    """The objects that the steps of a run share."""
 
     config: PipelineConfig
     status: StatusWriter
@@ -90,7 +90,7 @@ class _Found:
 
 
 def default_local(home: Path | None = None) -> Path:
-    """Where executors keep their caches when nobody says otherwise."""
+    """Return the default folder of the executors' caches."""
     return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
 
 
@@ -129,11 +129,10 @@ def run(config: PipelineConfig) -> int:
 
 
 def _after_jvm(parts: _Parts, error: Exception) -> int:
-    """Tell of a JVM's death, whose every consequence is another error; the exit code.
+    """Report that the JVM has died, which causes every other error; return the exit code.
 
     Raises:
         Exception: the error, if the JVM lives.
-
     """
     why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
     if why is None:
@@ -150,7 +149,7 @@ def _after_jvm(parts: _Parts, error: Exception) -> int:
 
 @contextmanager
 def _lease(checkpoint: Path) -> Iterator[None]:
-    """Hold the checkpoint: two pipelines on one would destroy it."""
+    """Lock the checkpoint, because two pipelines on one would destroy it."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     with (checkpoint / "lease").open("a") as file:
         try:
@@ -205,11 +204,10 @@ def _go_on(ending: Ending) -> None:
 
 
 def _find(config: PipelineConfig) -> _Found:
-    """Look at the topics and the checkpoint; may be done again when Kafka did not answer.
+    """Read the topics and the checkpoint; may be repeated when Kafka did not answer.
 
     Raises:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
-
     """
     settings = config.settings
     client = settings.client_config()
@@ -255,11 +253,11 @@ def _spark(parts: _Parts) -> SparkSession:
 
 
 def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
-    """The rulings on this log, those of earlier releases too, and who decides on further ones.
+    """Return the rulings on this log, with those of earlier releases, and the desk for further
+    ones.
 
     Raises:
         ReadingError: Kafka does not answer; it may be done again.
-
     """
     settings, checkpoint = found.config.settings, found.config.checkpoint
     client, name = settings.client_config(), settings.database
@@ -305,11 +303,10 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
 
 
 def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
-    """This pipeline's part among the others over the log; the shards have been told their role.
+    """Return this pipeline's coordinator, after the shards have been told their role.
 
     Raises:
         SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
-
     """
     config, database = found.config, found.database
     member = Member(
@@ -344,11 +341,10 @@ def _show(parts: _Parts, view: StandbyReport) -> None:
 
 
 def _wait(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> int:
-    """Wait for the end of the query, whatever ends it; the process's exit code.
+    """Wait until the query ends; return the process's exit code.
 
     Raises:
         JvmEndedError: Spark's JVM has ended.
-
     """
     code = 1
     try:
@@ -381,7 +377,7 @@ def _ended(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> 
 
 
 def _keeps_up(queries: RestartedQuery) -> bool:
-    """Whether a query runs, or is to be started again when Kafka answers.
+    """Return True if a query runs, or is to be started again when Kafka answers.
 
     It is asked once, not waited for: the JVM and the other pipelines are looked at in between.
     """
@@ -407,5 +403,5 @@ def _failed(running: RunningQuery, parts: _Parts) -> int:
 
 
 def _by_shutdown(message: str) -> bool:
-    """Whether a query failed because its JVM was told to end."""
+    """Return True if a query failed because its JVM was told to end."""
     return "SparkContext was shut down" in message or "stopped SparkContext" in message

@@ -37,6 +37,7 @@ _POLL_S = 0.5
 _BATCH = 10_000
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 5.0
+# A partition usually has a marker among its last records; where it has none, more of it is read.
 _TAIL = 1_000
 _TAIL_MAX = 256_000
 _TAIL_GROWTH = 16

@@ -1,4 +1,4 @@
-"""What a start makes sure of before the query: a whole checkpoint, and topics that still fit it."""
+"""The checks of a start before its query: the checkpoint is whole, and the topics still fit it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _LITTLE: Final[dict[str, str]] = {
 def resume(
     connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
 ) -> dict[int, LogEnd]:
-    """Make a checkpoint whole, compare it with the topics; what the shards are to verify.
+    """Make a checkpoint whole, compare it with the topics, and return what the shards are to
+    verify.
 
     Nothing is written to a topic before.
 
@@ -78,7 +79,7 @@ def _resume(
 def log_ends(
     connection: Mapping[str, str], topic: str, ends: Mapping[int, int]
 ) -> dict[int, LogEnd]:
-    """The last record before an offset of each partition, where it has not been trimmed.
+    """Return the last record before an offset of each partition, where it has not been trimmed.
 
     Args:
         connection: settings of confluent-kafka.
@@ -141,7 +142,7 @@ def _require_log(
 def _require_feedback(
     connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int]
 ) -> None:
-    """Refuse feedback that is gone: the plan it belongs to would never be finished."""
+    """Refuse to start without the feedback of a plan in flight, which would never be finished."""
     try:
         with TopicReader(connection, topic) as reader:
             spans = {partition: reader.span(partition) for partition in {*done, *begun}}

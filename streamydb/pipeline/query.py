@@ -113,6 +113,7 @@ def _input(
     most = config.settings.max_offsets_per_trigger or max_offsets(database.shards)
     limits = {"maxOffsetsPerTrigger": str(most)}
     if database.shards > 1:
+        # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["minPartitions"] = str(database.shards)
     if start is not None:
         limits["startingOffsets"] = start.starting_offsets(names.transactions)

@@ -1,4 +1,4 @@
-"""A checkpoint that lost its newest files, or was copied while it ran, goes on from whole ones.
+"""Repair a checkpoint that lost its newest files, or was copied while it ran.
 
 Spark refuses such a folder, or worse: a commit without its offsets makes it repeat the wrong batch.
 Before the query starts, `mend` finds the newest batch after which everything is whole (offsets,
@@ -30,12 +30,13 @@ REBUILD: Final = (
 )
 """What to do about a checkpoint that cannot be gone on with: a command that rebuilds."""
 
+# Hadoop's checksum files begin with a magic number and the bytes of a sum, 512 by default.
 _CHUNK: Final = 512
 _CRC_HEAD: Final = 8
 
 
 class Resumption(NamedTuple):
-    """Where a query goes on.
+    """The batch after which a query goes on.
 
     Attributes:
         batch: the last batch that is done; -1: none.
@@ -134,7 +135,7 @@ class _Query:
             yield from store.beyond(batch + 1, repeats=repeats)
 
     def fault(self) -> str:
-        """What is wrong, with the name of a file."""
+        """Say what is wrong, with the name of a file."""
         for number, path in sorted(self.offsets.items(), reverse=True):
             if not self._has(number):
                 return f"the checkpoint file {path} is damaged"
@@ -148,7 +149,7 @@ class _Query:
         return self._is_log(self.offsets.get(batch))
 
     def _is_log(self, path: Path | None) -> bool:
-        """Whether a file of offsets or a commit is there and whole."""
+        """Return True if a file of offsets or a commit is there and whole."""
         if path is None or not _is_whole(path, self._known):
             return False
         first, *rest = path.read_bytes().split(b"\n")
@@ -246,7 +247,7 @@ def _numbered(folder: Path, suffix: str = "") -> dict[int, Path]:
 
 
 def _is_whole(path: Path, known: dict[Path, bool]) -> bool:
-    """Whether a file is what its checksums say; one without checksums must not be empty."""
+    """Return True if a file is what its checksums say; one without checksums must not be empty."""
     if path not in known:
         known[path] = _checked(path)
     return known[path]

@@ -1,4 +1,4 @@
-"""The query of a run, started again when it lacks rulings on what it is to execute."""
+"""Start the query of a run again when it lacks rulings on records that it is to execute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("streamydb.pipeline")
 
 
 class _Member(Protocol):
-    """What the coordinator tells (see `pipeline.standby.coordinator`)."""
+    """The answers of the coordinator (see `pipeline.standby.coordinator`)."""
 
     stale: bool
 
@@ -26,7 +26,7 @@ class _Member(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether it does."""
+        """True if it does."""
 
 
 class RestartedQuery:
@@ -54,7 +54,7 @@ class RestartedQuery:
         self.running = start(0)
 
     def beats(self) -> bool:
-        """Whether one runs, or is being started; asks the JVM."""
+        """Return True if one runs, or is being started; asks the JVM."""
         return self._starting or self.running.beats()
 
     def keep_up(self) -> bool:

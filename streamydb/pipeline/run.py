@@ -1,4 +1,4 @@
-"""A query that runs: whether it goes on, finishing its batch, giving it up."""
+"""A running query: watch it, let it finish its batch, or give it up."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class RunningQuery:
 
     @property
     def active(self) -> bool:
-        """Whether it goes on; asks the JVM."""
+        """True if it goes on; asks the JVM."""
         return bool(self.query.isActive)
 
     def beats(self) -> bool:
-        """Whether it goes on and the JVM answers; hangs when that hangs."""
+        """Return True if it goes on and the JVM answers; hangs when that hangs."""
         try:
             return self.active
         except (Py4JError, OSError):
@@ -82,7 +82,7 @@ class RunningQuery:
             log.warning("Spark does not stop: %s", str(error).splitlines()[0])
 
     def is_complete(self) -> bool:
-        """Whether the newest batch that was begun was also committed."""
+        """Return True if the newest batch that was begun was also committed."""
 
         def newest(entries: Any) -> int:
             found = entries.getLatestBatchId()
@@ -112,7 +112,8 @@ class RunningQuery:
 def mark_between_batches(
     give_up: threading.Event, lock: Any, stack: Callable[[], str], set_state: Callable[[str], None]
 ) -> bool:
-    """Mark a query as ended where its thread does not plan a batch; False: it never was there.
+    """Mark a query as ended while its thread does not plan a batch; False: there was no such
+    moment.
 
     Args:
         give_up: ends the attempts.
@@ -140,6 +141,6 @@ def mark_between_batches(
 
 
 def may_end(stack: str) -> bool:
-    """Whether a query's thread executes a batch, sleeps between two looks, or has ended."""
+    """Return True if a query's thread executes a batch, sleeps between two looks, or has ended."""
     idle = _IDLE in stack and _IN_BATCH not in stack
     return _IN_JOB in stack or idle or _IN_TRIGGER not in stack

@@ -1,4 +1,4 @@
-"""What the log itself tells of a pipeline, asked of Kafka every few seconds.
+"""Metrics of the log, asked of Kafka every few seconds.
 
 Spark reports only when a micro-batch ends: a query that hangs reports nothing, and its last lag
 stays as it was. These gauges go on. They are set only while the metrics are served.

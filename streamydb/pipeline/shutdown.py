@@ -1,4 +1,4 @@
-"""Ending a pipeline within stated times, whatever hangs.
+"""End a pipeline within stated times, whatever hangs.
 
     starting ──► running ──► leaving ──► done
 
@@ -40,7 +40,7 @@ _LAST_WORDS_S: Final = 3.0
 
 
 class Stage(enum.Enum):
-    """What a pipeline is doing."""
+    """A stage in the life of a pipeline."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -96,11 +96,14 @@ class Ending:
         self._thread.join(1)
 
     def runs(self) -> None:
-        """The query has been started: from here on there may be a batch to finish."""
+        """Note that the query has been started: from here on there may be a batch to finish."""
         self._enter(Stage.RUNNING, self._finish_s if self.requested.is_set() else None)
 
     def leaves(self, code: int) -> None:
-        """The query has ended; what is left must end soon. ``code``: the process's exit code."""
+        """Note that the query has ended, so that the rest must end soon.
+
+        ``code``: the process's exit code.
+        """
         self._code = code
         self._enter(Stage.LEAVING, LEAVE_S)
 
@@ -111,7 +114,7 @@ class Ending:
             self._changed.notify()
 
     def _signalled(self, count: int) -> None:
-        """Somebody tells the pipeline to stop; called in the thread of the signals."""
+        """Note a signal to stop; called in the thread of the signals."""
         if self._stage is Stage.STARTING:
             self._request(START_S if count == 1 else 0.0, "there is no batch to finish yet")
         elif self._stage is Stage.RUNNING and count == 1:
@@ -129,7 +132,7 @@ class Ending:
         self._tell(state="stopping")
 
     def abandon(self, why: str, code: int = 0) -> None:
-        """Have the running batch given up, which must not take long.
+        """Give the running batch up, quickly.
 
         ``code``: the process's exit code; not 0: the pipeline failed.
         """
@@ -153,7 +156,7 @@ class Ending:
             self.abandon("the time is up", self._code)
 
     def _force(self) -> NoReturn:
-        """End the process; nothing that hangs here keeps it."""
+        """End the process, whatever hangs."""
         code = 1 if self._stage is Stage.RUNNING else self._code
         words = threading.Thread(target=self._last_words, name="streamydb-last", daemon=True)
         words.start()

@@ -17,6 +17,7 @@ from streamydb.procedures.texts import require_known
 __all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
 
 _DIGITS_MAX: Final = 1_000
+# More than a double can use (324); the bound keeps `10**digits` small for integers.
 _ROUND_MAX: Final = 400
 _NO = object()
 
@@ -224,7 +225,7 @@ NAMES: Final = frozenset([*FUNCTIONS, *EXCEPTIONS])
 
 
 def bound(machine: Machine, name: str) -> Any:
-    """What a built-in name stands for in a call."""
+    """Return the object that a built-in name stands for in a call."""
     if name in EXCEPTIONS:
         return EXCEPTIONS[name]
     function = FUNCTIONS[name]

@@ -1,4 +1,4 @@
-"""A call's part in its module's workflow: what it emits, its windows, and who runs within it."""
+"""A call's part in its module's workflow: its emissions, its windows, and the calls within it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Host(Protocol):
 
 
 class Flow:
-    """What one call does to its workflow."""
+    """The effects of one call on its workflow."""
 
     __slots__ = (
         "batch", "emissions", "graph", "module", "namespace", "nest", "running", "size", "windows"

@@ -1,4 +1,4 @@
-"""What a module of procedures may say: its syntax is checked before anything of it runs.
+"""Check the syntax of a module of procedures before anything of it runs.
 
 The rule is an allow-list. Whatever could see the machine, keep something between calls, run for
 ever in one step, or differ between versions of Python is refused, with line and reason.
@@ -112,7 +112,7 @@ def check_text(text: bytes, file: str) -> Checked:
 
 
 def is_workflow(node: ast.AST | None) -> TypeGuard[ast.Call]:
-    """Whether an expression declares a workflow."""
+    """Return True if an expression declares a workflow."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -180,7 +180,7 @@ class _Checker:
             self.refuse(node, "at the top of a module stand imports, constants and functions only")
 
     def constant(self, value: ast.expr) -> None:
-        """What a name at the top may be: literals and what they are made of."""
+        """Require that a name at the top is a literal, or is made of literals."""
         kinds = (
             ast.Constant, ast.UnaryOp, ast.unaryop, ast.Name, ast.expr_context, ast.List, ast.Tuple,
             ast.Dict, ast.Set, ast.BinOp, ast.operator, ast.Lambda,

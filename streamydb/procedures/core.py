@@ -28,7 +28,7 @@ __all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 
 
 class ModuleVersion(msgspec.Struct, frozen=True):
-    """What lies under a module's key: the hash of its file, and its procedures' arguments."""
+    """The value under a module's key: the hash of its file, and its procedures' arguments."""
 
     hash: str
     procedures: dict[str, tuple[str, ...]]
@@ -45,7 +45,7 @@ def version_of(value: bytes) -> ModuleVersion:
 
 @dataclass(slots=True)
 class Called:
-    """What became of a call.
+    """The outcome of a call.
 
     ``code`` is None when it may commit: then ``returned`` is the canonical form of what it
     returned, and ``writes`` has the last value of each key it wrote (None: deleted), in the order
@@ -66,7 +66,7 @@ def run(
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
-    ``batch``: of a follow-up, whose turn it is (see `flows.turn_of`).
+    ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`).
     """
     machine = Machine()
     budget = machine.left
@@ -81,7 +81,7 @@ def run(
 
 
 def _ended(machine: Machine, module: Module, name: str, args: bytes, view: ProcedureView) -> Called:
-    """Run to whichever end it takes; a stop of the meter stands, whatever came after it.
+    """Run the call to its end; a stop of the meter holds, even if other code ran after it.
 
     An error that no operation of a procedure raises gives no verdict: it is raised.
     """

@@ -1,4 +1,4 @@
-"""What a module of stored procedures imports: `Abort` and `procedure`.
+"""The names that a module of stored procedures imports: `Abort`, `procedure` and others.
 
 In plain Python these do next to nothing, so that a module can be imported, tested and read like
 any other; the pipeline never imports a module, it compiles its text (see `modules`).

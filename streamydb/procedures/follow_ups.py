@@ -1,4 +1,4 @@
-"""What a transaction adds to a workflow: the records it emits, and the follow-ups that take them.
+"""A transaction's additions to a workflow: the records it emits, and the follow-ups that take them.
 
 All follow-ups of a module are numbered 1, 2, 3, ... and are executed in that order. How many were
 made and how many were done lies under one key, which every transaction locks that emits or takes a
@@ -42,7 +42,7 @@ _NOTHING: Final = b'{"done":0,"made":0}'
 
 
 class FollowUpCounts(msgspec.Struct, frozen=True):
-    """How many follow-ups of a module have been executed, and how many were made."""
+    """The numbers of a module's follow-ups that have been executed, and that were made."""
 
     done: int
     made: int
@@ -63,7 +63,7 @@ class FollowUp(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What committed calls give to streams, and to the log."""
+    """The records that committed calls append to streams, and to the log."""
 
     emitted: Sequence[StreamRecord] = ()
     follow_ups: Sequence[FollowUp] = ()
@@ -79,7 +79,7 @@ NO_OUTPUTS: Final = Outputs()
 
 
 def joined(outputs: Iterable[Outputs]) -> Outputs:
-    """What several calls give, in their order."""
+    """Join the outputs of several calls, in their order."""
     each = list(outputs)
     return Outputs(
         [record for one in each for record in one.emitted],
@@ -100,7 +100,7 @@ class FollowUpRefused(Exception):  # noqa: N818 - a verdict, not an error
 
 
 class Turn(NamedTuple):
-    """Whether it is a follow-up's turn. ``code``: None if so.
+    """The turn of a follow-up. ``code``: None if it has come.
 
     ``key``, ``done``: what is written when it is executed, whatever comes of it.
     """
@@ -119,7 +119,7 @@ def counts_of(value: bytes | None) -> FollowUpCounts:
 
 
 def turn_of(call: r.Call, look: Callable[[str], tuple[bytes | None, int]]) -> Turn | None:
-    """Whether a follow-up may be executed in the state that ``look`` shows; None: it is none."""
+    """Compare the number of a follow-up with the counts that ``look`` shows; None: it is none."""
     if call.batch is UNSET:
         return None
     key = flow_key(call.module)
@@ -183,7 +183,7 @@ def _encoded(
     module: Module, id_: str, target: str, values: list[bytes], told: dict[str, Any],
     keys_of: KeysOf,
 ) -> bytes:
-    """A follow-up's record: one that is valid, or none."""
+    """Encode a follow-up's record; refuse one that would not be a valid transaction."""
     args = b'{"batch":[' + b",".join(values) + b"]}"
     try:
         keys, reads = keys_of(target, r.decode_value(args))

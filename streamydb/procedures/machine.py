@@ -1,4 +1,4 @@
-"""What instrumented code calls instead of Python's operators: each operation is charged first.
+"""The machine: instrumented code calls it instead of Python's operators, and it charges first.
 
 The compiler (`transform`) puts calls of these methods where an operation could take long, use much
 memory, or depend on anything but its operands. Only exact built-in types get through, so no
@@ -128,7 +128,7 @@ class Machine(Meter):
         return value if type(value) in _SCALARS else self.walk(value)
 
     def searched(self, value: Any) -> Any:
-        """What `in` looks into."""
+        """Return the value in which `in` searches."""
         kind = type(value)
         if kind is dict or kind is OrderedSet:
             return value
@@ -177,7 +177,7 @@ class Machine(Meter):
         return found
 
     def mapping(self, items: Any) -> dict[Any, Any]:
-        """What ** unpacks."""
+        """Return the dictionary that ** unpacks."""
         if type(items) is not dict:
             raise TypeError("** takes a dict")
         self.items(len(items))
@@ -258,7 +258,7 @@ class Machine(Meter):
         return call
 
     def caught(self) -> None:
-        """An exception is being handled: not one that depends on the machine."""
+        """Check that an exception which is being handled does not depend on the machine."""
         error = sys.exception()
         if isinstance(error, RecursionError):
             self.exceed("depth")

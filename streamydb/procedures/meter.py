@@ -1,4 +1,4 @@
-"""The meter of one call: how much work is left, how deep it is, and the ways in which it ends.
+"""The meter of one call: the work that is left, the depth, and the ways in which the call ends.
 
 Everything that a procedure does is charged in *steps*, and a step does a bounded amount of work:
 some hundred nanoseconds, some hundred bytes. What a step costs is part of the contract, as the
@@ -47,7 +47,8 @@ class Stop(BaseException):
 
 
 def is_of_language(error: BaseException) -> bool:
-    """Whether an operation of a procedure has raised this: then it is the procedure's own affair.
+    """Return True if an operation of a procedure has raised this: then it is the procedure's own
+    affair.
 
     Anything else is not: memory that is short, a disk, a fault of ours. No verdict follows from it.
     Code of ours outside of this package is no part of the language, whatever it raises.

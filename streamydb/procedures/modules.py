@@ -67,7 +67,7 @@ class Module(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What deploys it: the field ``deploy`` of a transaction."""
+        """Return the field ``deploy`` of a transaction that deploys it."""
         return {"module": self.name, "hash": self.hash, "procedures": self.procedures}
 
     @contextmanager
@@ -92,7 +92,7 @@ class Module(NamedTuple):
 
 
 class Modules(Protocol):
-    """Where modules are found."""
+    """A source of modules."""
 
     def find(self, name: str, digest: str) -> Module:
         """The module of this name and hash.
@@ -217,7 +217,7 @@ def _graph(
 
 
 def _imports(tree: ast.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What imports give: objects as they are, and functions of `math` by name."""
+    """Return what imports give: objects as they are, and functions of `math` by name."""
     fixed: dict[str, Any] = {}
     imported: list[str] = []
     for node in ast.walk(tree):

@@ -59,16 +59,16 @@ class OrderedSet:
         return self.difference(others).union(others.difference(self))
 
     def issubset(self, other: Any) -> bool:
-        """Whether the other has all items."""
+        """Return True if the other has all items."""
         others = dict.fromkeys(self._others(other))
         return all(item in others for item in self.items)
 
     def issuperset(self, other: Any) -> bool:
-        """Whether all items of the other are here."""
+        """Return True if all items of the other are here."""
         return all(item in self.items for item in self._others(other))
 
     def isdisjoint(self, other: Any) -> bool:
-        """Whether no item is in both."""
+        """Return True if no item is in both."""
         return not any(item in self.items for item in self._others(other))
 
     def add(self, item: Any) -> None:

@@ -56,7 +56,7 @@ def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
 
 
 def _stand_ins(marks: re.Pattern[str], pool: tuple[str, ...], given: str) -> dict[str, str]:
-    """What stands for each of the ``marks`` in a text that has none of it itself."""
+    """Return a substitute for each of the ``marks``, which the text itself does not contain."""
     found = sorted(set(marks.findall(given)).difference(pool))
     free = [each for each in pool if each not in given]
     if len(found) > len(free):

@@ -1,4 +1,4 @@
-"""Rewrites a checked module so that everything that costs is charged (see `machine`).
+"""Rewrite a checked module so that every operation is charged (see `machine`).
 
 Loops, comprehensions and functions tick; operators, methods, attributes, subscripts, comparisons
 and formats become calls of the machine where they could take long. Annotations are dropped, and so
@@ -24,7 +24,7 @@ KEYS_OF: Final = "__keys_of_"
 
 
 def _key_functions(node: ast.FunctionDef) -> list[ast.expr]:
-    """What `@procedure(keys=...)` says."""
+    """Return the functions given by `@procedure(keys=...)`."""
     calls = [found for found in node.decorator_list if isinstance(found, ast.Call)]
     return [keyword.value for call in calls for keyword in call.keywords]
 
@@ -45,7 +45,7 @@ def _statement(helper: str, at: ast.AST) -> ast.stmt:
 
 
 def _is_small(node: ast.expr) -> bool:
-    """Whether a node is a number that makes no other number much longer."""
+    """Return True if a node is a number that makes no other number much longer."""
     return isinstance(node, ast.Constant) and (
         type(node.value) is float or (type(node.value) is int and abs(node.value) < _SMALL)
     )

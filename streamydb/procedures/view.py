@@ -1,4 +1,4 @@
-"""`db`: what a procedure sees of the database, and what it does to it.
+"""`db`: a procedure's view of the database.
 
 A view is made for one call. It reads the declared keys through its host, keeps what is written, and
 shows it to later reads. The host gives values and applies updates, so the engine, the oracle and a
@@ -29,7 +29,7 @@ _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 
 
 class Stamp(NamedTuple):
-    """Where a transaction stands: its seq, its commit timestamp in ms, its id."""
+    """The place of a transaction: its seq, its commit timestamp in ms, its id."""
 
     seq: int
     ts_ms: int
@@ -51,7 +51,7 @@ class Host(Protocol):
         """
 
     def may(self, key: str, *, write: bool) -> bool:
-        """Whether the call has declared the key."""
+        """Return True if the call has declared the key."""
 
 
 class ProcedureView:
@@ -123,7 +123,7 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
 
 
 def _unfit(fault: ValueRejected) -> Exception:
-    """What a procedure sees of a value that is none."""
+    """Return the exception that a procedure sees for a value that cannot be stored."""
     kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
     return kind(str(fault))
 
@@ -253,6 +253,6 @@ class Declared:
         self._reads = frozenset(reads)
 
     def may(self, key: str, *, write: bool) -> bool:
-        """Whether the call has declared the key."""
+        """Return True if the call has declared the key."""
         return key in self._keys or (not write and key in self._reads)
 

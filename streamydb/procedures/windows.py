@@ -66,7 +66,7 @@ class SlidingWindow:
         return True
 
     def items(self) -> list[Any]:
-        """What is visible, the oldest first."""
+        """Return the visible items, the oldest first."""
         return [pair[1] for pair in self.active] if self.declared.timed else list(self.active)
 
     def value(self) -> bytes:

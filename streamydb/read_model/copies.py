@@ -1,5 +1,5 @@
-"""Copies of a read model, to load another one from: quicker than from the start of the topic, and
-possible when that start has expired.
+"""Copies of a read model, from which another one is loaded: faster than from the topic, and
+possible when its start has expired.
 """
 
 from __future__ import annotations

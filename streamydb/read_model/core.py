@@ -1,4 +1,4 @@
-"""What a batch of records of the changes topic means: versions to keep, and how far they go.
+"""Turn a batch of records of the changes topic into versions to store, and the new position.
 
 Pure: no LMDB, no Kafka, no clock. Why it is right:
 
@@ -53,14 +53,14 @@ class Resolved(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionProgress(msgspec.Struct):
-    """How far a partition of the changes is read: next offset, and the highest resolved record."""
+    """The position in a partition of the changes: next offset, and the highest resolved record."""
 
     position: int = 0
     resolved: Resolved = Resolved()
 
 
 class TopicProgress(msgspec.Struct):
-    """How far the topic is read.
+    """The position in the topic.
 
     Attributes:
         topic_id: Kafka's id of the topic; empty before the first start.
@@ -80,7 +80,7 @@ class TopicProgress(msgspec.Struct):
         return TopicProgress(self.topic_id, parts, self.commits)
 
     def resolved(self) -> Resolved:
-        """What is resolved in every partition."""
+        """Return the point up to which every partition is resolved."""
         points = [part.resolved for part in self.parts.values()]
         if not points:
             return Resolved()
@@ -100,7 +100,7 @@ class Repeat(NamedTuple):
 
 @dataclass(slots=True)
 class StoreBatch:
-    """What to commit at once.
+    """The writes to commit at once.
 
     Attributes:
         progress: how far the topic is read afterwards.
@@ -121,7 +121,7 @@ class StoreBatch:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How far back snapshots are kept: at least so many seconds of commit time, and so many seqs.
+    """The age of the oldest snapshots: at least so many seconds of commit time, and so many seqs.
 
     Either may be infinite: then nothing is ever collected.
     """
@@ -169,7 +169,7 @@ _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 def plan(
     records: Iterable[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
 ) -> StoreBatch:
-    """What to commit after reading some records.
+    """Return the writes that follow from reading some records.
 
     Args:
         records: each partition's in order; those before its position are left out.

@@ -1,4 +1,4 @@
-"""How keys, versions and seqs lie in the store: byte strings whose order is the order wanted.
+"""The encoding of keys, versions and seqs in the store: byte strings that sort in the wanted order.
 
 A version's key is the user's key, then 0x00, then the seq's complement as 8 bytes, big end first:
 all versions of a key lie together, newest first, and the newest one up to a seq is one seek away.
@@ -65,7 +65,7 @@ def key_text(stored_key: bytes) -> str:
 
 
 def version_key(stored_key: bytes, seq: int) -> bytes:
-    """Where the version ``seq`` of a key lies, or the first one up to it."""
+    """Return the place of the version ``seq`` of a key, or of the first one up to it."""
     return stored_key + _suffix(_SEQ_LAST - seq)
 
 
@@ -81,7 +81,7 @@ def pack_version(ts_ms: int, txn_id: bytes, value: bytes) -> bytes:
 
 
 def unpack_version(data: bytes) -> tuple[int, bytes, bytes]:
-    """What `pack_version` was given."""
+    """Return the arguments of `pack_version`."""
     ts_ms, length = _head.unpack_from(data)
     start = _head.size + length
     return ts_ms, data[_head.size : start], data[start:]

@@ -1,4 +1,4 @@
-"""What a read model refuses, and why."""
+"""The errors of a read model."""
 
 from __future__ import annotations
 

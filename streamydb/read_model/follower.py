@@ -119,7 +119,7 @@ class Follower:
         self._source.close()
 
     def _start(self) -> TopicProgress:
-        """Go on where the store is, if the topic still has what comes next."""
+        """Continue from the position of the store, if the topic still has the next records."""
         progress = self._model.store.progress()
         if not progress.parts:
             topic = self._source.describe()
@@ -136,7 +136,7 @@ class Follower:
         return progress
 
     def _check(self, topic: Topic, progress: TopicProgress) -> None:
-        """Refuse a topic that is another one, or that lacks what comes next."""
+        """Refuse a topic that is another one, or that lacks the next records."""
         name = TopicNames(self._model.database).changes
         if topic.topic_id != progress.topic_id or topic.spans.keys() != progress.parts.keys():
             raise StoreMismatchError(

@@ -1,4 +1,4 @@
-"""Beginning a read model from a Parquet snapshot, instead of from the first change."""
+"""Begin a read model from a Parquet snapshot, instead of from the first change."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class MemorySource:
         self.positions = dict(positions)
 
     def fetch(self, timeout_s: float) -> Fetched:
-        """What ``take`` lets through; never waits.
+        """Return the records that ``take`` lets through; never wait.
 
         Raises:
             ChangesExpiredError: a position is not in the topic.

@@ -1,4 +1,4 @@
-"""What a read model's follower tells Prometheus: how far it is, asked of the store when needed."""
+"""The Prometheus metrics of a read model's follower, read from the store when asked."""
 
 from __future__ import annotations
 

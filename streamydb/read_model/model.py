@@ -1,4 +1,4 @@
-"""Opening a read model and taking snapshots of it."""
+"""Open a read model, and take snapshots of it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ReadModel:
 
     @property
     def writable(self) -> bool:
-        """Whether this is the writer."""
+        """True if this is the writer."""
         return self._lock is not None and not self._closed
 
     def latest(self) -> Resolved:

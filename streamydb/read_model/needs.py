@@ -1,4 +1,4 @@
-"""What a read model still needs of a log."""
+"""The part of a log that a read model still needs."""
 
 from __future__ import annotations
 

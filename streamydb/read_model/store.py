@@ -109,12 +109,12 @@ class Store:
             )
 
     def bounds(self, txn: lmdb.Transaction[bytes]) -> SnapshotBounds:
-        """Which snapshots can be taken in a transaction."""
+        """Return the seqs of which a transaction can take snapshots."""
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
         return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
     def progress(self) -> TopicProgress:
-        """How far the topic is read."""
+        """Return how far the topic is read."""
         with self.environment.reading() as txn:
             data = txn.get(_PROGRESS, b"", db=self.tables.about)
         return msgspec.msgpack.decode(data, type=TopicProgress)

@@ -1,4 +1,4 @@
-"""Comparing a read model with the topic: the file has no checksums, so damage is found by digest.
+"""Compare a read model with the topic by digests, because the file has no checksums.
 
 A read model is a pure function of the changes. One that is made anew has, at every seq, the same
 entries as the one that is examined; where they differ, a disk or another program has changed it.
@@ -34,7 +34,7 @@ _PAGE: Final = 1_000
 
 
 class Comparison(NamedTuple):
-    """What came of a comparison.
+    """The outcome of a comparison.
 
     Attributes:
         seq: the transaction after which the states were compared.
@@ -55,7 +55,7 @@ def verify(
     source: ChangesTopic | None = None,
     note: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Comparison:
-    """Compare the read model in a folder, as it is now, with one made anew from the topic.
+    """Compare the read model in a folder, as it is now, with a second one made from the topic.
 
     Others may follow and read it meanwhile.
 

@@ -1,4 +1,4 @@
-"""The records on the wire and their codecs: one file per record, the contract of DESIGN 5.
+"""The records on the wire and their codecs, one file per record (docs/semantics.md).
 
 Everything here is pure: bytes in, structs out, and back. Reason codes are in ``streamydb.errors``,
 limits in ``streamydb.limits``, and the JSON Schemas made from both in ``docs/schemas``.

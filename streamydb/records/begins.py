@@ -1,4 +1,4 @@
-"""From where on each rule holds that a release has added to what a log means (pure).
+"""The place in a log from which on each rule holds that a release has added (pure).
 
 What was executed before a release knew a rule must come out the same whenever it is executed again:
 by a rebuild, a standby, a restored database, the oracle. So a rule begins at a place in each
@@ -24,7 +24,7 @@ RULES: Final = (VALUES_BOUNDED,)
 
 
 class Begins(msgspec.Struct, frozen=True):
-    """Where the rules begin.
+    """The places from which on rules hold.
 
     ``places``: by the name of a rule, per partition of the log, the first offset where it holds; in
     a partition that is not named, with the first record. A rule that is not named holds nowhere.
@@ -33,7 +33,7 @@ class Begins(msgspec.Struct, frozen=True):
     places: dict[str, dict[int, int]] = {}
 
     def holds(self, rule: str, partition: int, offset: int) -> bool:
-        """Whether a rule holds for a record of the log."""
+        """Return True if a rule holds for a record of the log."""
         place = self.places.get(rule)
         return place is not None and offset >= place.get(partition, 0)
 
@@ -42,11 +42,13 @@ class Begins(msgspec.Struct, frozen=True):
         return Begins({**other.places, **self.places})
 
     def missing(self) -> tuple[str, ...]:
-        """The rules of this release that nobody has given a place."""
+        """Return the rules of this release that have no place yet."""
         return tuple(rule for rule in RULES if rule not in self.places)
 
     def cut(self, ends: Mapping[int, int]) -> Begins:
-        """What holds in a log that has only what lies before ``ends``, and goes on by all rules."""
+        """Return the places in a log that holds only what lies before ``ends``, and goes on by all
+        rules.
+        """
         return Begins({
             rule: {
                 partition: min(self.places[rule].get(partition, 0), end)

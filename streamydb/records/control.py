@@ -1,4 +1,4 @@
-"""What pipelines over one log tell each other in `<db>.control` (JSON, one kind a tag)."""
+"""The messages between pipelines over one log, in `<db>.control` (JSON, one kind a tag)."""
 
 from __future__ import annotations
 

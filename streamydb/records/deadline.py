@@ -1,4 +1,4 @@
-"""The deadline in a record's bytes: a transaction is the same whatever deadline it has.
+"""The deadline in a record's bytes: they are compared without its digits.
 
 Who sends a transaction again, and does not know which deadline it had, may set a new one. So two
 payloads with one id are compared with the digits of their deadlines blanked out.
@@ -20,7 +20,7 @@ _NUMBER = re.compile(rb"\s*:\s*([-+0-9.eE]+)")
 
 
 def deadline_span(raw: bytes) -> tuple[int, int]:
-    """Where the digits of the deadline of a valid transaction are: [start, end)."""
+    """Find the digits of the deadline of a valid transaction: [start, end)."""
     last = _LAST.match(raw, max(raw.rfind(_QUOTED), 0))
     if last is not None:
         return last.span(1)
@@ -49,5 +49,5 @@ def with_deadline(payload: bytes, deadline_ms: int) -> bytes:
 
 
 def _is_escaped(text: bytes) -> bool:
-    """Whether a JSON string with escapes is the field's name."""
+    """Return True if a JSON string with escapes is the field's name."""
     return b"\\" in text and msgspec.json.decode(text) == _NAME

@@ -43,7 +43,7 @@ _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
 def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
-    """What a record of the log says. Never raises, whatever the bytes.
+    """Decode a record of the log. Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
@@ -173,7 +173,7 @@ def _canonicalise_procedures(txn: Transaction) -> None:
 
 
 def _id_fits(txn: Transaction) -> bool:
-    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    """Return True if an id that is a follow-up's stands on one, and on nothing else."""
     call = txn.call
     if call is UNSET or call.batch is UNSET:
         return not txn.id.startswith(FOLLOW_UP_PREFIX)

@@ -1,4 +1,4 @@
-"""How deeply a record is nested, and what its outermost object says, without decoding the rest.
+"""Find how deeply a record is nested, and its outermost fields, without decoding the rest.
 
 Both work on any bytes in linear time, so that no record can exhaust a stack or a processor.
 """
@@ -23,7 +23,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def deeper_than(raw: bytes, limit: int) -> bool:
-    """Whether arrays and objects are nested more than ``limit`` deep, counted outside strings."""
+    """Return True if arrays and objects are nested more than ``limit`` deep, counted outside
+    strings.
+    """
     if raw.count(b"[") + raw.count(b"{") <= limit:
         return False
     escapes = b"\\" in raw

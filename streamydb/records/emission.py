@@ -1,4 +1,4 @@
-"""Records of `<db>.streams`: what procedures emit, and where Kafka puts it."""
+"""Records of `<db>.streams`: a procedure's emissions, and their partition in Kafka."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def place_of(value: bytes | None) -> tuple[int, int]:
 
 
 def is_stream(name: str) -> bool:
-    """Whether a name can be that of a stream: `module.stream`."""
+    """Return True if a name can be that of a stream: `module.stream`."""
     return _STREAM.fullmatch(name) is not None
 
 

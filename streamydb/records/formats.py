@@ -1,4 +1,4 @@
-"""Format versions of JSON records: absent means 1, and what a later one means is not guessed.
+"""Format versions of JSON records: absent means 1, and a later one is refused.
 
 Every decoder of a record refuses fields that it does not know; this says why, where the record
 names a later format.

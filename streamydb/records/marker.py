@@ -1,4 +1,4 @@
-"""Epoch markers: what a sequencer appends to every partition (DESIGN 2.1).
+"""Epoch markers, which a sequencer appends to every partition (docs/semantics.md, order).
 
 Wire form, exactly these fields: ``{"marker": <ms>, "partitions": <n>, "sequencer": "<name>"}``.
 """

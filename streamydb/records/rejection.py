@@ -1,4 +1,4 @@
-"""Why a record is not a transaction: one stable reason code, found in a fixed order.
+"""The reason why a record is not a transaction: one stable code, found in a fixed order.
 
 The order: null or empty value, size, depth, JSON syntax, shape, id, keys, values, counts, duplicate
 updates, reserved keys, a call, deploy or constrain that is not alone. Only what the typed decoder
@@ -102,7 +102,7 @@ def valid_id(value: Any) -> str | None:
 
 
 def valid_key(value: Any) -> bool:
-    """Whether the value may be a key."""
+    """Return True if the value may be a key."""
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
@@ -187,7 +187,7 @@ def _batch_fits(batch: Any) -> bool:
 
 
 def _id_fits(record: dict[str, Any]) -> bool:
-    """Whether an id that is a follow-up's stands on one, and on nothing else."""
+    """Return True if an id that is a follow-up's stands on one, and on nothing else."""
     if record.get("call", {}).get("batch") is None:
         return not record["id"].startswith(FOLLOW_UP_PREFIX)
     owner = record["call"]["procedure"].partition(".")[0]
@@ -199,7 +199,7 @@ def _id_fits(record: dict[str, Any]) -> bool:
 
 
 def lent_to(module: str, key: Any) -> bool:
-    """Whether a reserved key may be among the keys of a call of ``module``."""
+    """Return True if a reserved key may be among the keys of a call of ``module``."""
     if not isinstance(key, str) or key == FLOWS_PREFIX + module:
         return isinstance(key, str)
     prefix = f"{WINDOWS_PREFIX}{module}."
@@ -207,7 +207,9 @@ def lent_to(module: str, key: Any) -> bool:
 
 
 def constrain_fits(constrain: Any) -> bool:
-    """Whether the value has the shape of the field `constrain`; the rest is for its execution."""
+    """Return True if the value has the shape of the field `constrain`; the rest is for its
+    execution.
+    """
     if not isinstance(constrain, dict) or len(constrain) != 1:
         return False
     ((what, given),) = constrain.items()

@@ -17,7 +17,7 @@ NULL = Raw(b"null")
 
 
 class Source(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """Where a record lies in the transactions topic."""
+    """The place of a record in the transactions topic."""
 
     partition: int
     offset: int

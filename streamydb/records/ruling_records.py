@@ -45,7 +45,7 @@ class Fence(_Record, frozen=True, kw_only=True, tag="fence"):
 
 
 class Adopted(_Record, frozen=True, kw_only=True, tag="adopted"):
-    """What releases without rulings have aborted stands before this record."""
+    """The rulings that were taken over from releases without rulings stand before this record."""
 
 
 RulingRecord: TypeAlias = Ruling | Fence | Adopted

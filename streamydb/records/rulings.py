@@ -1,4 +1,4 @@
-"""What becomes of a fault of ours (pure): no verdict, but a ruling that is written first.
+"""Rulings: the verdicts on transactions on which our own code raised (pure).
 
 An execution that meets a fault which nobody has ruled on goes through the rest of its batch, so as
 to find all of them, and then raises `UnruledFaults`: nothing of the batch is written. The driver
@@ -49,7 +49,7 @@ STOPPING: Final = (MemoryError, OSError, ModuleMissing, InvariantViolation)
 
 
 class Fault(NamedTuple):
-    """A fault of ours on one record of the log; the fields are those of `Ruling`."""
+    """An internal fault on one record of the log; the fields are those of `Ruling`."""
 
     partition: int
     offset: int
@@ -77,7 +77,7 @@ class Rulings:
         self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
 
     def __len__(self) -> int:
-        """How many records were ruled on."""
+        """Return the number of rulings."""
         return len(self._known)
 
     @property
@@ -110,7 +110,9 @@ NO_RULINGS: Final = Rulings()
 
 
 class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the other stops
-    """Our own code failed where nobody has ruled; the message carries ``faults`` to the driver."""
+    """Our own code failed on records without a ruling; the message carries ``faults`` to the
+    driver.
+    """
 
     def __init__(self, faults: list[Fault]) -> None:
         """Name them all."""
@@ -147,7 +149,7 @@ class ReadBefore(InvariantViolation):
 
 
 def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
-    """Stop here if there are faults that nobody has ruled on.
+    """Stop if there are faults without a ruling.
 
     Args:
         faults: what our own code failed on, rulings not counted.
@@ -157,7 +159,6 @@ def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
     Raises:
         UnruledFaults: there are some, and a ruling can be made.
         TooLate: there are some, and the verdicts are known.
-
     """
     if not faults:
         return
@@ -229,12 +230,11 @@ class Suspects:
 
 
 class Book:
-    """What a topic of rulings says, record by record.
+    """The contents of a topic of rulings, record by record.
 
     Attributes:
         epoch: of the last fence.
         adopted: the aborts of releases without rulings are among them.
-
     """
 
     def __init__(self, log: str, begins: Begins = EVERYWHERE) -> None:
@@ -245,7 +245,7 @@ class Book:
         self._known: dict[Place, Fault] = {}
 
     def __len__(self) -> int:
-        """How many records were ruled on."""
+        """Return the number of rulings."""
         return len(self._known)
 
     def take(self, value: bytes | None) -> None:
@@ -272,7 +272,7 @@ class Book:
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    """What was ruled on."""
+    """Return the fault that was ruled on."""
     return Fault(
         ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
     )

@@ -115,7 +115,7 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What makes a call a follow-up: the batch that it takes.
+    """The batch that a follow-up takes; it makes a call a follow-up.
 
     ``id``: the seq of the transaction with which the batch entered the workflow. ``stream``: where
     it was emitted. ``number``: its place among all follow-ups of the module. ``depth``: how many

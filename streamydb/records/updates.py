@@ -1,4 +1,4 @@
-"""Updates: what each operation makes of a value, as canonical JSON in and out."""
+"""Updates: the effect of each operation on a value, as canonical JSON in and out."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def canonical_number(number: float) -> int | float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a decoded value is a JSON number (true and false are not)."""
+    """Return True if a decoded value is a JSON number (true and false are not)."""
     kind = type(value)
     return kind is int or kind is float
 

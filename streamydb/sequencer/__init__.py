@@ -1,12 +1,12 @@
-"""The sequencer: closes the log's milliseconds with markers, so that they can be put in order.
+"""The sequencer: decides when epoch markers are written, so that a quiet partition delays nobody.
 
-In: what was appended to the log, and when. Out: the markers that are due. `core` decides
-(Sequencer, pure); the thread that writes them is `pipeline.markers`.
+In: the records of the log with their append times. Out: the markers that are due. `core` decides
+(Sequencer, pure); `pipeline.markers` is the thread that writes them.
 
-Invariants: a marker's number lies above every effective time its sequencer has seen; a round goes
-to every partition and names how many there are; no marker is written while no transaction waits;
-with one partition none is written at all. Several sequencers, restarts, wild clocks and rounds that
-were written in part change latencies, never the order of what is in the log.
+Invariants: a marker's number lies above every effective time that its sequencer has seen. A round
+goes to every partition and names their number. Markers are written only while a transaction waits,
+and never with one partition. Several sequencers, restarts, wild clocks and rounds that were written
+in part change latencies, never the order of the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""When a round of epoch markers is due, and which number it carries. Pure: no clock, no Kafka.
+"""The Sequencer decides when a round of epoch markers is due, and its number.
+
+Pure: no clock, no Kafka.
 
 Every record of the transactions topic has an effective time: the running maximum, along its own
 partition, of the append times (milliseconds) and of the numbers of the markers up to and including
@@ -7,9 +9,9 @@ released once its effective time is below it. So a transaction waits while its e
 or above the watermark, and a round of markers, one to every partition, with a number above
 everything seen, releases it.
 
-What a sequencer knows may lag behind the log or start in the middle of it. Both are harmless: an
-effective time that is estimated too low is corrected by the records that follow, and a transaction
-that is thought to wait although it was released costs one needless round, never a wrong order.
+A sequencer may lag behind the log, or start in the middle of it. Both are harmless. If it estimates
+an effective time too low, later records correct it. If it thinks that a released transaction still
+waits, that costs one needless round, never a wrong order.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ class NumbersExhaustedError(StreamyError):
 
 
 class Sequencer:
-    """The decisions of one sequencer: feed it what the log says, ask it what to write.
+    """One sequencer: it observes the records of the log, and returns the markers to write.
+
+    State: per partition the last effective time, and that of the last transaction; which numbers of
+    partitions the markers have named; when the last round was. Invariant: the number of a marker is
+    above every effective time seen.
 
     Args:
         partitions: how many partitions the transactions topic has now.
@@ -54,7 +60,7 @@ class Sequencer:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the sequencer closes."""
+        """The number of partitions that the sequencer closes."""
         return len(self._effective)
 
     @property
@@ -71,7 +77,7 @@ class Sequencer:
 
     @property
     def waits(self) -> bool:
-        """Whether some transaction is held back until another record or marker arrives."""
+        """True if some transaction is held back until another record or marker arrives."""
         if self.partitions == 1:
             return False
         last = max(self._last_transaction)
@@ -79,7 +85,7 @@ class Sequencer:
 
     @property
     def growth_due(self) -> bool:
-        """Whether some partition has no marker yet that names all the present partitions."""
+        """True if some partition has no marker yet that names all the present partitions."""
         if self.partitions == 1:
             return False
         if not self._grown and self.highest_ms == _NOTHING:
@@ -87,7 +93,7 @@ class Sequencer:
         return any(self._named(p) < self.partitions for p in range(self.partitions))
 
     def set_partitions(self, partitions: int) -> None:
-        """Take note that the topic has grown to `partitions`; Kafka never takes one away."""
+        """Note that the topic has grown to `partitions`; Kafka never takes one away."""
         added = partitions - self.partitions
         if added < 0:
             raise ValueError(
@@ -103,7 +109,7 @@ class Sequencer:
         self._join()
 
     def note_growth(self) -> None:
-        """Take note that the topic had fewer partitions a while ago, so that a round is due."""
+        """Note that the topic had fewer partitions a while ago, so that a round is due."""
         self._grown = True
 
     def resume(self, partition: int, unread_highest_ms: int) -> None:
@@ -115,7 +121,9 @@ class Sequencer:
         self._transaction(partition)
 
     def raise_floor(self, partition: int, effective_ms: int) -> None:
-        """Take over a better knowledge of the partition's effective time, say of the sorter."""
+        """Take over a later effective time of the partition from somebody who knows it, say the
+        sorter.
+        """
         self._lift(partition, effective_ms)
 
     def observe(self, partition: int, append_ms: int, marker: Marker | None = None) -> None:
@@ -173,7 +181,8 @@ class Sequencer:
         return naming[-1][0] if naming else 0
 
     def _join(self) -> None:
-        """Let the next partitions in as soon as every one below them names them.
+        """Let the next partition join as soon as every partition before it has a marker that counts
+        it.
 
         A partition joins at the highest effective time of the first markers that name it, and
         what it holds is lifted to that time. Whether it was there from the creation on cannot be

@@ -4,8 +4,8 @@ In: compiled records of one micro-batch, per partition in offset order. Out: the
 total order with their effective times, and a plan of conflict groups. `core` orders
 (KeyedEventTimeSorter), `planner` plans. The marker rule is in `streamydb.sequencer`.
 
-Invariants: the order is a pure function of the log, and what was released keeps its place in it;
-every shard sorts and plans alike.
+Invariants: the order is a pure function of the log. A record that was released keeps its place.
+Every shard sorts and plans alike.
 """
 
 from __future__ import annotations

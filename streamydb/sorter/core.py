@@ -1,11 +1,11 @@
-"""The KeyedEventTimeSorter: one total order, released by watermark, as a pure function of the log.
+"""The KeyedEventTimeSorter puts the records of the log into one total order.
 
 A record's *effective time* is the running maximum, along its partition, of append times and marker
 numbers. Records are ordered by (effective time, partition, offset) and released when their
 effective time is below the *watermark*: the minimum over partitions of the last effective time. A
 partition that is added later joins at the effective time of the markers that name it, so its
-records can never sort before what has been released. With one partition its offsets are the order,
-and nothing is ever held back.
+records never sort before a released one. With one partition its offsets are the order, and no
+record is held back. So the order is a pure function of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HELD_CHUNK_BYTES: Final = 4 << 20
 
 
 class PartitionState(msgspec.Struct, gc=False):
-    """What is known of one partition.
+    """The sorter's knowledge of one partition.
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
     offset. ``named``: (partitions named, effective time) of the markers that named more partitions
@@ -73,7 +73,12 @@ class SorterState(msgspec.Struct):
 
 
 class KeyedEventTimeSorter:
-    """Orders the records of one micro-batch after another. One instance per shard and batch."""
+    """Orders the records of one micro-batch after another. One instance per shard and batch.
+
+    In: `add` takes the records of a batch, per partition in any order of pieces. Out: `release`
+    returns the next records of the total order. State: `SorterState`, and held records in blobs.
+    Invariant: no record is released before one with a smaller (effective time, partition, offset).
+    """
 
     def __init__(self, state: SorterState, blobs: BlobStore) -> None:
         """Continue from ``state``; held records live in ``blobs``."""
@@ -96,7 +101,7 @@ class KeyedEventTimeSorter:
             self._add_partition(partition, records)
 
     def give_back(self, records: Columns) -> None:
-        """Take back what was released last; it is released again before anything else.
+        """Take back the records that were released last; they are released again before any others.
 
         Called after `add`, so that `_fresh` is in order.
         """
@@ -151,13 +156,13 @@ class KeyedEventTimeSorter:
                 state.named = [*state.named, (count, time)]
 
     def _known(self) -> int:
-        """How many partitions exist as far as markers tell."""
+        """Return how many partitions exist as far as markers tell."""
         named = [s.named[-1][0] for s in self.state.partitions.values() if s.named]
         return max([self.state.initial_partitions, *named])
 
     def _joins(self) -> tuple[list[int | None], list[int]]:
-        """Per known partition: when it joined (None: not decided), and what caps the watermark till
-        then.
+        """Return, per known partition, when it joined (None: not decided), and the caps on the
+        watermark until then.
         """
         joins: list[int | None] = [_NEVER] * self.state.initial_partitions
         caps: list[int] = []
@@ -182,7 +187,7 @@ class KeyedEventTimeSorter:
         return self._joins()[0]
 
     def watermark(self) -> int:
-        """Records with an effective time below this are released (ms)."""
+        """Return the time (ms) below which records are released, by their effective time."""
         joins, caps = self._joins()
         if len(joins) == 1 or (joins[1] is None and self.state.initial_partitions == 1):
             return _FOREVER  # partition 0 is alone as long as it does not say otherwise
@@ -194,11 +199,11 @@ class KeyedEventTimeSorter:
         return min([*last, *caps])
 
     def holds_back(self) -> bool:
-        """Whether records are waiting, in this batch's input or held."""
+        """Return True if records are waiting, in this batch's input or held."""
         return bool(self._fresh or self.state.held)
 
     def covered(self) -> dict[int, int]:
-        """Per partition, the first offset that has not been released."""
+        """Return, per partition, the first offset that has not been released."""
         covered = {q: s.position for q, s in self.state.partitions.items()}
         for chunk in self.state.held:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
@@ -207,7 +212,7 @@ class KeyedEventTimeSorter:
     def release(
         self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Columns], int] = len
     ) -> Columns | None:
-        """The next records of the total order, with their effective times as ``ts``.
+        """Return the next records of the total order, with their effective times as ``ts``.
 
         At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
         how many of the first of some records may be released together; at least one.
@@ -251,7 +256,7 @@ class KeyedEventTimeSorter:
         chunk.time, chunk.offset = int(table.cols["ts"][count]), int(table.cols["off"][count])
 
     def save(self) -> None:
-        """Put into blobs whatever this batch leaves waiting. Called once, last."""
+        """Save in blobs all records that this batch leaves waiting. Called once, last."""
         self._chunk_fresh()
         for name, table in self._unsaved.items():
             self._blobs.put(name, pack(table.flatten()))
@@ -311,7 +316,7 @@ class KeyedEventTimeSorter:
 
 
 def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
-    """How many of the first records fit into a plan; at least one."""
+    """Return how many of the first records fit into a plan; at least one."""
     return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
 
 

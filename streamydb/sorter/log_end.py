@@ -1,4 +1,4 @@
-"""The end of the log as a checkpoint has read it: known again at the next start by its hash.
+"""The end of the log as a checkpoint has read it; the next start recognises it by its hash.
 
 A broker that loses power may lose the tail of the log although a checkpoint has read it. When the
 log then grows past that position, records would be skipped without a trace. So each shard keeps
@@ -34,7 +34,7 @@ class LastRead(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """What the log holds before the offset up to which a checkpoint has read a partition.
+    """The last record of the log before the offset up to which a checkpoint has read a partition.
 
     Attributes:
         end: that offset.
@@ -49,7 +49,7 @@ class LogEnd(NamedTuple):
     mark: str
 
     def require(self, partition: int, state: PartitionState | None) -> None:
-        """Refuse a partition whose last record is not the one that a shard has read last.
+        """Refuse a partition whose last record is not the one that a shard read last.
 
         A shard that has read past the end is in a later batch of the same run.
 
@@ -71,7 +71,7 @@ class LogEnd(NamedTuple):
 
 
 def require_ends(ends: Mapping[int, LogEnd], state: SorterState) -> None:
-    """Refuse a log whose end is not what a shard's sorter has read of it.
+    """Refuse a log whose end is not the one that a shard's sorter has read.
 
     Raises:
         InvariantViolation: the end of the log was lost, and it has grown again.

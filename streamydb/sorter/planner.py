@@ -1,6 +1,6 @@
-"""The planner: which transactions of a plan conflict, and who runs them.
+"""The planner finds the transactions of a plan that conflict, and assigns them to partitions.
 
-Transactions that touch a common key that somebody in the plan writes form one *conflict group* (a
+Transactions that touch a common key that one of them writes form one *conflict group* (a
 connected component), and so do transactions with one id. A group runs serially on one partition;
 groups run in parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware
 2018) and Q-Store (EDBT 2020). Everything here is a pure function of the released records, so every
@@ -66,7 +66,8 @@ def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
 
 
 def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
-    """For each valid transaction the position of the one before it with the same id, or -1; (n,).
+    """Return for each valid transaction the position of the one before it with the same id, or -1;
+    (n,).
     """
     return _earlier(id0, id1, valid)
 
@@ -83,7 +84,9 @@ def _root(parent: Ints, i: int) -> int:
 def _components(
     key_starts: Ints, slot: Ints, write: Bytes, slots: int, earlier: Ints
 ) -> tuple[Ints, int]:
-    """Union-find; each transaction's group, numbered in order of first member, and their number."""
+    """Return each transaction's group, numbered in order of first member, and their number
+    (union-find).
+    """
     n = len(key_starts) - 1
     written = np.zeros(slots, np.bool_)
     for k in range(len(slot)):
@@ -119,7 +122,9 @@ def _components(
 
 @kernel
 def _pack_groups(order: Ints, weight: Ints, procs: int) -> Ints:
-    """Longest processing time first: each group, largest first, to the least loaded partition."""
+    """Assign each group, largest first, to the least loaded partition (longest processing time
+    first).
+    """
     load = np.zeros(procs, np.int64)
     proc = np.empty(len(weight), np.int64)
     for g in order:

@@ -13,7 +13,7 @@ are given once each, in batches and in streams; a snapshot shows a seq and nothi
 
 `operations` puts transactions together (column expressions, JSON text), `payloads`, `rows` and
 `repetitions` are what runs in Python workers (plain functions on Arrow and numpy, no Spark),
-`submitting`, `reading` and `snapshotting` are the queries, `positions` asks Kafka where a topic
+`submission`, `readers` and `snapshots` are the queries, `positions` asks Kafka where a topic
 ends. Everything runs on a cluster; the packages and jars of streamy-db must be on the executors.
 """
 

@@ -17,7 +17,7 @@ __all__ = ["Folders", "uri_of"]
 
 
 def uri_of(folder: Path | str) -> str:
-    """A folder as Spark shall take it, whatever its default file system is."""
+    """Return a folder's URI for Spark, whatever its default file system is."""
     text = str(folder).rstrip("/")
     return text if "://" in text else f"file://{Path(text.removeprefix('file:')).resolve()}"
 

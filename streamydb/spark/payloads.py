@@ -1,4 +1,4 @@
-"""What becomes of rows before the log: transactions, or reasons why they are none (no Spark)."""
+"""Turn rows into transactions, or into reasons why they are none (no Spark)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def router(
     log: str, rejected: str | None, deadline_ms: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What makes records of batches of (id, payload, key).
+    """Return a function that makes records of batches of (id, payload, key).
 
     Args:
         log: the topic of transactions.

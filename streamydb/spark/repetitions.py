@@ -1,4 +1,4 @@
-"""Changes that were written again after a crash are left out of a stream (no Spark).
+"""Leave changes out of a stream that were written again after a crash (no Spark).
 
 Spark's own ways do not fit: `dropDuplicates` keeps every (seq, index) for good, and a watermark
 drops rows that are late, as those of a partition that is read later than others are. The changes
@@ -18,7 +18,7 @@ __all__ = ["SeenRecords"]
 
 
 class SeenRecords:
-    """What was seen of one partition.
+    """The records that were seen of one partition.
 
     Attributes:
         resolved: everything up to this seq.
@@ -34,7 +34,7 @@ class SeenRecords:
     def fresh(
         self, events: Iterable[tuple[int, int, bool]]
     ) -> npt.NDArray[np.bool_]:
-        """Which events are changes that come for the first time.
+        """Mark the events that are changes and come for the first time.
 
         Args:
             events: (seq, index, whether it is a resolved record), in the order of their offsets.
@@ -42,7 +42,7 @@ class SeenRecords:
         return np.array([self._is_fresh(*event) for event in events], np.bool_)
 
     def pack(self) -> bytes:
-        """What to remember beside `resolved`."""
+        """Encode what to remember beside `resolved`."""
         return np.array(sorted(self.above), np.int64).tobytes()
 
     def _is_fresh(self, seq: int, index: int, resolved: bool) -> bool:  # noqa: FBT001

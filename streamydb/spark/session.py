@@ -1,4 +1,4 @@
-"""What a Spark session needs to speak to Kafka, and which database is meant."""
+"""The settings by which a Spark session speaks to Kafka, and the database that is meant."""
 
 from __future__ import annotations
 

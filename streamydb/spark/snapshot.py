@@ -1,4 +1,4 @@
-"""Writing a Parquet snapshot with a session of its own, for `streamydb snapshot`."""
+"""Write a Parquet snapshot with a session of its own, for `streamydb snapshot`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def moment(text: str | None) -> int | dt.datetime | None:
 
 
 def shown(written: WrittenSnapshot, *, as_json: bool) -> str:
-    """What was written, for people or programs."""
+    """Describe what was written, for people or programs."""
     manifest = written.manifest
     if as_json:
         fields: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True)

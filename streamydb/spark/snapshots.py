@@ -47,7 +47,7 @@ class WrittenSnapshot(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """What a snapshot is made of: the events up to `seq`, after those of a base."""
+    """The parts of a snapshot: the events up to `seq`, after those of a base."""
 
     ends: ChangesEnds
     events: DataFrame
@@ -159,7 +159,7 @@ def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | Non
 
 
 def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
-    """Where to begin to read; everything that is needed must be there."""
+    """Return the offsets from which to read; everything that is needed must be there."""
     if base is not None and base.changes.keys() != ends.spans.keys():
         raise SnapshotError(f"{ends.topic} has other partitions than the snapshot: take a new one")
     starts = {n: base.changes[n].position if base else 0 for n in ends.spans}
@@ -220,7 +220,7 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
 
 
 def _tails(cut: _Cut) -> tuple[dict[int, SnapshotTail], int]:
-    """Where each partition goes on after the snapshot, and the snapshot's time."""
+    """Return where each partition goes on after the snapshot, and the snapshot's time."""
     up_to: Column = f.col("seq") <= cut.seq
     points = f.when(up_to & f.col("resolved"), f.struct("seq", "offset"))
     found = cut.events.groupBy("partition").agg(
@@ -258,7 +258,7 @@ def _digest(frame: DataFrame) -> RowsDigest:
 
 
 def _files(cut: _Cut) -> int:
-    """How many files: by the number of rows that there may be."""
+    """Return how many files: by the number of rows that there may be."""
     starts = _starts(cut.ends, cut.base)
     most = sum(span.high - starts[number] for number, span in cut.ends.spans.items())
     most += cut.base.rows if cut.base else 0

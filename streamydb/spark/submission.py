@@ -1,4 +1,4 @@
-"""Rows into the log, each as one transaction, by Spark's Kafka sink.
+"""Submit rows to the log, each as one transaction, by Spark's Kafka sink.
 
 Why exactly once: Spark repeats a task or a micro-batch with the same source positions, so the rows
 come again with the same ids and, since their expressions are deterministic, the same bytes. Among
@@ -51,7 +51,8 @@ def transactions(
     id: Term | None = None,  # noqa: A002 - the field's own word
     name: str | None = None,
 ) -> DataFrame:
-    """What `submit` would write, to look at: id, payload, and code and meaning of bad rows."""
+    """Return what `submit` would write, to look at: id, payload, and code and meaning of bad rows.
+    """
     made = _made(frame, (updates, checks, reads), id, name, None, None)
     return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
 

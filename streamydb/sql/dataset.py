@@ -47,7 +47,7 @@ class DatasetRow(Protocol):
 
     @property
     def ts_ms(self) -> int:
-        """When."""
+        """The commit time in ms."""
 
 
 class Scannable(Protocol):

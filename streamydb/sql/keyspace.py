@@ -1,4 +1,5 @@
-"""Which keys a scan must look at: what the asker may see, and what the query's filter leaves.
+"""Choose the keys that a scan must read: those that the asker may see and the query's filter
+leaves.
 
 Only narrowing: DuckDB's whole filter is applied to the rows as well, so a part of it that is not
 understood here costs time and changes nothing.
@@ -94,7 +95,7 @@ def _conjuncts(text: str) -> Iterator[str]:
 
 
 def _conjunction(text: str) -> int | None:
-    """Where the `and` of `(… and …)` is; None if the text is something else."""
+    """Find the `and` of `(… and …)`; None if the text is something else."""
     if not (text.startswith("(") and text.endswith(")")):
         return None
     depth, quoted, skip, found = 0, False, False, None

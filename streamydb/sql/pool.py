@@ -1,4 +1,4 @@
-"""Runs queries of strangers, each in a process of its own that is killed when its time is over.
+"""Run queries of strangers, each in a process of its own that is killed when its time is over.
 
 One process is kept ready, so that a query does not wait for Python to start. The processes get an
 environment without any of this one's settings.
@@ -35,7 +35,7 @@ READY: Final = b"\n"
 
 
 def installed() -> bool:
-    """Whether DuckDB is there."""
+    """Return True if DuckDB is there."""
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -110,7 +110,7 @@ async def _start() -> Process:
 
 
 def _environment() -> dict[str, str]:
-    """What a process needs to start, and no setting or secret of this one."""
+    """Return the variables that a process needs to start, and no setting or secret of this one."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept, "PYTHONPATH": str(_SOURCES), "HOME": os.devnull, "LC_ALL": "C.UTF-8",
@@ -119,7 +119,7 @@ def _environment() -> dict[str, str]:
 
 
 async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:
-    """Send a job, return what comes back; None if that is more than may be."""
+    """Send a job and return the answer; None if it is larger than allowed."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
     sending = asyncio.create_task(_send(process.stdin, job))

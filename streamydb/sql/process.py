@@ -1,4 +1,4 @@
-"""Begins the process of a query with what a query needs: `python -m streamydb.sql.process`."""
+"""Start the process of a query with no more than it needs: `python -m streamydb.sql.process`."""
 
 from __future__ import annotations
 

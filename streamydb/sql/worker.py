@@ -49,7 +49,7 @@ class StoredRow(NamedTuple):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """A query and what it may use.
+    """A query and its bounds.
 
     Attributes:
         sql: one SELECT.
@@ -81,7 +81,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class QueryOutcome(msgspec.Struct):
-    """How a query ended; `body` is the answer's JSON, `message` says what was wrong."""
+    """The end of a query; `body` is the answer's JSON, `message` says what was wrong."""
 
     kind: Kind
     body: msgspec.Raw = msgspec.Raw(b"null")

@@ -1,4 +1,4 @@
-"""Databases for tests: yours too.
+"""Databases for tests: those of streamy-db, and yours.
 
 `Database` is a real one, whose broker and pipeline may be killed at will; `MemoryHost` is one in
 memory with clients of it, and breaks their connections.

@@ -1,4 +1,4 @@
-"""A database in memory with clients of it, for tests: yours too.
+"""A database in memory with clients of it, for tests: those of streamy-db, and yours.
 
     with MemoryHost() as host, host.connect() as client:
         client.put("a", 1)
@@ -410,7 +410,7 @@ class Awaited:
         return self._given(self._inner.__anext__())
 
     def _given(self, value: Any) -> Any:
-        """What a method returned, made blocking."""
+        """Return what a method returned, made blocking."""
         if inspect.isawaitable(value):
             try:
                 return self._given(self._portal.call(_awaited(value)))

@@ -164,7 +164,7 @@ class Database:
         return self._process is None or not self._process.alive
 
     def status(self) -> PipelineStatus:
-        """What the pipeline says of itself."""
+        """Return the pipeline's report of its state."""
         return self.place.status()
 
     def processes(self) -> list[psutil.Process]:

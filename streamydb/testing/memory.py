@@ -54,7 +54,7 @@ class MemoryEntry(NamedTuple):
 
 
 class MemoryResolved(NamedTuple):
-    """How far a read model is."""
+    """The position of a read model."""
 
     seq: int
     ts_ms: int

@@ -1,4 +1,4 @@
-"""The transaction processor: executes what was granted and says what came of it.
+"""The transaction processor: executes granted transactions, and makes their records.
 
 In: grants of one plan from all shards. Out: results, changes, dead letters, and feedback to the
 shards. `parser` and `compile` turn records into steps, `kernel` executes them, `interpreter`

@@ -1,5 +1,4 @@
-"""Compile records of the log into columns: what the sorter orders, the planner locks and the kernel
-runs.
+"""Compile records of the log into columns for the sorter, the planner and the kernel.
 
 Input: one batch of log records (partition, offset, append time in ms, value). Output: one table
 whose rows
@@ -303,7 +302,8 @@ def _blank_out(
 
 
 def _identities(texts: Ragged, home: Columns) -> Ragged:
-    """The bytes by which payloads are compared: without deadlines as they are (`records.deadline`).
+    """Return the bytes by which payloads are compared: those without the deadline
+    (`records.deadline`).
     """
     starts, ends = home.cols.pop("digits"), home.cols.pop("digits_end")
     if not home.cols["deadline"].any():
@@ -314,7 +314,7 @@ def _identities(texts: Ragged, home: Columns) -> Ragged:
 
 
 def _tell_copies_apart(records: Columns, home: Columns) -> None:
-    """Follow-ups are known by their number, not by their id: each copy counts as an id of its own.
+    """Give each copy of a follow-up an id of its own, because follow-ups are known by their number.
 
     So an early one can come again, and one that comes after any time is still known.
     """
@@ -331,7 +331,7 @@ def _tell_copies_apart(records: Columns, home: Columns) -> None:
 
 @dataclass(slots=True)
 class _Care:
-    """What compiling record by record takes, and the ``faults`` that it meets."""
+    """The settings of compiling record by record, and the ``faults`` that it meets."""
 
     constraints: bool
     rulings: Rulings
@@ -341,7 +341,7 @@ class _Care:
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
 ) -> Columns:
-    """Whatever is not plain, record by record."""
+    """Compile the records that are not plain, one by one."""
     try:
         return _compile_each(values, constraints=care.constraints)
     except STOPPING:
@@ -354,7 +354,7 @@ def _compile_with_care(
 
 
 def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
-    """A record that our own code cannot compile; for good, if it was ruled so."""
+    """Make the row of a record that our own code cannot compile; note a fault without ruling."""
     name = reported(error, f"the record at partition {place[0]}, offset {place[1]},")
     known = care.rulings.get(place)
     fault = Fault(*place, name, named=False, counted=False)
@@ -381,7 +381,7 @@ def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Colum
 
 
 def _read_constraints(records: Columns) -> None:
-    """Add the key of the constraints to what each writing transaction reads."""
+    """Add the key of the constraints to the reads of each writing transaction."""
     counts, keys = records.children["keys"]
     ends = np.cumsum(counts)
     owner = np.repeat(np.arange(len(counts)), counts)
@@ -406,7 +406,7 @@ def _read_constraints(records: Columns) -> None:
 def _as_ruled(
     records: Columns, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
 ) -> Columns:
-    """The records, where some were ruled on: unread ones stay so, others keep their bytes."""
+    """Apply rulings to the records: those that could not be read stay unread."""
     poisons: list[Columns] = []
     order = np.arange(len(records))
     raws = records.children["home"][1].texts["raw"].tolist()
@@ -423,7 +423,7 @@ def _as_ruled(
 
 
 def _poison(raw: bytes, fault: str) -> Columns:
-    """A record that our own code cannot compile: it gets its seq, and an abort says so."""
+    """Make the row of a record that our own code cannot compile: it gets a seq and an abort."""
     builder = _Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()

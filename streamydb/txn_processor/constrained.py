@@ -1,4 +1,4 @@
-"""Which transactions of a plan constraints concern: those leave the kernel for the executor.
+"""Find the transactions of a plan that constraints concern; the interpreter executes them.
 
 A plan that has no key of the constraints, or an empty one, costs one look at the lengths of its
 keys. Otherwise the slots that some prefix covers are found, column by column, and the transactions
@@ -31,7 +31,7 @@ def constraints_slot(keys: Ragged) -> int | None:
 
 
 def covered(keys: Ragged, constraints: Constraints) -> Mask:
-    """Which keys a constraint holds for; shape (keys,)."""
+    """Mark the keys that some constraint covers; shape (keys,)."""
     found = np.zeros(len(keys), np.bool_)
     for prefix in {rule.prefix.encode() for rule in constraints.all}:
         found |= _begins(keys, prefix)
@@ -57,7 +57,7 @@ def constrained(
     slots: Mask, steps: npt.NDArray[Any], step_starts: npt.NDArray[np.int64],
     key_slot: npt.NDArray[np.int64], key_starts: npt.NDArray[np.int64],
 ) -> Mask:
-    """Which compiled transactions update one of the ``slots``; shape (transactions,)."""
+    """Mark the compiled transactions that update one of the ``slots``; shape (transactions,)."""
     n = len(step_starts) - 1
     owner = np.repeat(np.arange(n), np.diff(step_starts))
     updates = np.flatnonzero(steps["op"] >= p.PUT)

@@ -82,7 +82,7 @@ def execute(
 
 
 def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
-    """The feedback of a partition that has stopped, because its plan makes too much."""
+    """Return the feedback of a partition that has stopped, because its plan produces too much."""
     for shard in range(shards):
         told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
         block = feedback_block(told, empty_writes(), empty_verdicts())
@@ -91,7 +91,7 @@ def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
 
 @dataclass(slots=True)
 class _Grants:
-    """What one partition was granted of a plan: by shard and number, transactions and slots.
+    """The grants of all shards to one partition: by shard and number, transactions and slots.
 
     ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
     kept, whoever sent them.
@@ -116,7 +116,7 @@ class _Grants:
 
 
 def _told(writes: Columns) -> bytes:
-    """What all shards must know of written values: which have grown into a larger class."""
+    """Encode the size classes that written values have newly reached, for all shards."""
     grown = writes.cols.pop("grown", None)
     if grown is None or not grown.any():
         return b""
@@ -129,7 +129,7 @@ def _first(item: tuple[Any, Any]) -> Any:
 
 
 def _emptied(slots: Columns) -> Columns:
-    """Slots of which only the system's own have values."""
+    """Drop the values of all slots but those of the database's own keys."""
     left = only_system(slots.texts["key"], slots.take)
     left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
     return left
@@ -154,7 +154,7 @@ def passed_on(
 def _deltas(
     outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
 ) -> list[list[tuple[int, int, int]]]:
-    """Per shard, what the writes change in its digest: (interval, low, high)."""
+    """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
         outcome.writes, outcome.txns.cols["seq"], outcome.slot_keys, met, outcome.slot_home,

@@ -1,8 +1,8 @@
-"""Constraints within a transaction: what they have against its writes, and the index they need.
+"""Constraints within a transaction: the violations of its writes, and the index of unique values.
 
 A unique part of a value has an index key, which holds the key whose value it is. Only a transaction
-that has it among its locks may change it; so two transactions that want the same part are in each
-other's way, wherever their keys lie.
+that has it among its locks may change it. So two transactions that want the same part conflict,
+wherever their keys lie.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Enforced", "Judged", "enforce"]
 
 
 class Judged(NamedTuple):
-    """A key that a transaction leaves with another value; ``place``: among the writes."""
+    """A key whose value a transaction changes; ``place``: among the writes."""
 
     place: int
     key: str
@@ -31,7 +31,8 @@ class Judged(NamedTuple):
 
 
 class Enforced(NamedTuple):
-    """What came of it: a reason code with its entries, or the writes to the index."""
+    """The outcome of the constraints: a reason code with its entries, or the writes to the index.
+    """
 
     code: str | None
     failed: list[dict[str, Any]]
@@ -119,7 +120,7 @@ def _index_keys(constraints: Constraints, writes: Sequence[Judged]) -> tuple[_In
 
 
 def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str, Any]:
-    """An entry of ``failed``, as `core.failed_entry` makes them."""
+    """An entry of ``failed``, as `interpreter.failed_entry` makes them."""
     too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
     shown = None if value is None or too_long else msgspec.Raw(value)
     version = write.version if check == "constraint" else 0

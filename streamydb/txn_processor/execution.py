@@ -1,4 +1,4 @@
-"""Execute the part of a plan that one partition was given, and say what came of it.
+"""Execute the part of a plan that one partition was granted.
 
 Input: grant blocks, one from every shard (see `key_processor.grants`): the transactions from their
 home
@@ -44,9 +44,9 @@ _KERNEL, _PYTHON, _NOTHING = 0, 1, 2
 
 
 class Most(NamedTuple):
-    """How many bytes a partition of a plan may make: of values, results and what is emitted.
+    """The bytes that a partition of a plan may produce: values, results and emitted records.
 
-    Only what Python executes counts; what the kernel makes, the weight of the plan tells.
+    Only transactions that Python executes count; the weight of the plan bounds the kernel's.
     ``first``: the plan's first seq. ``bytes``: 0 for any number.
     """
 
@@ -54,20 +54,22 @@ class Most(NamedTuple):
     bytes: int = 0
 
     def fits(self, made: int, seq: int) -> int:
-        """How many of the plan's records make no more, after ``seq`` was executed; 0: all so far.
+        """Return how many of the plan's first records fit, when those up to ``seq`` have produced
+        ``made`` bytes; 0: all so far.
 
-        At least one; it is let to make what it likes.
+        The first record alone always fits.
         """
         return seq - self.first if 0 < self.bytes < made else 0
 
 
 _ANY: Final = Most()
+# The digits of the largest integer of 64 bits.
 _DIGITS_MAX = 19
 
 
 @dataclass(slots=True)
 class ExecutionOutcome:
-    """What a partition's transactions did, in seq order.
+    """The effects of a partition's transactions, in seq order.
 
     Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
     result record
@@ -279,7 +281,7 @@ class _Rules:
     found: npt.NDArray[np.bool_] | None = None
 
     def concern(self, at: int) -> bool:
-        """Whether constraints concern a transaction."""
+        """Return True if constraints apply to a transaction."""
         return self.found is not None and bool(self.found[at])
 
     def send(self, route: npt.NDArray[np.uint8], start: int) -> None:
@@ -314,7 +316,7 @@ def _to_be_weighed(run: _Run, route: npt.NDArray[np.uint8], *, over: bool) -> se
 
 
 def _meets_too_much(run: _Run, i: int, begins: Begins) -> bool:
-    """Whether the values of all keys of a transaction, at its instant, are over the limit."""
+    """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.key_slot[run.key_starts[i] : run.key_starts[i + 1]]
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
@@ -399,7 +401,7 @@ def _transaction_of(run: _Run, i: int) -> r.Transaction:
 
 
 def decompile(run: _Run, i: int) -> r.Transaction:
-    """The transaction that the steps of position ``i`` were compiled from."""
+    """Return the transaction from which the steps of position ``i`` were compiled."""
     base = int(run.key_starts[i])
     txn = r.Transaction(run.txns.texts["id"][i].decode())
     reads, updates, checks = [], [], dict[int, r.Check]()

@@ -1,4 +1,4 @@
-"""Records that end in the dead letters: refused ones, and those that made our own code raise.
+"""Records that end in the dead letters: refused ones, and those on which our own code raised.
 
 A fault of ours gets its transaction an abort, once that was ruled (see `rulings`). It is named by
 a hash, so that the same fault has the same name, and nothing of the transaction gets into the log
@@ -33,7 +33,7 @@ def fingerprint(error: BaseException) -> str:
 
 
 def reported(error: BaseException, what: str) -> str:
-    """The fingerprint of ``error``, after an error in the process's log that ``what`` met it.
+    """Log an error that our code raised on ``what``, and return its fingerprint.
 
     The traceback is left out: it would show values.
     """
@@ -43,7 +43,7 @@ def reported(error: BaseException, what: str) -> str:
 
 
 def keep(raw: bytes | None, fault: str | None = None) -> bytes:
-    """What travels of a refused record: as much as its dead letter shows, and the fault's name."""
+    """Encode the part of a refused record that its dead letter shows, and the fault's name."""
     if raw is None:
         return _NULL
     head = raw[: DEAD_LETTER_PAYLOAD_BYTES_MAX + 1]

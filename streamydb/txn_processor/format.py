@@ -1,9 +1,9 @@
 """Format results and changes as JSON, column-wise: the bytes on the wire, a few hundred ns a
 record.
 
-The kernels write the same bytes that `streamydb.records` would encode; a test holds them against
-each other. Rows come as tables that say everything about themselves, so that they can be formatted
-in another task than the one that executed.
+The kernels write the same bytes that `streamydb.records` would encode; a test compares them. Rows
+are tables that hold everything that is needed, so another task than the executing one can format
+them: a giant conflict group executes in one task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The TransactionProcessor: executes one transaction on the values that were granted to it.
 
-Sans-I/O: it is given a transaction and a way to look at values, and answers with a verdict; who
-reads the values, who applies the writes and who formats the records is somebody else's business.
+It does no I/O: it takes a transaction and a function that looks up values, and returns a verdict.
+Others read the values, apply the writes and format the records.
 This is the executor of `grouping=single` and of the transactions that the kernel leaves to Python.
 """
 
@@ -62,7 +62,7 @@ class Write:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a transaction. ``code`` is None when it committed.
+    """The outcome of a transaction; ``code`` is None when it committed.
 
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
     ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
@@ -80,7 +80,7 @@ class Verdict:
 
 @dataclass(slots=True, frozen=True)
 class ExecutionContext:
-    """What an execution needs beside the values: the code of procedures, and its place.
+    """The context of an execution: the code of procedures, and the transaction's place.
 
     ``constrained``: whether the key of the constraints is among those that were granted.
     """
@@ -131,7 +131,7 @@ def _concluded(
     txn: r.Transaction, after: dict[str, bytes | None], look: Callable[[str], Value],
     size: Callable[[Verdict], int], calls: ExecutionContext, called: Called | None = None,
 ) -> Verdict:
-    """The verdict of a transaction that leaves ``after`` behind, if no constraint forbids it.
+    """Return the verdict of a transaction that writes ``after``, unless a constraint forbids it.
 
     ``called``: what its call gives, which is lost with an abort.
     """
@@ -206,7 +206,8 @@ def _call(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
     size: Callable[[Verdict], int], calls: ExecutionContext,
 ) -> Verdict:
-    """Call a procedure; a follow-up when it is its turn, and then it counts whatever comes of it.
+    """Call a procedure; if it is a follow-up, only when its turn has come, and count it in any
+    case.
     """
     turn = turn_of(call, look)
     if turn is not None and turn.code is not None:
@@ -221,7 +222,7 @@ def _counted(verdict: Verdict, turn: Turn | None, look: Callable[[str], Value]) 
 
 
 def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
-    """The verdict of a transaction that a fault of ours has ended."""
+    """Return the verdict of a transaction that an internal fault has ended."""
     call = msgspec.UNSET if txn is None else txn.call
     turn = None if call is msgspec.UNSET else turn_of(call, look)
     if turn is not None and turn.code is not None:
@@ -230,7 +231,7 @@ def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
 
 
 def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
-    """The verdict of a transaction whose keys hold too many bytes; see `execute`."""
+    """Return the verdict of a transaction whose keys hold too many bytes; see `execute`."""
     turn = None if txn.call is msgspec.UNSET else turn_of(txn.call, look)
     if turn is not None and turn.code is not None:
         return Verdict(turn.code)
@@ -241,7 +242,8 @@ def _called(
     txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
     size: Callable[[Verdict], int], calls: ExecutionContext,
 ) -> Verdict:
-    """Run the procedure with the code that is current at this place in the order."""
+    """Run the procedure with the version of its module that is current at this place in the order.
+    """
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)

@@ -29,6 +29,7 @@ OVERFLOW = 3
 _BAIL = -1
 _INT64_MAX = 9223372036854775807
 _INT64_MIN = -9223372036854775807 - 1
+# More than a result has beside its id and reads; in these a character takes up to 6 bytes, escaped.
 _RESULT_FIXED_BYTES = 600
 
 

@@ -1,4 +1,4 @@
-"""From an outcome to records: results, changes and dead letters, and the feedback to the shards."""
+"""Make the records of an outcome: results, changes and dead letters, and feedback to the shards."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
 
 
 def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
-    """Bytes of what each result shows, about; None when all are small."""
+    """Return the size of each result, about; None when all are small."""
     read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
     special = sum(map(len, outcome.special.values()))
     if read is None and special <= limits.BLOCK_BYTES_MAX:
@@ -142,7 +142,7 @@ def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
 
 
 def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
-    """Bytes of what each change record shows, about; None when all are small."""
+    """Return the size of each change record, about; None when all are small."""
     sizes = None
     for tag, ref in (("before_tag", "before_ref"), ("after_tag", "after_ref")):
         own = _text_bytes(outcome.pool, outcome.writes[tag], outcome.writes[ref])
@@ -175,7 +175,7 @@ def _copy_originals(outcome: ExecutionOutcome) -> None:
 
 
 def _result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
-    """What the results of the transactions at ``rows`` show."""
+    """Return the columns of the results of the transactions at ``rows``."""
     txns, reads = outcome.txns, outcome.reads
     counts = np.bincount(reads["txn"], minlength=len(txns))
     seen = reads
@@ -267,7 +267,7 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
 
 
 def _change_rows(outcome: ExecutionOutcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
-    """What the change records of ``writes`` show."""
+    """Return the columns of the change records of ``writes``."""
     txns, pool = outcome.txns, outcome.pool
     txn = np.ascontiguousarray(writes["txn"])
     cols = {name: txns.cols[name][txn] for name in _POSITION}
@@ -317,9 +317,8 @@ def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
 def feedback_chunks(
     outcome: ExecutionOutcome, shards: int, bytes_max: int
 ) -> Iterator[tuple[int, int, int, Columns, Columns]]:
-    """What every shard must learn: (shard, chunk, chunks, writes, verdicts), each of at most some
-    ``bytes_max`` bytes.
-
+    """Yield the feedback for every shard as (shard, chunk, chunks, writes, verdicts), each of at
+    most some ``bytes_max`` bytes.
     """
     writes, owners = _final_writes(outcome)
     if shards > 1:
@@ -386,7 +385,8 @@ def _grown(outcome: ExecutionOutcome, writes: Columns) -> Bytes:
 
 
 def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
-    """The results that a home shard cannot make up: of executed transactions that aborted or read.
+    """Return the results that a home shard cannot derive: of executed transactions that aborted or
+    read.
     """
     txns = outcome.txns
     special = np.zeros(len(txns), np.bool_)

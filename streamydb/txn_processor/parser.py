@@ -1,4 +1,4 @@
-"""Parse: records of the log and of the feedback topic become blocks for the shards."""
+"""Parse records of the log and of the feedback topic into blocks for the shards."""
 
 from __future__ import annotations
 

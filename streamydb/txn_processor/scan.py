@@ -35,6 +35,7 @@ __all__ = ["Scanned", "scan"]
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
+# Bounds the scratch space; records with more reads or updates are rare, and `compile` takes them.
 _MOST: Final = 16
 _RESERVED: Final = ord(RESERVED)
 
@@ -82,7 +83,7 @@ def _operation(word: np.uint64) -> int:
 
 @kernel
 def _fits(op: int, got: int) -> bool:
-    """Whether an update has what its operation needs, and nothing else."""
+    """Return True if an update has what its operation needs, and nothing else."""
     rest = got & ~_HAS_OP_AND_KEY
     if got & _HAS_OP_AND_KEY != _HAS_OP_AND_KEY:
         return False
@@ -236,7 +237,7 @@ def _reads(data: Bytes, at: int, end: int, spans: Ints) -> tuple[int, int]:
 
 @kernel
 def _is_deadline(data: Bytes, start: int, end: int) -> bool:
-    """Whether a name is `deadline_ms`, which is too long for `short_name`."""
+    """Return True if a name is `deadline_ms`, which is too long for `short_name`."""
     return (
         end - start == _DEADLINE_BYTES
         and short_name(data, start, start + 8) == _DEADLINE_HEAD

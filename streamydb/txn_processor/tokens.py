@@ -18,6 +18,7 @@ __all__ = ["after", "blank", "cut", "integer", "same", "short_name", "text_end"]
 
 Ints = npt.NDArray[np.int64]
 
+# So many digits always fit in 64 bits; `compile` reads longer numbers.
 _DIGITS_MAX: Final = 18
 
 
@@ -87,7 +88,7 @@ def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def same(data: Bytes, left: Ints, right: Ints) -> bool:
-    """Whether two spans hold the same text."""
+    """Return True if two spans hold the same text."""
     length = left[1] - left[0]
     if right[1] - right[0] != length:
         return False

@@ -1,4 +1,4 @@
-"""Proof: what streamy-db means, and whether a log, a seed or a history of clients keeps it.
+"""Proof: the meaning of a log, and checks of logs, seeds and histories of clients against it.
 
 `oracle` is the meaning, serial and plain; `check` replays a live log with it; `simulator` attacks
 the pure classes with it; `histories` judges from outside what clients saw, and needs no oracle.

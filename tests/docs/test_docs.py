@@ -18,13 +18,16 @@ from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]),
+    *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PASSED_ON = {"bench", "sim", "demo", "histories"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
 
 
@@ -37,6 +40,23 @@ def test_links_resolve(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in ANCHOR.findall(page.read_text("utf-8")):
+        other = page.parent / target if target else page
+        if "://" not in target and other.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", other.read_text("utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings]
+            assert anchor in anchors, f"{name(page)}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_modules_that_are_named_exist(page: Path) -> None:
+    folders = (ROOT, ROOT / "streamydb", ROOT / "tests", page.parent)
+    for path in MODULE.findall(page.read_text("utf-8")):
+        assert any((folder / path).exists() for folder in folders), f"{name(page)}: {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -17,8 +17,11 @@ def test_the_table_of_rights() -> None:
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 4 and cells[0] in ROLES:
-            topics = re.findall(r"`\.([\w*]+)`: ([\w, ]+)", cells[2])
-            found = {topic: tuple(operations.split(", ")) for topic, operations in topics}
+            found = {
+                topic: tuple(operations.split(", "))
+                for topics, operations in (part.split(": ") for part in cells[2].split("; "))
+                for topic in re.findall(r"`\.([\w*]+)`", topics)
+            }
             groups = () if cells[3] == "-" else tuple(cells[3].split(", "))
             rows[cells[0]] = (cells[1], found, groups)
     assert rows == {name: (r.what, dict(r.topics), r.groups) for name, r in ROLES.items()}

@@ -20,6 +20,25 @@ SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "240"))
 CHUNKS = 120
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
+TRIED_FIRST = {
+    ("cache-reads", "planner"): 8,
+    ("cache-writes", "planner"): 6,
+    ("cache-writes", "single"): 11,
+    ("deadlines-blobs", "single"): 33,
+    ("procedures-version", "planner"): 5,
+    ("rulings-fence", "planner"): 7,
+    ("rulings-known", "planner"): 25,
+    ("rulings-standby", "single"): 3,
+    ("sorter-watermark", "planner"): 9,
+    ("standby-mixed", "single"): 10,
+    ("unique-release", "single"): 15,
+    ("values-begin", "planner"): 6,
+    ("values-limit", "planner"): 4,
+    ("values-made", "planner"): 15,
+    ("values-sizes", "planner"): 5,
+    ("workflows-violations", "single"): 15,
+}
+"""Seeds that caught a mutation when this was written; all that are slow to catch, for time only."""
 
 
 @pytest.mark.fault(
@@ -84,9 +103,9 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
 
     monkeypatch.setattr(records, "decode", faulty_decode)
     monkeypatch.setattr(interpreter, "execute", faulty_execute)
-    outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 16)]
+    outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 9)]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
-    assert sum(outcome.faults for outcome in outcomes) > 15
+    assert sum(outcome.faults for outcome in outcomes) > 8
 
 
 @pytest.mark.fault(
@@ -99,12 +118,12 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
 def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
     *, pair: bool, injected: Callable[..., None]
 ) -> None:
-    outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in range(1, 33)]
+    outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in range(1, 13)]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
     assert not failed, failed[0]
     ruled = sum(outcome.faults for outcome in outcomes)
     injected(ruled)
-    assert ruled > 100
+    assert ruled > 40
 
 
 def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +150,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     found = MUTATIONS[name]
     with mutated(name):
-        seeds = range(1, 1 + CAUGHT_WITHIN)
+        seeds = [TRIED_FIRST.get((name, grouping), 1), *range(1, 1 + CAUGHT_WITHIN)]
         caught = any(
             run_seed(
                 seed, grouping=grouping, pair=found.pair, workflows=found.workflows,

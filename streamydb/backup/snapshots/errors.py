@@ -1,4 +1,4 @@
-"""What reading and writing snapshots refuses."""
+"""The errors of reading and writing snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: what it is, and where the changes go on after it."""
+"""The manifest of a snapshot describes it, and says where the changes go on after it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SEAL: Final = "seal"
 
 
 class SnapshotTail(msgspec.Struct, frozen=True):
-    """Where a reader of a partition of the changes goes on.
+    """The offset at which a reader of a partition of the changes goes on.
 
     Attributes:
         position: everything before this offset is in the snapshot, or older than it.
@@ -51,7 +51,7 @@ class SnapshotTail(msgspec.Struct, frozen=True):
 
 
 class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot is.
+    """The description of a snapshot.
 
     Attributes:
         format: of this folder.

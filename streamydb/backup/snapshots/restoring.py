@@ -1,4 +1,4 @@
-"""A new database from a snapshot: its values, put by transactions into an empty log.
+"""Make a new database from a snapshot: transactions put its values into an empty log.
 
 The transactions are a function of the snapshot: chunks of rows in the order of the keys, named by
 the snapshot's seq, its digest and their number. So a load that was interrupted goes on where it
@@ -36,7 +36,7 @@ _PUT_BYTES: Final = 40
 
 
 class Restored(NamedTuple):
-    """What was loaded.
+    """The outcome of a load.
 
     Attributes:
         rows: keys of the snapshot.
@@ -115,7 +115,7 @@ def _groups(rows: Iterable[SnapshotRow]) -> Iterator[list[SnapshotRow]]:
 
 
 def _name(manifest: SnapshotManifest) -> str:
-    """How the ids of the transactions begin."""
+    """Return how the ids of the transactions begin."""
     return f"restore:{manifest.database}:{manifest.seq}:{manifest.digest[:16]}:"
 
 

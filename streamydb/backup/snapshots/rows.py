@@ -1,4 +1,4 @@
-"""Reading the rows of a snapshot: in order, in bounded memory, checked against the manifest."""
+"""Read the rows of a snapshot: in order, in bounded memory, checked against the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client for coroutines: methods around the flows."""
+"""The client for coroutines: its public methods."""
 
 from __future__ import annotations
 

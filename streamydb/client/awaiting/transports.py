@@ -1,4 +1,4 @@
-"""What carries requests: the interfaces that the driver needs."""
+"""The interfaces of a transport, which carries requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""The client for threads: what performs the flows of the core, and the methods around them.
+"""The client for threads: the driver that performs the core's flows, and methods for callers.
 
 `tools/blocking.py` wrote it from the package `awaiting`.
 """

@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""The client for threads: methods around the flows."""
+"""The client for threads: its public methods."""
 
 from __future__ import annotations
 

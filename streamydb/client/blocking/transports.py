@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""What carries requests: the interfaces that the driver needs."""
+"""The interfaces of a transport, which carries requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""What is put together: a transaction call by call, and what a function under `run` writes."""
+"""Builders: a transaction call by call, and the view of a function under `run`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Atomic(Builder):
 
 
 class View:
-    """What a function under `run` sees and writes: a snapshot, and its own writes over it."""
+    """The view of a function under `run`: a snapshot, and the function's own writes over it."""
 
     def __init__(self, perform: Perform, attempt: Attempt) -> None:
         """Show an attempt."""

@@ -1,4 +1,4 @@
-"""Hot keys and conflict groups, as the change feed tells them, over a sliding window.
+"""Hot keys and conflict groups, from the change feed, over a sliding window.
 
 A *conflict group* is taken to be a connected component of the transactions of one resolved
 interval, two of them being joined when they wrote the same key. That is an approximation of what
@@ -43,7 +43,7 @@ class _Slot:
 
 
 class Contention:
-    """What transactions meet on, in the latest seconds."""
+    """The keys on which transactions conflict, in the latest seconds."""
 
     def __init__(self, window_s: int, examined_per_s_max: int = EXAMINED_PER_S_MAX) -> None:
         """Look back `window_s` seconds, at `examined_per_s_max` changes of each."""

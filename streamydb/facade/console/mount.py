@@ -1,4 +1,4 @@
-"""What the facade mounts."""
+"""The routes and middleware of the console, which the facade mounts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Console:
 
     @asynccontextmanager
     async def lifespan(self, _: Litestar) -> AsyncGenerator[None, None]:
-        """Take no more figures when the application ends."""
+        """Stop the sampler when the application ends."""
         try:
             yield
         finally:
@@ -77,7 +77,7 @@ class Console:
 
 
 def _kind(method: str, path: str) -> Kind | None:
-    """Whether a request reads or writes; None for those that are no work of the database."""
+    """Tell a read from a write; None for requests that are no work of the database."""
     parts = path.split("/", 3)
     if len(parts) < 3 or parts[1] != "v1" or parts[2] not in _SERVED:
         return None

@@ -1,4 +1,4 @@
-"""Takes the figures of the console once a second, while somebody looks at them."""
+"""Sample the figures of the console once a second, while somebody looks at them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GAP_S: Final = 5
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was true at the end of a second; None: not known."""
+    """The figures at the end of a second; None: not known."""
 
     second: int
     seq: int | None = None
@@ -72,7 +72,7 @@ class Sampler:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Take no more figures."""
+        """Stop sampling."""
         running = [task for task in (self._task, self._look) if task is not None]
         for task in running:
             task.cancel()
@@ -124,7 +124,7 @@ class Sampler:
                 await asyncio.sleep(1)
 
     def _status(self) -> PipelineStatus | None:
-        """What the pipeline says of itself; None if nothing of it is to be seen here."""
+        """Return the pipeline's status; None if it cannot be seen here."""
         if self._pipeline is None:
             return None
         try:

@@ -90,7 +90,7 @@ def _oldest(sampler: Sampler) -> int | None:
 
 
 def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
-    """What the pipeline says of itself; of one that follows, whether it is ready and how far."""
+    """Return the pipeline's status; of one that follows, also whether it is ready, and how far."""
     updated_ms = status.updated_ms
     age_ms = None if updated_ms is None else max(0, int(1000 * now) - updated_ms)
     shown: dict[str, Any] = {"state": status.state, "status_age_ms": age_ms}

@@ -20,7 +20,7 @@ _EXECUTED: Final = frozenset({409, 412})
 
 
 class Slot:
-    """What was answered in one second.
+    """The answers of one second.
 
     Attributes:
         requests: answers.

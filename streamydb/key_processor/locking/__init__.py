@@ -1,4 +1,4 @@
-"""One lock at a time (`grouping=single`): every transaction its own group, locks held over batches.
+"""The protocol of `grouping=single`: one lock at a time, held over batches.
 
 The reference implementation of the locking protocol. In: compiled records, and feedback of single
 transactions. Out: payloads and grants, lock by lock, and results when a transaction has all it

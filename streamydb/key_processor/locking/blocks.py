@@ -21,7 +21,7 @@ __all__ = ["released_block", "single_block"]
 def single_block(
     header: Mapping[str, Any], payloads: list[Payload], grants: list[Granted]
 ) -> bytes:
-    """What a shard sends to an executing partition when transactions are not planned.
+    """Encode the payloads and grants that a shard sends to an executing partition.
 
     The header names the life and the step of the shard, and ``feedback_bytes_max``.
     """

@@ -1,4 +1,4 @@
-"""`grouping=single`: every transaction its own group, locks held over batches, nothing planned.
+"""A shard of `grouping=single`: nothing is planned, locks are held over batches.
 
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 
@@ -73,7 +73,7 @@ __all__ = ["Gatherer", "SingleShard"]
 
 @dataclass(slots=True)
 class _Outbox:
-    """What one executing partition gets."""
+    """The payloads and grants for one executing partition."""
 
     payloads: list[Payload] = field(default_factory=list)
     grants: list[Granted] = field(default_factory=list)
@@ -178,7 +178,7 @@ class SingleShard:
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
 
     def _blocks(self, box: _Outbox) -> Iterator[bytes]:
-        """What an executing partition gets, in pieces; at least one, which tells it to go on."""
+        """Yield the blocks for an executing partition; at least one, which tells it to go on."""
         shape = self._shape()
         header = {
             "life": self._life.name, "step": self._meta.history.steps,
@@ -192,17 +192,18 @@ class SingleShard:
             yield single_block(header, payloads, box.grants[start:end])
 
     def _counts(self, header: dict[str, Any]) -> bool:
-        """Whether the feedback is of a step that was committed; other feedback is counted."""
+        """Return True if the feedback belongs to a step that was committed; count other feedback.
+        """
         held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
         self._meta.ignored += not held
         return held
 
     def _shape(self) -> PlanShape:
-        """What bounds this batch: as the state before it says."""
+        """Return the bounds of this batch, which are part of the state before it."""
         return self._meta.shape or FIRST_SHAPE
 
     def _apply(self, released: list[Released]) -> None:
-        """Free the locks that come back, and apply what was written under them.
+        """Free the locks that come back, and apply the writes made under them.
 
         A lock is granted again only afterwards, so no key is written twice.
         """
@@ -221,7 +222,7 @@ class SingleShard:
         self._repeats.conclude(results)
 
     def _before(self, after: Columns) -> Columns:
-        """What the keys of some writes held before."""
+        """Return the values that the written keys held before."""
         keys = after.texts["key"]
         if not len(keys):
             return after
@@ -229,7 +230,7 @@ class SingleShard:
         return Columns(found.cols, {**found.texts, "key": keys})
 
     def _digest(self) -> Iterator[EmittedBlock]:
-        """Tell the digests of the intervals that are over."""
+        """Publish the digests of the intervals that are over."""
         block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
         if block is not None:
             yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
@@ -341,8 +342,8 @@ class SingleShard:
                 self._send(Granted(seq, lock, verdict, 0))
 
     def _fits(self, free: list[tuple[int, bytes]]) -> int:
-        """How many locks are granted now: those of one transaction, and as many more as the bytes
-        under them allow, so that an executing partition can hold what all shards send it.
+        """Return how many locks are granted now: those of one transaction, and as many more as the
+        bytes under them allow, so that an executing partition can hold what all shards send it.
 
         Whoever is first of all that are unfinished is first here, so somebody always goes on.
         """
@@ -361,7 +362,7 @@ class SingleShard:
         return max(of_first, int(np.searchsorted(np.cumsum(sizes), bound, "right")))
 
     def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
-        """Do not even read what lies under the locks of a transaction that meets too much."""
+        """Skip reading the values under the locks of a transaction that touches too many bytes."""
         txn = self._meta.unresolved[own[0][0] - self._meta.resolved - 1]
         bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
         if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
@@ -377,7 +378,7 @@ class SingleShard:
         return self._out.setdefault(proc, _Outbox())
 
     def _resolve(self) -> Iterator[EmittedBlock]:
-        """Say up to where everything is written and applied, when that has changed."""
+        """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
         for txn in meta.unresolved:

@@ -36,7 +36,7 @@ _CONSTRAINTS = key_lock(r.CONSTRAINTS_KEY.encode())
 
 @dataclass(slots=True)
 class Finished:
-    """What a transaction did: its records, and what each shard gets back.
+    """The effects of a transaction: its records, and the feedback for each shard.
 
     ``changes``: (key, value), a None after a delete. ``releases``: by shard; the home shard is
     always among them, with nothing to release when the record was rejected. ``workflow``: what
@@ -96,7 +96,7 @@ def _look(gathered: Gathered, key: str) -> interpreter.Value:
 def _ruled(
     gathered: Gathered, position: Position, database: str, home: int, ruling: Fault
 ) -> Finished:
-    """What was ruled to be aborted."""
+    """Return the effects of a transaction that a ruling aborts."""
     payload = gathered.payload
     txn = _transaction_of(payload) if ruling.counted else None
     verdict = interpreter.failed(txn, partial(_look, gathered))
@@ -130,7 +130,7 @@ def _executed(
     gathered: Gathered, position: Position, database: str, home: int, modules: Modules,
     *, bounded: bool,
 ) -> Finished:
-    """What was not ruled on; ``bounded``: it may meet so many bytes of values only."""
+    """Execute a transaction without a ruling; ``bounded``: its keys may hold so many bytes only."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: interpreter.Verdict) -> int:

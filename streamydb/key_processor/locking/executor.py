@@ -53,7 +53,7 @@ class Gatherer:
         """Execute what is complete now; yields records, feedback last.
 
         Raises:
-            UnruledFaults, InvariantViolation: as `stages.execute`.
+            UnruledFaults, InvariantViolation: as `txn_processor.core.execute`.
 
         """
         gatherer = TransactionGatherer(self._blobs)
@@ -133,7 +133,9 @@ def _size(row: Released) -> int:
 
 
 def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) -> None:
-    """Add what transaction ``seq`` says to a shard, in chunks when it is too much for one block."""
+    """Add the feedback of transaction ``seq`` for a shard, in chunks when it is too much for one
+    block.
+    """
     chunks: list[list[Released]] = [[]]
     total = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""The TransactionGatherer: collects what a transaction needs, over as many batches as it takes.
+"""The TransactionGatherer collects the payload and locks of transactions over several batches.
 
 A transaction is complete when its payload has come and every lock that it needs has been granted:
 one per key, and that of its id when it is valid. What waits is kept in blobs of a few transactions
@@ -62,7 +62,7 @@ class Gathered:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes, about."""
+        """The number of bytes it takes, about."""
         return len(self.payload.raw) + sum(len(g.value or b"") for g in self.grants.values())
 
 

@@ -14,7 +14,7 @@ _LIVES_MAX: Final = 100
 
 
 class StepHistory(msgspec.Struct):
-    """Which life took which steps of a shard, as far as they were committed.
+    """The committed steps of a shard, by the life that took them.
 
     ``lives``: (life, its first step), the oldest first. States of format 1 count as step 0.
     """
@@ -29,7 +29,7 @@ class StepHistory(msgspec.Struct):
             self.lives = [*self.lives[1 - _LIVES_MAX :], (life, self.steps)]
 
     def holds(self, life: str, step: int) -> bool:
-        """Whether ``step`` was committed before this one, and was of ``life``.
+        """Return True if ``step`` was committed before this one, and was of ``life``.
 
         It was not when its batch was repeated, or when a copy of the checkpoint was put back.
         """

@@ -99,7 +99,7 @@ class LockTable:
         return granted
 
     def _free(self) -> Iterator[tuple[int, bytes]]:
-        """What nobody is in the way of."""
+        """Yield the waiting locks that can be granted now."""
         for name in self._touched:
             lock = self.state[name]
             if not lock.holder and not lock.waiting:

@@ -1,4 +1,4 @@
-"""What travels between shards and executing partitions in `grouping=single`, as plain objects.
+"""The messages between shards and executing partitions in `grouping=single`, as plain objects.
 
 Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
 `Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
@@ -47,7 +47,7 @@ def id_lock(id_: bytes) -> bytes:
 
 
 def is_id_lock(name: bytes) -> bool:
-    """Whether a lock is that of an id."""
+    """Return True if a lock is that of an id."""
     return name.startswith(_ID)
 
 
@@ -114,7 +114,7 @@ class MessagePart(msgspec.Struct, array_like=True, gc=False):
 
 
 class Arrived(msgspec.Struct, array_like=True, gc=False):
-    """What has come for some transactions."""
+    """The payloads and grants that have come for some transactions."""
 
     payloads: list[Payload]
     grants: list[Granted]

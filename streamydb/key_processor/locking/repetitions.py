@@ -1,4 +1,4 @@
-"""Repeated ids in `grouping=single`: who repeats whom, and how the original ended.
+"""Repeated ids in `grouping=single`: which transaction each repeats, and how the original ended.
 
 Which transaction repeats which follows from the order alone: ids are occupied by valid records that
 come in time, whatever becomes of them, for a window counted in seq and until their deadlines. So

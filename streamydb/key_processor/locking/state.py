@@ -1,4 +1,4 @@
-"""What a shard remembers with `grouping=single`."""
+"""The state of a shard with `grouping=single`."""
 
 from __future__ import annotations
 
@@ -63,11 +63,10 @@ class SingleMeta(msgspec.Struct):
 
 
 def decode_meta(data: bytes) -> SingleMeta:
-    """What a shard remembered, from its blob "meta".
+    """Decode the shard's state from its blob "meta".
 
     Raises:
         ConfigurationError: it was written by a newer release, or is damaged.
-
     """
     try:
         meta = _decode(data)

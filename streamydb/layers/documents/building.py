@@ -1,4 +1,4 @@
-"""Making and dropping indexes of a collection that is in use.
+"""Create and drop indexes of a collection that is in use.
 
 An index is first put into the schema, not ready. Every write after that keeps it: writes that were
 under way read another schema, so they conflict and begin again. Then the documents that there were
@@ -77,7 +77,7 @@ class IndexedCore(CollectionCore):
         return self._drop(name, None)
 
     def _drop(self, name: str, number: int | None) -> Flow[bool]:
-        """Remove an index from the schema, then its entries, which nobody sees any more."""
+        """Remove an index from the schema, then its entries, which no query sees any more."""
 
         def forget(view: AttemptView) -> Body[Index | None]:
             schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
@@ -164,7 +164,7 @@ def _same(index: Index, fields: Sequence[str], *, unique: bool) -> Index:
 
 
 def _delete(view: AttemptView, keys: list[str]) -> Body[None]:
-    """Delete keys, whatever is in them."""
+    """Delete keys, whatever their values."""
     for key in keys:
         view.delete(key)
     yield from ()

@@ -16,7 +16,7 @@ _ABSENT = object()
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """What a JSON merge patch makes of a value (RFC 7396, section 2); both stay as they are."""
+    """Apply a JSON merge patch to a value (RFC 7396, section 2); both stay as they are."""
     if not isinstance(patch, Mapping):
         return patch
     merged = dict(target) if isinstance(target, Mapping) else {}
@@ -45,7 +45,7 @@ class Update:
     unset: Iterable[str] = ()
 
     def apply(self, document: Document) -> Document:
-        """What it makes of a document, which stays as it is.
+        """Apply the change to a document, which stays as it is.
 
         Raises:
             UpdateError: a path leads through something that is no object, or to what cannot be

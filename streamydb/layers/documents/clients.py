@@ -1,4 +1,4 @@
-"""Collections for both clients: the core's bodies and flows, performed."""
+"""Collections for both clients: they run the core's flows."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _REST_DIGITS: Final = 3
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value can be in an index."""
+    """Return True if a value can be in an index."""
     if isinstance(value, int) and not isinstance(value, bool):
         return INTEGER_MIN <= value <= INTEGER_MAX
     if isinstance(value, float):
@@ -69,7 +69,7 @@ def bracket(value: Scalar, *, descending: bool) -> tuple[str, str]:
 
 
 def _successor(text: str) -> str:
-    """What comes after all texts that begin with this one, which begins with a digit."""
+    """Return the first text after all texts that begin with this one, which begins with a digit."""
     kept = text.rstrip("\U0010ffff")
     following = ord(kept[-1]) + 1
     return kept[:-1] + chr(0xE000 if following == 0xD800 else following)

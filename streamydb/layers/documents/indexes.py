@@ -1,4 +1,4 @@
-"""Indexes: which keys a document has in them, and which range of keys answers a query."""
+"""Indexes: the keys that a document has in them, and the range of keys that answers a query."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KeyRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexBounds:
-    """What a query wants of an index.
+    """The bounds of a query on an index.
 
     Attributes:
         equals: values of the first fields.
@@ -78,7 +78,7 @@ class Index:
 
     @property
     def descending(self) -> list[bool]:
-        """Which fields are descending."""
+        """Tell for each field whether it is descending."""
         return [field.startswith("-") for field in self.fields]
 
     def key(self, prefix: str, document_id: str, document: Mapping[str, Any] | None) -> str | None:
@@ -146,7 +146,7 @@ class Index:
         )
 
     def stored(self) -> dict[str, Any]:
-        """What the schema keeps of it."""
+        """Return the part of it that the schema keeps."""
         return {"number": self.number, "fields": list(self.fields),
                 "unique": self.unique, "ready": self.ready}  # fmt: skip
 

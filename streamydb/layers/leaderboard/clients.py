@@ -1,4 +1,4 @@
-"""Leaderboards for both clients: the core's flows, performed."""
+"""Leaderboards for both clients: they run the core's flows."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Plan:
-    """What a transaction does to the board: where members were, and where they will be."""
+    """The effect of a transaction on the board: where members were, and where they will be."""
 
     shown: Snapshot
     before: dict[str, tuple[int, int]]
@@ -154,7 +154,7 @@ class BoardCore:
         return (yield from self._standings(first, count, seq))
 
     def rank(self, member: str) -> Flow[Standing | None]:
-        """Where a member stands; None if it is not on the board."""
+        """Return the standing of a member; None if it is not on the board."""
         key = self._member(member)
         shown = yield from read([key])
         if shown[key] is None:
@@ -183,7 +183,7 @@ class BoardCore:
         return (yield from self._walk(start, end + "~", ahead, 0, limit, shown.seq))
 
     def size(self) -> Flow[int]:
-        """How many members there are."""
+        """Return how many members there are."""
         shown = yield from read([self._count(each) for each in children("")])
         return sum(count or 0 for count in shown.values())
 
@@ -212,7 +212,9 @@ class BoardCore:
         self, keys: list[str], members: Mapping[str, str], add: Mapping[str, int],
         to: Mapping[str, int],
     ) -> Flow[_Plan]:
-        """What the change comes to on the state that this client knows of; checks prove it."""
+        """Return the effect of the change on the state that this client knows; checks prove that it
+        holds.
+        """
         shown = yield from read(keys, consistency="session")
         before = {members[key]: (v[0], v[1]) for key, v in shown.items() if v is not None}
         scores: dict[str, int | None] = dict.fromkeys(members.values())

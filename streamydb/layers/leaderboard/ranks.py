@@ -1,4 +1,4 @@
-"""Where a score stands: digits of a path, counters of the paths below each beginning.
+"""The place of a score: digits of a path, counters of the paths below each beginning.
 
 A member stands under a path of base-32 digits: its score, the highest first, then the *bucket* of
 its arrival, which is the number of those who reached that score before it, divided by

@@ -1,4 +1,4 @@
-"""The procedures of queues: claims, and what becomes of them, by commit time alone.
+"""The procedures of queues: claims and their ends, by commit time alone.
 
 Keys of a queue, under its prefix:
 - `item/<id>`: the value, written once, when it is enqueued.
@@ -182,7 +182,7 @@ def _first(inbox: list[Any], wanted: int) -> tuple[list[str], list[Any]]:
 
 
 def _fits(item: str) -> bool:
-    """Whether an id has at most so many bytes of UTF-8."""
+    """Return True if an id has at most so many bytes of UTF-8."""
     if item.isascii() or len(item) > ID_BYTES_MAX:
         return 1 <= len(item) <= ID_BYTES_MAX
     sizes = [1 + (c >= "\x80") + (c >= "\u0800") + (c >= "\U00010000") for c in item]
@@ -197,7 +197,7 @@ def _put_inbox(db: Any, prefix: str, entries: list[Any]) -> None:
 
 
 def _within(page: int, window: list[int], progress: int) -> bool:
-    """Whether a page is declared; if nothing was done yet, it must be."""
+    """Return True if a page is declared; if nothing was done yet, it must be."""
     if window[0] <= page < window[0] + window[1]:
         return True
     if not progress:
@@ -276,7 +276,7 @@ def _fresh(
 
 
 def _stands(db: Any, prefix: str, lanes: Any, item: str, place: int, token: int) -> bool:
-    """Whether a claim is still the one that its holder knows."""
+    """Return True if a claim is still the one that its holder knows."""
     entry = _lane(db, prefix, lanes, place).get(item)
     return entry is not None and entry[3] == token
 

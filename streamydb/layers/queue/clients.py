@@ -1,4 +1,4 @@
-"""Queues for both clients: the flows of the core, performed."""
+"""Queues for both clients: they run the core's flows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class _Enqueuing:
 
     @property
     def prefix(self) -> str:
-        """With which all keys of the queue begin; `client.watch(queue.prefix)` tells of news."""
+        """The beginning of all keys of the queue; `client.watch(queue.prefix)` reports its changes.
+        """
         return self.core.prefix
 
     def enqueue_in(

@@ -1,4 +1,4 @@
-"""The flows of a queue: what is sent, what an answer means, what is tried again.
+"""The flows of a queue: they yield requests, interpret the answers, and try again.
 
 Enqueuing is two plain updates, so it goes into any transaction and never conflicts. Claims are
 calls of `streamydb_queue`, which runs them one after the other in the order of the log.
@@ -39,6 +39,7 @@ MODULE: Final = "streamydb_queue"
 _MOVES_MAX: Final = 12
 _PAGES: Final = 3
 _PAGES_MAX: Final = 256
+# Often enough for a short inbox; each settling is a transaction of its own.
 _SETTLE_EVERY: Final = 16
 _BURIED_ROUNDS_MAX: Final = 16
 _ENDS: Final = {"head": 0, "taken": 0, "tail": 0, "paged": 0}
@@ -68,7 +69,7 @@ class Claim:
 
     @property
     def receipt(self) -> list[Any]:
-        """What the procedures know it by."""
+        """Return the identity by which the procedures know the claim."""
         return [self.id, self.lane, self.token]
 
 
@@ -91,7 +92,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many items there are: never claimed, and claimed or given back."""
+    """The numbers of items: never claimed, and claimed or given back."""
 
     waiting: int
     claimed: int
@@ -108,7 +109,7 @@ class Dead:
 
 
 class QueueCore:
-    """A queue's flows; what it remembers are guesses that procedures verify."""
+    """A queue's flows; its memory holds guesses, which procedures verify."""
 
     def __init__(self, name: str, attempts_max: int, lane: int | None, turn: int) -> None:
         """Speak of the queue ``name``; ``turn`` spreads over clients who settles when."""
@@ -283,7 +284,7 @@ class QueueCore:
         self._check_held(claims, done)
 
     def cancel(self, item_id: str) -> Flow[bool]:
-        """Remove an item that nobody needs any more, claimed or not; tell whether it was there."""
+        """Remove an item, claimed or not; return True if it was there."""
         key = self._item(check_id(item_id))
 
         def body(view: AttemptView) -> Body[bool]:

@@ -1,4 +1,4 @@
-"""What the embedded broker is started with: Kafka's properties, its logging, the JVM's options."""
+"""The configuration of the embedded broker: Kafka's properties, its logging, the JVM's options."""
 
 from __future__ import annotations
 

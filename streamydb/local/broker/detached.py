@@ -1,4 +1,4 @@
-"""A broker that goes on when the command that started it ends: `streamydb up` and `down`."""
+"""A broker that outlives the command that started it: `streamydb up` and `down`."""
 
 from __future__ import annotations
 

@@ -99,12 +99,12 @@ class EmbeddedBroker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process that this object started is running."""
+        """True if the process that this object started is running."""
         return self._process is not None and self._process.alive
 
     @property
     def record(self) -> BrokerRecord:
-        """What another process needs in order to find this broker.
+        """The facts by which another process finds this broker.
 
         Raises:
             BrokerError: the broker is not running.

@@ -40,7 +40,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Tell whether somebody accepts connections on `port`."""
+    """Return True if a process accepts connections on `port`."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

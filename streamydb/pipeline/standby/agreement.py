@@ -1,4 +1,4 @@
-"""Whether pipelines over one log agree: their digests of the same shard at the same seq (pure)."""
+"""Compare pipelines over one log by their digests of the same shard at the same seq (pure)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamydb.records.formats import UNREADABLE, not_read
 
 __all__ = ["Agreement", "Disagreement"]
 
+# Digests are kept for pipelines that are behind and will tell theirs later; this bounds them.
 _KEPT_MAX: Final = 200_000
 
 
@@ -25,12 +26,12 @@ class Disagreement:
     second_pipeline: str
 
     def other(self, pipeline: str) -> str | None:
-        """With whom ``pipeline`` differs; None if it is about others."""
+        """Return the pipeline from which ``pipeline`` differs; None if it is not concerned."""
         pair = self.first_pipeline, self.second_pipeline
         return pair[1 - pair.index(pipeline)] if pipeline in pair else None
 
     def __str__(self) -> str:
-        """What differs, in words."""
+        """Describe the difference."""
         one, two = self.first, self.second
         return (
             f"digests of shard {one.shard} at seq {one.seq} differ: pipeline "
@@ -54,11 +55,10 @@ class Agreement:
         self.compared = 0
 
     def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Disagreement | None:
-        """Take a record of `<db>.digests`; a difference, if it makes one and is ``live``.
+        """Take a record of `<db>.digests`; return the difference that it shows, if it is ``live``.
 
         Raises:
             RecordError: it is no digest.
-
         """
         try:
             digest = msgspec.json.decode(value or b"", type=StateDigest)

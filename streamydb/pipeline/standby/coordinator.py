@@ -1,4 +1,4 @@
-"""Runs a pipeline's part among the others, in a thread of the driver."""
+"""Run a pipeline's part of the election, in a thread of the driver."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = ["Coordinator", "PipelinePosition", "StandbyReport"]
 log = logging.getLogger("streamydb.standby")
 
 _TURN_S: Final = 0.1
+# A leader without followers has nobody to hurry for.
 _ALONE_TURN_S: Final = 0.5
 _HISTORY_S_MAX: Final = 60.0
 _SHOWN_MS: Final = 1_000
@@ -32,7 +33,8 @@ _SHOWN_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PipelinePosition:
-    """How far the query is: last resolved seq, offsets read of the log (their sum), feedback read.
+    """The position of the query: last resolved seq, offsets read of the log (their sum), feedback
+    read.
 
     ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
     last released seq. Both seqs are 0 until a batch of this life has said them.
@@ -46,7 +48,7 @@ class PipelinePosition:
 
 @dataclass(frozen=True, slots=True)
 class StandbyReport:
-    """What people are shown."""
+    """The state of a standby, for people."""
 
     role: str
     epoch: int
@@ -142,18 +144,18 @@ class Coordinator:
 
     @property
     def leads(self) -> bool:
-        """Whether it leads."""
+        """True if it leads."""
         return self._member.role == "leading"
 
     def give(self) -> Rulings:
-        """The rulings that the query is started with."""
+        """Return the rulings with which the query is to be started, and note them."""
         self._rulings.refresh()
         given = self._rulings.rulings()
         self._given, self.stale = len(given), False
         return given
 
     def _is_current(self, action: Play) -> bool:
-        """Whether the query runs with all rulings on what it is told to execute.
+        """Return True if the query runs with all rulings on what it is told to execute.
 
         Whoever led before has written its rulings before what is covered; and from a fence on it
         can add none.
@@ -216,7 +218,7 @@ class Coordinator:
         self._tell()
 
     def _is_known(self, position: PipelinePosition) -> bool:
-        """Whether a batch of this life has said what is resolved.
+        """Return True if a batch of this life has said what is resolved.
 
         The shards say so when they have read their role; a database that is empty says nothing.
         """
@@ -254,7 +256,8 @@ class Coordinator:
         log.error("%s", found)
 
     def _judge(self, position: PipelinePosition) -> None:
-        """Find out who is wrong: have the own state audited; of two that are sound, one stops.
+        """Find out which pipeline is damaged: have the own state audited; if both are sound, one
+        stops.
 
         One whose state is damaged does not come out of the audit. The other one then goes on, and
         leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
@@ -292,7 +295,9 @@ class Coordinator:
 
 
     def _is_alike(self, view: StandbyReport) -> bool:
-        """Whether nothing but how far behind it is has changed; that changes with every batch."""
+        """Return True if nothing but how far behind it is has changed; that changes with every
+        batch.
+        """
         shown = self._shown
         return shown is not None and replace(view, behind=shown.behind) == shown
 

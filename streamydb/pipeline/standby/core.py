@@ -1,15 +1,16 @@
-"""One pipeline among those over a log: a state machine that is told what happens and the time.
+"""One pipeline among those over a log: a state machine over messages and the time.
 
 The pipeline with the highest epoch leads; epochs are claimed in the control topic, where the first
 claim of an epoch holds (a lease in the sense of Gray and Cheriton, 1989, with the topic as arbiter
-and the epoch as fencing token). A leader says now and then how far all outputs are written; the
-others follow up to there. When it falls silent, or does not move though there is something to do,
-or has been behind for long, one that is ready wants the lead. It says so, waits until it hears
-itself, and for a moment more; who is further speaks up, and is left the lead. Of several that are
-ready the one that has executed most claims the next epoch. One that is not ready claims only after
-a long silence in which nobody claimed who is. A leader that hears of a higher epoch stands down.
+and the epoch as fencing token). A leader announces now and then up to which seq all
+outputs are written; the others execute up to there. A ready follower wants the lead when the leader
+falls silent, or does not move though there is something to do, or has been behind for long. It
+announces its wish and its position, waits until it reads its own message, and then for a moment
+more. If another ready follower is further, it leaves the lead to that one. So the ready follower
+that has executed most claims the next epoch. A follower that is not ready claims only after a long
+silence, in which no ready one has claimed. A leader that hears of a higher epoch stands down.
 
-Times are milliseconds of a clock that never goes back; a wrong decision costs work, never an
+Times are milliseconds of a clock that never goes back. A wrong decision costs work, never an
 output.
 """
 
@@ -28,19 +29,18 @@ Role = Literal["starting", "claiming", "leading", "following"]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things take, in ms.
+    """The waits of the protocol, in ms.
 
-    ``beat``: between two beats of a leader with followers. ``silence``: after which a leader is
-    taken for dead. ``stall``: after which one that beats but does not read what there is, is, too.
-    ``behind``: after which one that leads and lacks what was resolved before is relieved.
-    ``follow``: between two messages of a follower. ``present``: how long a follower counts as there
-    after such a message; ``near``: the same while a leader is wanted. ``ready``: how old what one
-    lacks may be that takes over. ``fresh``: how old the newest message of one's own may be that has
-    come back. ``window``: in which those who are further speak up. ``defer``: how long one leaves
-    the lead to them; twice as long if one of them wants it, who may leave it to another one first.
-    ``alone``: after which one claims that is not ready. ``start``: for how long
-    one that starts listens for others. ``stuck``: after which a leader that reads and resolves
-    nothing tells its shards again that it leads.
+    A leader with followers beats every ``beat``. It is replaced after ``silence`` without a beat,
+    after ``stall`` of beats without reading waiting records, or after ``behind`` of lacking what
+    was resolved before it. A follower sends a message every ``follow``. It counts as present for
+    ``present`` after one, or for ``near`` while a leader is wanted. It is ready if it lacks nothing
+    older than ``ready``, and an own message that came back is no older than ``fresh``. Better
+    candidates have ``window`` to answer a wish for the lead, which is left to them for ``defer``;
+    twice as long if one of them wants it, because it may leave it to another one first. A follower
+    that is not ready claims after ``alone`` of silence. A pipeline that starts listens to others
+    for ``start``. A leader that has read records and resolved nothing for ``stuck`` tells its
+    shards their role again.
     """
 
     beat: int = 250
@@ -79,7 +79,7 @@ Action: TypeAlias = Say | Play
 
 @dataclass(slots=True)
 class _Leader:
-    """What is known of the pipeline that leads.
+    """The leader, as a pipeline knows it.
 
     ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
     """
@@ -155,22 +155,22 @@ class Member:
 
     @property
     def followed(self) -> bool:
-        """Whether somebody was heard lately who follows."""
+        """True if somebody was heard lately who follows."""
         return len(self._others) > 0
 
     @property
     def behind(self) -> int | None:
-        """How many seqs it lacks of what the leader has told; None: it does not know."""
+        """Return how many seqs it lacks of what the leader has resolved; None: it does not know."""
         if not self._own.reported or self._own.mark is None:
             return None
         return max(0, self._told - self._own.resolved)
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long the oldest news has been known that is not in the own state."""
+        """Return for how long it has known of something that its state lacks."""
         return self._own.lag_ms(now_ms)
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether it could take over at once.
+        """Return True if it could take over at once.
 
         Its own batches have said that it has executed all that the leader had told ``Times.ready``
         ago, and it knows what the leader tells: it has heard it, and itself, lately.
@@ -182,7 +182,7 @@ class Member:
         return level and own.knows(now_ms, times.fresh)
 
     def disagreement(self, message: Message) -> str | None:
-        """Why this one cannot stand beside the leader that sent a message; None if it can."""
+        """Say why this pipeline cannot stand beside the sender of a message; None if it can."""
         mine, theirs = self._sender["terms"], message.terms
         leads = isinstance(message, Beat) and message.pipeline == self.leader.pipeline
         if message.log != self._log or message.pipeline == self._me or not leads:
@@ -193,7 +193,7 @@ class Member:
         return f"pipeline {who} leads with {theirs}, this one has {mine}: outputs would differ"
 
     def audited(self) -> Message:
-        """What to say after an audit has found nothing."""
+        """Return the message that an audit has found nothing."""
         return Audited(**self._sender)
 
     def replay(self, message: Message) -> None:
@@ -236,13 +236,13 @@ class Member:
         return actions
 
     def _see(self, said_ms: int, now_ms: int) -> None:
-        """An own message has come back, so all before it has been read."""
+        """Note that an own message has come back, so all before it has been read."""
         seen, wish = self._own.see(said_ms, now_ms, self._times.fresh), self._wish
         if seen and wish is not None and wish.seen_ms is None and said_ms >= wish.said:
             wish.seen_ms = now_ms
 
     def _hear_request(self, message: Handover, now_ms: int) -> list[Action]:
-        """A person wants another leader; if no particular one, then the one that is furthest."""
+        """Handle an operator's request for another leader: the named one, or else the furthest."""
         if message.to not in ("", self._sender["name"]) or message.target not in ("", self._me):
             return []
         if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
@@ -267,7 +267,7 @@ class Member:
         return [self._following(now_ms)]
 
     def _hear_epoch(self, message: LeaderClaim | Beat, now_ms: int) -> list[Action]:
-        """Whoever has the highest epoch leads."""
+        """Follow the pipeline with the highest epoch."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
             if message.pipeline == self._me:
@@ -306,7 +306,7 @@ class Member:
         return actions
 
     def _hear_position(self, message: Beat, now_ms: int) -> None:
-        """Learn how far the leader is; one that does not know it itself may be anywhere.
+        """Note how far the leader is; a leader that does not know it may be anywhere.
 
         What anybody ever told counts: a leader may have begun with an older state.
         """
@@ -338,7 +338,8 @@ class Member:
         return [self._beat(now_ms)] if due else []
 
     def excuse(self, now_ms: int) -> None:
-        """Nobody is to blame for the silence: we did not listen, or Kafka did not answer."""
+        """Restart all silences: we did not listen, or Kafka did not answer, so nobody is to blame.
+        """
         self.leader.heard_ms = self.leader.moved_ms = now_ms
         self.leader.behind_ms = self._wish = None
 
@@ -364,7 +365,7 @@ class Member:
         return self._tell(now_ms)
 
     def _tick_leading(self, now_ms: int) -> list[Action]:
-        """Beat while there is somebody who follows; forget nobody while one is deaf itself."""
+        """Beat while somebody follows; forget no follower while we are deaf ourselves."""
         times = self._times
         if self._own.knows(now_ms, times.fresh):
             self._others.forget(now_ms - times.present)
@@ -372,9 +373,10 @@ class Member:
         return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
 
     def _tick_claiming(self, now_ms: int) -> list[Action]:
-        """A claim that does not come back was not written, or will be read late.
+        """Repeat or drop a claim that does not come back: it is lost, or will be read late.
 
-        Another one may lead well meanwhile, so one that is not the last that led looks again.
+        Another pipeline may lead well meanwhile. So only the last leader repeats its claim; others
+        look for a leader again.
         """
         if now_ms - self._said_ms <= self._times.silence:
             return []
@@ -384,9 +386,10 @@ class Member:
         return self._tell(now_ms)
 
     def _has_heard_silence(self, now_ms: int) -> bool:
-        """Whether the own messages have come back in silence, and not a beat between them.
+        """Return True if own messages have come back, and no beat of a leader between them.
 
-        One whose link is cut hears no beat, either, and would take the lead from one that is well.
+        A pipeline whose link is cut hears no beat, either, and would take the lead from a leader
+        that is well.
         """
         own, times = self._own, self._times
         silent_ms = 0 if own.seen_ms is None else own.seen_ms - self.leader.heard_ms
@@ -397,7 +400,7 @@ class Member:
         return [self._following(now_ms)] if due else []
 
     def _remind(self, now_ms: int) -> list[Action]:
-        """Tell the shards again what they are to do, if it looks as if they had lost it.
+        """Tell the shards their role again, if it looks as if they had lost it.
 
         An old record of the feedback that comes once more, or late, may have told them to follow.
         """
@@ -408,10 +411,10 @@ class Member:
         return [Play(leads=True, covered=self.covered)]
 
     def _is_wanted(self, now_ms: int) -> bool:
-        """Whether somebody else is to lead, and it may be this one.
+        """Return True if a new leader is needed, and this pipeline may claim the lead.
 
-        One that is not ready waits for long; one that is further, though, comes as soon as another
-        one has waited for so long.
+        A pipeline that is not ready waits long. If another one that is less far has waited that
+        long, it claims at once.
         """
         leader, times = self.leader, self._times
         if not leader.pipeline:
@@ -426,7 +429,7 @@ class Member:
         return silent_ms > times.silence or stalled or lags
 
     def _elect(self, now_ms: int) -> list[Action]:
-        """Say that the lead is wanted; claim it if nobody who is further has spoken up."""
+        """Announce that the lead is wanted; claim it if no better candidate answers."""
         times, wish = self._times, self._wish
         if wish is None:
             said = self._following(now_ms, wants=True)
@@ -448,7 +451,7 @@ class Member:
         return Rank(self.is_ready(now_ms), self._own.resolved, name, pipeline)
 
     def _ahead(self, now_ms: int) -> list[Rank]:
-        """Those that were heard just now and are to lead rather than this one."""
+        """Return the better candidates for the lead that were heard just now."""
         mine, near = self._rank(now_ms), self._others.since(now_ms - self._times.near)
         return [other for other in near if other.before(mine)]
 
@@ -459,7 +462,7 @@ class Member:
         return [Play(leads=True, covered=self.covered), self._beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
-        """Say so at once: a leader that knows of nobody who follows does not beat.
+        """Announce at once that this pipeline follows: a leader without followers does not beat.
 
         One that led knew only what it had executed itself, so it listens to the new leader first.
         """

@@ -1,4 +1,4 @@
-"""A planned hand-over: choose who is to lead, ask for it, and see what it cost the clients."""
+"""A planned hand-over: choose the next leader, ask for it, and measure the clients' pause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HandoverError(StreamyError):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """Who leads now, how long it took, and how long clients got no verdict meanwhile.
+    """The new leader, the time that it took, and how long clients got no verdict meanwhile.
 
     ``pause_s`` is None if no verdict was written, or (``pause_unknown`` says why) it is not known.
     """
@@ -49,11 +49,10 @@ _START: Final = "start a standby with `streamydb pipeline --standby`"
 
 
 class Standbys:
-    """What standbys say of themselves, and who of them is to lead.
+    """The standbys' messages about themselves, and the choice of the next leader.
 
     Args:
         to: the name of the one that is wanted; empty: any.
-
     """
 
     def __init__(self, to: str) -> None:
@@ -71,12 +70,14 @@ class Standbys:
             self._heard[message.pipeline] = message
 
     def best(self) -> Following | None:
-        """The one that is ready and has executed most; None if none is."""
+        """Return the standby that is ready and has executed most; None if none is ready."""
         ready = [message for message in self._heard.values() if self._is_ready(message)]
         return self._furthest(ready)
 
     def _is_ready(self, message: Following) -> bool:
-        """One of an earlier release calls itself ready too soon: it must have shown it."""
+        """Return True if a standby is ready; one of an earlier release says so too soon, and must
+        have shown it.
+        """
         shown = self._told is not None and message.resolved >= self._told
         return message.ready and (message.said_ms > 0 or shown)
 
@@ -164,7 +165,9 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
 ) -> Handed:
-    """Ask for it, and wait until the new leader has resolved something, or has nothing to do."""
+    """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
+    to do.
+    """
     begun_s = time.monotonic()
     target = to.pipeline if to.said_ms > 0 else ""
     topics.say(Handover(log=to.log, pipeline="", to=to.name, target=target))
@@ -195,7 +198,7 @@ def _hand_over(
 def _ends(
     connection: Mapping[str, str], topic: str
 ) -> tuple[dict[int, int] | None, str | None]:
-    """Where a topic ends; or why that is not known."""
+    """Return the end offsets of a topic, or the reason why they are not known."""
     try:
         with TopicReader(connection, topic) as reader:
             return {number: span.high for number, span in reader.spans().items()}, None
@@ -207,7 +210,7 @@ def _with_pause(
     done: Handed, connection: Mapping[str, str], database: str, begin: Mapping[int, int],
     begun_ms: int,
 ) -> Handed:
-    """Look through the verdicts that were written meanwhile, by whoever led."""
+    """Read the verdicts that were written meanwhile, by either leader, for the pause."""
     verdicts: list[TimedVerdict] = []
     try:
         with TopicReader(connection, TopicNames(database).results) as reader:
@@ -226,7 +229,7 @@ def _with_pause(
 
 
 def _messages(topics: SharedTopics, log: str, timeout_s: float) -> Iterator[Message]:
-    """What is said from now on; a message that says nothing when nothing is."""
+    """Yield the messages from now on; an empty message when there is none."""
     ends_s = time.monotonic() + timeout_s
     while time.monotonic() < ends_s:
         said = topics.poll(_TURN_S, _ignore)

@@ -1,4 +1,4 @@
-"""For how long clients got no verdict, by the results topic alone (pure)."""
+"""Measure for how long clients got no verdict, by the results topic alone (pure)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
 
 
 def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
-    """The longest time, in ms, in which a transaction waited and no new verdict was written.
+    """Return the longest time, in ms, in which a transaction waited and no new verdict was written.
 
     Of what was written after ``begun_ms``; None if nothing was. A verdict that is written again, by
     one who leads now or led before, is not a new one.

@@ -1,8 +1,8 @@
-"""How far one pipeline is, how far the others are, and how well that is known (pure).
+"""The positions of this pipeline and of the others, and how well they are known (pure).
 
 A pipeline knows how far the leader is by what it reads in the control topic, and it may read that
-late. So it looks for its own messages: when one comes back, all that was said before it has been
-read. One that has not seen itself lately does not know, and one that does not know is not ready.
+late. So it looks for its own messages: when one comes back, everything before it has been read. A
+pipeline that has seen no message of its own lately does not know its position, so it is not ready.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAID_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class Own:
-    """How far this pipeline is.
+    """The position of this pipeline.
 
     Attributes:
         resolved: the last seq that its committed batches have resolved.
@@ -27,9 +27,9 @@ class Own:
         read: the sum of the log's offsets that it has read.
         read_then: how much had been read when something was resolved last.
         stuck_ms: since when more has been read.
-        mark: what the leader had resolved when this one knew that for the first time, or again
-            after it had not listened; None while it does not know. Not before this is executed
-            does the age of what came later tell anything.
+        mark: the leader's resolved seq when this one first knew it, or knew it again after it had
+            not listened; None while it does not know. The age of later news means nothing until
+            the mark is executed.
         seen_ms: when the newest of the own messages that came back was said; None: none has.
 
     """
@@ -46,7 +46,7 @@ class Own:
     _waiting: deque[tuple[int, int]] = field(default_factory=deque)
 
     def say(self, now_ms: int) -> int:
-        """What to write on a message, so that it is known again."""
+        """Return a stamp for an own message, by which `see` recognises it."""
         self._last_said = max(now_ms, self._last_said + 1)
         self._said.append(self._last_said)
         return self._last_said
@@ -64,11 +64,11 @@ class Own:
         return True
 
     def knows(self, now_ms: int, fresh_ms: int) -> bool:
-        """Whether all has been read that was said up to ``fresh_ms`` ago."""
+        """Return True if all has been read that was said up to ``fresh_ms`` ago."""
         return self.seen_ms is not None and now_ms - self.seen_ms <= fresh_ms
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long the oldest news has been known that is not in the own state."""
+        """Return for how long it has known of something that its state lacks."""
         return now_ms - self._waiting[0][0] if self._waiting else 0
 
     def progress(self, resolved: int, read: int, now_ms: int) -> None:
@@ -93,7 +93,7 @@ class Own:
 
 
 class Rank(NamedTuple):
-    """Who comes before whom when a leader is wanted: ready, further, and by name if equal.
+    """The order of the candidates for the lead: ready first, then the furthest, then by name.
 
     ``wants``: it has said that it wants the lead; that changes no order.
     """
@@ -105,7 +105,7 @@ class Rank(NamedTuple):
     wants: bool = False
 
     def before(self, other: Rank) -> bool:
-        """Whether this one is to lead rather than the other one."""
+        """Return True if this one is to lead rather than the other one."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
         return (self.name, self.pipeline) < (other.name, other.pipeline)
@@ -119,11 +119,11 @@ class Others:
         self._heard: dict[str, tuple[int, Rank]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self._heard)
 
     def take(self, rank: Rank, now_ms: int) -> bool:
-        """Take in how far one says it is; whether it is new."""
+        """Note how far one says it is; return True if that is new."""
         new = rank.pipeline not in self._heard
         self._heard[rank.pipeline] = now_ms, rank
         return new

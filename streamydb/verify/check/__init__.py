@@ -1,4 +1,4 @@
-"""Proof that a database is what its log says: a serial replay, compared byte for byte.
+"""Prove that a database is the outcome of its log: replay it serially, and compare byte for byte.
 
 `run` reads Kafka; `logorder`, `expected`, `compare` and `report` are pure. In: the topics of a
 database, live or stopped. Out: a `CheckReport` with counts, and the first differences in full. The

@@ -189,7 +189,7 @@ class Comparison:
             self._apply(output, key, change)
 
     def _position(self, seq: int, index: int) -> int:
-        """Where the change (seq, index) is expected in `expected.changes`; -1 if it is not."""
+        """Find the change (seq, index) in `expected.changes`; -1 if it is not expected."""
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
@@ -252,7 +252,7 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether every expected output has been seen."""
+        """True if every expected output has been seen."""
         expected, report = self.expected, self.report
         return (
             report.results.matched == expected.transactions

@@ -1,4 +1,4 @@
-"""What a serial replay of the log must have produced, kept small: one 64-bit digest an output.
+"""The expected outputs of a serial replay, kept small: one 64-bit digest an output.
 
 The digest of an output is Python's hash of (record key, record value): keyed SipHash, made anew in
 every process, so a difference goes unnoticed once in 2^64 and nobody can aim at it. It never leaves
@@ -41,7 +41,7 @@ class Expected:
 
     @property
     def transactions(self) -> int:
-        """How many transactions were replayed; the last one's seq."""
+        """The number of transactions that were replayed; the last one's seq."""
         return len(self.results)
 
     def add(
@@ -70,7 +70,7 @@ class Expected:
         self._offsets[partition].append(offset)
 
     def covers(self, seq: int, partition: int, offset: int) -> bool:
-        """Whether `offset` is a true first offset of `partition` that `seq` does not cover.
+        """Return True if `offset` is a true first offset of `partition` that `seq` does not cover.
 
         True if every transaction of the partition before `offset` has a seq up to `seq`, and every
         one from `offset` on has a later one.

@@ -104,7 +104,7 @@ class Log:
         return sum(end for number, end in self.ends.items() if number >= self.order.joined)
 
     def grown(self) -> int:
-        """How many records the log has got since the check began."""
+        """Return how many records the log has got since the check began."""
         with TopicReader(self._connection, self.topic) as reader:
             now = reader.spans()
         return sum(span.high for span in now.values()) - self.records
@@ -118,7 +118,7 @@ class Log:
         return _Part(self._before(number), reader, number, self.ends[number])
 
     def _before(self, number: int) -> Iterator[Piece]:
-        """What a partition does not have any more."""
+        """Yield the records that a partition does not have any more."""
         start = self._starts.get(number, 0)
         return self._trimmed.pieces(number, 0, start) if self._trimmed and start else iter(())
 

@@ -26,7 +26,7 @@ _FOREVER = 2**62
 
 
 class _Partition:
-    """What has been fed of one partition."""
+    """The records of one partition that were fed so far."""
 
     def __init__(self, start_ms: int) -> None:
         self.last_ms = start_ms
@@ -54,12 +54,12 @@ class LogOrder:
 
     @property
     def joined(self) -> int:
-        """How many partitions take part in the order so far; only these can be fed."""
+        """The number of partitions that take part in the order so far; only these can be fed."""
         return len(self._joined)
 
     @property
     def held_back(self) -> int:
-        """How many transactions wait for the watermark."""
+        """The number of transactions that wait for the watermark."""
         return sum(len(partition.held) for partition in self._joined)
 
     def hungriest(self, unfinished: Collection[int]) -> int | None:
@@ -85,7 +85,7 @@ class LogOrder:
         partition.last_ms = last_ms
 
     def take(self) -> Iterator[Ordered]:
-        """What is released by now and has not been taken yet, in order."""
+        """Yield what is released by now and has not been taken yet, in order."""
         yield from self._drain_out()
         if self.joined == 1:
             yield from self._drain(self._joined[0], None)
@@ -95,7 +95,8 @@ class LogOrder:
         yield from heapq.merge(*parts)
 
     def _caps(self) -> Iterator[int]:
-        """What a partition that some have announced, but not all, holds back."""
+        """Yield the bounds on the watermark by a partition that some have announced, but not all.
+        """
         named = max((known.naming[-1][0] for known in self._joined if known.naming), default=0)
         yield _FOREVER
         for number in range(self.joined, named):
@@ -116,7 +117,7 @@ class LogOrder:
             self._joined.append(_Partition(max(ms for ms in times if ms is not None)))
 
     def _drain_out(self) -> Iterator[Ordered]:
-        """What was released when the first partition stopped being alone."""
+        """Yield the records that were released when the first partition stopped being alone."""
         while self._out:
             yield self._out.popleft()
 

@@ -1,4 +1,4 @@
-"""What a check found: counts per kind of output, the first differences, and the verdict."""
+"""The report of a check: counts per kind of output, the first differences, and the verdict."""
 
 from __future__ import annotations
 

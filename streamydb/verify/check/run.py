@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckOptions", "CheckProgress", "check"]
 
 class CheckProgress(NamedTuple):
-    """How far the check is: what it does, and how many of how many records."""
+    """The progress of the check: what it does, and how many of how many records."""
 
     name: str
     done: int
@@ -44,7 +44,7 @@ class CheckProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What to check and how.
+    """The options of a check.
 
     Attributes:
         connection: connection settings for confluent-kafka.
@@ -148,7 +148,7 @@ def _oracle(options: CheckOptions, ruled: Rulings) -> Oracle:
 
 
 def _rulings(options: CheckOptions) -> Rulings:
-    """Which transactions a fault of ours has aborted, as it was ruled up to now."""
+    """Return the rulings on transactions up to now."""
     log = log_id(options.connection, options.database)
     return rulings(options.connection, options.database, log)
 

@@ -32,7 +32,7 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class Workflows:
-    """What a replay expects of streams and follow-ups, and what was seen of them.
+    """The expectation of a replay about streams and follow-ups, and what was seen of them.
 
     Attributes:
         later_seq: the highest seq past the replay that any of them claimed.
@@ -60,12 +60,12 @@ class Workflows:
 
     @property
     def any(self) -> bool:
-        """Whether the log makes use of workflows."""
+        """True if the log makes use of workflows."""
         return bool(self._streams or self._follow_ups)
 
     @property
     def complete(self) -> bool:
-        """Whether everything that is expected has been seen."""
+        """True if everything that is expected has been seen."""
         report = self.report
         counts = (report.streams, report.follow_ups)
         return all(count.matched == count.expected for count in counts)

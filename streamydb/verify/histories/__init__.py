@@ -1,4 +1,4 @@
-"""Histories: what concurrent clients did and saw through REST, and whether the contract allows it.
+"""Histories of what concurrent clients did and saw through REST, and checkers of the contract.
 
 In: the lines that clients record while they use a database (`streamydb.verify.histories.records`),
 also while its parts are killed. Out: violations, each with the operations that contradict one
@@ -10,7 +10,7 @@ that. An operation whose outcome is unknown may have happened, at any time since
 
 `linearizability` judges single keys, `serializability` (with `lists`, `graph`) transactions and
 read-only transactions over lists, `versions` the numbers, sessions and scans, `watches` the change
-streams. `workload` says what clients do, `recording` does it over HTTP, `campaign` runs many
+streams. `workload` chooses the operations, `recorder` does them over HTTP, `campaign` runs many
 clients.
 """
 

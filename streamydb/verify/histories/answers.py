@@ -33,7 +33,7 @@ class HttpCall(NamedTuple):
 
 
 class AttemptAnswer(NamedTuple):
-    """What an attempt came to.
+    """The outcome of an attempt.
 
     Attributes:
         note: how it ended, for the record of attempts.

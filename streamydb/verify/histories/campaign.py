@@ -57,7 +57,7 @@ class CampaignError(StreamyError):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
+    """The options of a campaign.
 
     Attributes:
         urls: the facades.
@@ -172,7 +172,7 @@ async def _clients(campaign: Campaign, process: int) -> None:
 
 
 class _Budget:
-    """What the clients of a process may still do."""
+    """The number of operations that the clients of a process may still do."""
 
     def __init__(self, campaign: Campaign, operations: int | None) -> None:
         self._stop = campaign.stop
@@ -195,7 +195,7 @@ class _Budget:
 async def _recorders(
     campaign: Campaign, sink: _Sink
 ) -> AsyncIterator[Callable[[random.Random], Recorder]]:
-    """What makes the recorders of the clients of a process."""
+    """Make the recorders of the clients of a process."""
     if campaign.library or campaign.kafka:
         urls = campaign.kafka or campaign.urls
         async with make_recorders(urls, sink, campaign.shape) as make:

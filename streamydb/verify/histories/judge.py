@@ -29,7 +29,7 @@ CHECKERS: Final[dict[str, Callable[[History], list[Anomaly]]]] = {
 
 
 class HistoryReport(msgspec.Struct):
-    """What the checkers found.
+    """The findings of the checkers.
 
     Attributes:
         operations: how many there are of each kind of request and outcome.
@@ -43,7 +43,7 @@ class HistoryReport(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not any(self.violations.values())
 
     def text(self, most: int = 5) -> str:

@@ -60,7 +60,7 @@ _Make: TypeAlias = Callable[[random.Random], Recorder]
 
 
 class _LibraryRecorder(Recorder):
-    """What both have in common: reads, and how an unknown outcome is found out."""
+    """The common part of both recorders: reads, and how an unknown outcome is found out."""
 
     _refused: Outcome = "ok"
     """What a check that does not hold is for a client: its answer."""
@@ -83,7 +83,7 @@ class _LibraryRecorder(Recorder):
 
     @abstractmethod
     def _ways(self, error: OutcomeUnknownError | None, /) -> list[_Way]:
-        """How to find out what became of the last write: to ask, to send it again."""
+        """Return how to find out what became of the last write: to ask, to send it again."""
 
     async def _do(self, request: Request, attempts: list[str]) -> AttemptAnswer:
         """Do a request."""
@@ -116,7 +116,7 @@ class _LibraryRecorder(Recorder):
     async def _told(
         self, answer: Awaitable[Answer], timeout_s: float | None = None, *, sent: bool = False
     ) -> AttemptAnswer:
-        """What an attempt came to.
+        """Return the outcome of an attempt.
 
         Raises:
             ClientError: one that nothing which may happen explains.
@@ -226,7 +226,7 @@ class FunctionRecorder(_LibraryRecorder):
 
 
 async def _called(view: AsyncView, request: WriteOperation | AppendOperation) -> Answer:
-    """What a function does, and what it has seen: all of it, if it commits."""
+    """Return what a function has done and seen: all of it, if it commits."""
     if isinstance(request, WriteOperation):
         if request.expected is not None:
             found = await view.get(request.key)

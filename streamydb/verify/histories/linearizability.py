@@ -153,7 +153,7 @@ class _Search:
         return _Configuration(low, bits, used, state)
 
     def run(self, configurations_max: int) -> bool | None:
-        """Whether there is an order; None if it was not found out."""
+        """Return True if there is an order; None if the search gave up."""
         start = _Configuration(0, 0, 0, None)
         seen: dict[tuple[int, int, str | None], list[int]] = {}
         count = 0
@@ -258,7 +258,8 @@ def _write_step(operation: Operation, request: WriteOperation) -> RegisterStep:
 
 
 def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, RegisterStep]]:
-    """What a strong read says of each register; a scan also says which ones are absent."""
+    """Yield the values of each register in a strong read; a scan also says which ones are absent.
+    """
     request, answer = operation.request, operation.told
     if not isinstance(request, Get | ReadOperation | ScanOperation) or answer is None:
         return

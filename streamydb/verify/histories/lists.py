@@ -1,4 +1,4 @@
-"""What the lists that clients read tell about the order of the transactions that appended to them.
+"""Infer the order of transactions from the lists that clients read.
 
 Elements are unique and lists only grow, so a list read is the history of its key (Kingsbury and
 Alvaro, "Elle: inferring isolation anomalies from experimental observations", VLDB 2020, section 4):
@@ -36,7 +36,7 @@ class _View(NamedTuple):
 
 @dataclass(slots=True)
 class Lists:
-    """What was inferred.
+    """The dependencies that were inferred from reads of lists.
 
     Attributes:
         graph: ww, wr and rw edges between operations.

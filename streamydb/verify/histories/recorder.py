@@ -73,7 +73,9 @@ class Recorder(ABC):
         """Do a request; note how each attempt ended."""
 
     def _impatience_s(self) -> float | None:
-        """How long the next write may take before its client leaves; None: as long as it takes."""
+        """Return how long the next write may take before its client leaves; None: as long as it
+        takes.
+        """
         if self._rng.random() < self._shape.impatient:
             return self._rng.random() * _IMPATIENT_S
         return None

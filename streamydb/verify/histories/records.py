@@ -1,4 +1,4 @@
-"""What clients did and saw, as records: one JSON object a line in a history file.
+"""Records of what clients did and saw: one JSON object a line in a history file.
 
 Times are those of one clock of one machine (`time.monotonic_ns`), which all clients must share: "a
 returned before b was invoked" is what real-time order means to the checkers.
@@ -106,7 +106,7 @@ Request: TypeAlias = WriteOperation | AppendOperation | Get | ReadOperation | Sc
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What the client was told.
+    """The answer that the client got.
 
     Attributes:
         status: of HTTP.
@@ -169,7 +169,7 @@ class Delivered(msgspec.Struct, array_like=True):
 
 
 class Delivery(msgspec.Struct, tag="delivery", kw_only=True, omit_defaults=True):
-    """What a watcher got under one event id: a whole transaction, or word of nothing more.
+    """The records that a watcher got under one event id: a whole transaction, or none.
 
     Attributes:
         seq: the event id.

@@ -1,4 +1,4 @@
-"""Strict serializability of transactions on lists: cycles in what must come before what.
+"""Strict serializability of transactions on lists: find cycles of dependencies.
 
 After Elle (Kingsbury and Alvaro, VLDB 2020) with the names of Adya ("Weak consistency", MIT 1999,
 chapter 3): G0 is a cycle of writes, G1c one with reads, G-single has one anti-dependency (read
@@ -74,7 +74,7 @@ def add_real_time(graph: DependencyGraph, operations: Iterable[Operation]) -> No
 
 
 def _is_current(operation: Operation) -> bool:
-    """Whether it must show what had returned before: not so for reads that may be old."""
+    """Return True if it must show what had returned before: not so for reads that may be old."""
     request = operation.request
     return (
         not isinstance(request, Get | ReadOperation | ScanOperation)
@@ -103,7 +103,7 @@ def _add_sessions(graph: DependencyGraph, operations: Iterable[Operation]) -> No
 
 
 def _follows_all(earlier: Iterable[Operation], min_version: int) -> bool:
-    """Whether a read comes after all these, so that what follows it follows them as well."""
+    """Return True if a read comes after all these, so that what follows it follows them as well."""
     seqs = [None if one.told is None else one.told.seq for one in earlier]
     return all(seq is not None and seq <= min_version for seq in seqs)
 

@@ -23,7 +23,7 @@ class RegisterStep(NamedTuple):
     operation: int = -1
 
     def enabled(self, state: str | None) -> bool:
-        """Whether it can happen in a state."""
+        """Return True if it can happen in a state."""
         if self.kind == "read":
             return state == self.value
         if self.kind == "write":

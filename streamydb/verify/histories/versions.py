@@ -1,4 +1,4 @@
-"""What the contract promises about numbers: seqs, versions, snapshots, sessions.
+"""Check the contract about numbers: seqs, versions, snapshots, sessions.
 
 Nothing here proves anything that the other checkers do not; but where those need luck to meet an
 anomaly, a number that is wrong shows it at once. Promised is (docs/semantics.md, docs/rest.md):
@@ -146,7 +146,7 @@ def _real_time(history: History) -> Iterator[Anomaly]:
 def _snapshots(
     history: History, timelines: dict[str, list[_Version]]
 ) -> Iterator[Anomaly]:
-    """What reads saw of each key is its last version up to the snapshot's seq.
+    """Require that a snapshot shows the last version of every key up to its seq.
 
     A value without its version may be of a write whose outcome nobody knows.
     """

@@ -1,4 +1,4 @@
-"""What a checker finds, for people to read."""
+"""The findings of a checker, for people to read."""
 
 from __future__ import annotations
 

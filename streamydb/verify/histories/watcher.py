@@ -1,4 +1,4 @@
-"""A watcher: an event stream that is taken up again wherever it broke off."""
+"""A watcher: an event stream that is resumed wherever it broke off."""
 
 from __future__ import annotations
 

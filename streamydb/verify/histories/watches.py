@@ -59,7 +59,7 @@ def _chains(watch: WatchOperation, deliveries: list[Delivery]) -> Iterator[Anoma
 def _whole(
     history: History, watch: WatchOperation, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
-    """What one transaction wrote comes under one id, and none of what was not executed."""
+    """Require that one transaction's writes come under one id, and none that was not executed."""
     places: dict[tuple[str, str], int] = {}
     for delivery in deliveries:
         for change in delivery.changes:
@@ -99,7 +99,7 @@ def _complete(
 
 
 def _written(operation: Operation, prefix: str) -> list[tuple[str, str]]:
-    """What an operation writes that can be told from all else: values and elements."""
+    """Return the recognisable writes of an operation: values and elements."""
     request = operation.request
     if isinstance(request, WriteOperation) and request.value is not None:
         pairs = [(request.key, str(frozen(request.value)))]
@@ -111,7 +111,7 @@ def _written(operation: Operation, prefix: str) -> list[tuple[str, str]]:
 
 
 def _elements(before: object, after: object) -> list[str]:
-    """What a change wrote: the new elements of a list, or the value."""
+    """Return the writes of a change: the new elements of a list, or the value."""
     if isinstance(after, list):
         kept = len(before) if isinstance(before, list) else 0
         return [str(frozen(element)) for element in after[kept:]]

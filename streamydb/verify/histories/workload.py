@@ -1,4 +1,4 @@
-"""What clients do: a seeded choice of requests over a few registers and many short lists (pure)."""
+"""The operations of clients: a seeded choice over a few registers and many short lists (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The serial oracle: what a log means, in plain single-threaded Python.
+"""The serial oracle: the meaning of a log, in plain single-threaded Python.
 
 In: the records of a log. Out: its outputs in order, and the final state. `core` executes, `steps`
 are checks and updates of one value, `order` is the total order of a whole log at once.

@@ -1,4 +1,4 @@
-"""The serial oracle: what streamy-db means, in plain single-threaded Python.
+"""The serial oracle executes a log in plain single-threaded Python.
 
 Every test, the simulator and ``streamydb check`` compare the outputs of the engine with this, byte
 for byte. It is written to be read: one record after the other, in the total order, on a dictionary.
@@ -87,7 +87,7 @@ class OutputRecord(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What a log stands for: its outputs in order, the final state, the seq of the next record."""
+    """The meaning of a log: its outputs in order, the final state, the seq of the next record."""
 
     outputs: list[OutputRecord]
     state: dict[str, tuple[bytes, int]]
@@ -236,7 +236,7 @@ class Oracle:
         self._seen[name] = verdict
 
     def _is_remembered(self, seen: _Verdict, place: _Place) -> bool:
-        """Whether a use is within the window, or its deadline has not passed."""
+        """Return True if a use is within the window, or its deadline has not passed."""
         in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
         return in_time or seen.seq > place.seq - self.id_window
 
@@ -373,7 +373,7 @@ class Oracle:
 
 
 class _CallHost(Declared):
-    """What a procedure sees: the state before the transaction, and the oracle's own updates."""
+    """The view of a procedure: the state before the transaction, and the oracle's own updates."""
 
     def __init__(self, call: Call, state: Mapping[str, tuple[bytes, int]]) -> None:
         super().__init__(call.keys, call.reads)

@@ -1,4 +1,4 @@
-"""The total order of a log, computed from the whole log at once (DESIGN 2.1).
+"""The total order of a log, computed from the whole log at once (docs/semantics.md, order).
 
 The sorter finds the same order piece by piece; this is what it is compared with. The *effective
 time* of a record is the running maximum, along its partition, of the append times and marker

@@ -35,7 +35,8 @@ __all__ = ["holds", "payload_hash_of", "untimely", "updated"]
 
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
-    """Whether all comparators of a check hold for a value (None = absent) and its version."""
+    """Return True if all comparators of a check hold for a value (None = absent) and its version.
+    """
     return (
         (check.version is UNSET or version == check.version)
         and (check.exists is UNSET or check.exists == (value is not None))
@@ -49,7 +50,8 @@ def holds(check: Check, value: bytes | None, version: int) -> bool:
 
 
 def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> bool:
-    """Whether the sign of value - operand is wanted; False unless both are numbers or text."""
+    """Return True if the sign of value - operand is wanted; False unless both are numbers or text.
+    """
     if value is None:
         return False
     actual = decode_value(value)
