@@ -156,14 +156,14 @@ NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|typer|rich|pydantic-settings|psu
 install-pyspark:
 	@$(PIP) --no-deps pyspark
 install-first:
-	@$(PIP) $$($(BIN)/python tools/requirements.py | grep -E '$(NEEDED_BY_KERNELS)')
+	@$(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(PIP) $$($(BIN)/python tools/requirements.py test | grep -v '^pyspark')
+	@$(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
 install-kernels: install-first
 	-@PYTHONPATH=. $(SIMULATE)
 install-this: install-pyspark install-others
-	@$(PIP) -e .
+	@$(PIP) -e '.[server]'
 
 $(READY_DEV): $(READY)
-	@$(PIP) -e '.[test,dev]'
+	@$(PIP) -e '.[server,test,dev]'
 	@touch $@

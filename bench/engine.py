@@ -24,6 +24,7 @@ from streamydb.kafka import TopicNames, create
 from streamydb.local import processes
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import PipelineStatus
+from streamydb.local.logs import end_of_log
 
 __all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
 
@@ -188,9 +189,8 @@ class Engine:
     def check(self) -> None:
         """Raise BenchError if the pipeline has ended."""
         if processes.find(self.folder, _PIPELINE) is None:
-            lines = "\n".join(f"  | {line}" for line in processes.tail(self.log, 25))
             error = self.status().error or "it ended without saying why"
-            raise BenchError(f"the pipeline failed: {error}\nThe end of its log:\n{lines}")
+            raise BenchError(f"the pipeline failed: {error}\n{end_of_log(self.log, 25)}")
 
     def _command(self) -> list[str]:
         options, folder = self.options, self.folder

@@ -16,15 +16,8 @@ from unittest import mock
 
 from streamydb import records
 from streamydb.records.begins import EVERYWHERE, Begins
-from streamydb.records.rulings import (
-    Book,
-    Fault,
-    Fence,
-    RulingRecord,
-    Rulings,
-    encode_ruling,
-    ruling_of,
-)
+from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
+from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 from streamydb.txn_processor import interpreter
 
 __all__ = ["LOG", "Release", "SimulatedRulings", "failing", "running"]

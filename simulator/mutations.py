@@ -19,7 +19,7 @@ from streamydb.key_processor import core as shard
 from streamydb.key_processor import feedback, fitter, grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
-from streamydb.records import transaction
+from streamydb.records import decoder
 from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
@@ -188,7 +188,7 @@ def _latest_module() -> Any:
 
 def _unlocked_deploys() -> Any:
     """Procedures: a deploy does not lock its module, so calls of it are not ordered with it."""
-    original = transaction.keys
+    original = decoder.keys
 
     def keys(txn: Any) -> dict[str, bool]:
         found = original(txn)
@@ -232,7 +232,7 @@ def _follow_ups_lost() -> Any:
 
 def _unlocked_flows() -> Any:
     """Workflows: those who emit do not lock the count of their module."""
-    original = transaction.keys
+    original = decoder.keys
 
     def keys(txn: Any) -> dict[str, bool]:
         found = original(txn)
@@ -277,7 +277,7 @@ def _judge_the_value_before() -> Any:
 
 def _unlocked_constraints() -> Any:
     """Constraints: a declaration does not lock their key, so writes are not ordered with it."""
-    original = transaction.keys
+    original = decoder.keys
 
     def keys(txn: Any) -> dict[str, bool]:
         found = original(txn)
@@ -301,7 +301,7 @@ def _constraints_of_the_plan() -> Any:
 
 def _unlocked_index() -> Any:
     """Uniqueness: index keys are not locked, only looked at."""
-    original = transaction.keys
+    original = decoder.keys
 
     def keys(txn: Any) -> dict[str, bool]:
         return original(txn) | dict.fromkeys(txn.locks, False)

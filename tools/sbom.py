@@ -5,6 +5,8 @@ the extras that are named) and every jar that `ivy.xml` resolves to, with its SH
 brings in its own jars folder belongs to PySpark's wheel. The same inputs give the same bytes.
 
     python tools/sbom.py [--extra otel] [--output sbom.json]
+
+The extra `server` is always among them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _own_requirements(extras: Sequence[str]) -> list[Requirement]:
     setup = configparser.ConfigParser()
     setup.read(SETUP, "utf-8")
     wanted = [setup["options"]["install_requires"]]
-    wanted += [setup["options.extras_require"][extra] for extra in extras]
+    wanted += [setup["options.extras_require"][extra] for extra in ("server", *extras)]
     lines = (line.strip() for text in wanted for line in text.splitlines())
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 

@@ -6,18 +6,19 @@ import asyncio
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 from bench.errors import BenchError
 from bench.rest.cases import KEY_PREFIX
-from bench.waiting import wait_until
+from streamydb.local.launcher import LocalProcess, ProcessError
 
 __all__ = ["cluster", "find_programs", "load", "missing"]
 
@@ -26,7 +27,6 @@ _START_S_MAX: Final = 30.0
 _STOP_S_MAX: Final = 20.0
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _ACCOUNT: Final = "postgres"
-_LINES_SHOWN: Final = 10
 
 
 def find_programs() -> Path | None:
@@ -112,28 +112,20 @@ def _initialise(programs: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _server(programs: Path, folder: Path, dsn: str) -> Iterator[subprocess.Popen[bytes]]:
+def _server(programs: Path, folder: Path, dsn: str) -> Iterator[LocalProcess]:
     """Run the server until the block ends."""
-    log = folder / "log"
     command = [
         str(programs / "postgres"), "-D", str(folder / "data"), "-k", str(folder),
         "-c", "listen_addresses=",
     ]  # fmt: skip
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            command, user=_account(), cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        ) as server,
-    ):  # fmt: skip
-        try:
-            wait_until(
-                lambda: _answers(dsn), "PostgreSQL answered", _START_S_MAX,
-                check=lambda: _check(server, log),
-            )
-            yield server
-        finally:
-            _stop(server)
+    server = LocalProcess("PostgreSQL", command, folder / "log", folder=folder, user=_account())
+    try:
+        server.wait_until(lambda: _answers(dsn), _START_S_MAX)
+        yield server
+    except ProcessError as error:
+        raise BenchError(str(error)) from error
+    finally:
+        server.stop(_STOP_S_MAX, signal.SIGINT)  # its fast shutdown
 
 
 def _answers(dsn: str) -> bool:
@@ -144,26 +136,6 @@ def _answers(dsn: str) -> bool:
     except (OSError, asyncpg.PostgresError):
         return False
     return True
-
-
-def _check(server: subprocess.Popen[bytes], log: Path) -> None:
-    if server.poll() is not None:
-        lines = log.read_text("utf-8", errors="replace").splitlines()[-_LINES_SHOWN:]
-        raise BenchError("PostgreSQL ended:\n" + "\n".join(f"  | {line}" for line in lines))
-
-
-def _stop(server: subprocess.Popen[Any]) -> None:
-    """Stop it and its children: a fast shutdown, else by force."""
-    children = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
-    server.send_signal(2)  # SIGINT is PostgreSQL's fast shutdown
-    try:
-        server.wait(_STOP_S_MAX)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-    _, alive = psutil.wait_procs(children, timeout=_STOP_S_MAX)
-    for child in alive:
-        child.kill()
 
 
 def _account() -> str | None:

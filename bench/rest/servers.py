@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
@@ -21,6 +23,8 @@ from bench.waiting import wait_until
 from streamydb.cli.phases import Phases
 from streamydb.local import processes
 from streamydb.local.broker import free_port
+from streamydb.local.launcher import LocalProcess, ProcessError
+from streamydb.local.logs import end_of_log
 
 __all__ = ["Server", "facade", "peers", "run_load"]
 
@@ -142,19 +146,15 @@ def run_load(jobs: Sequence[bytes]) -> list[bytes]:
 def _peer(name: str, *more: str) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "bench.rest.peers", name, str(port), *more]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with (
+        TemporaryDirectory() as folder,
+        LocalProcess(f"the server of {name}", command, Path(folder) / "log") as process,
+    ):
         try:
-            wait_until(
-                lambda: _answers(port, "/health/live"), f"the server of {name} was ready",
-                _READY_S_MAX, check=lambda: _check_peer(process, name),
-            )
-            yield Server(name, port, psutil.Process(process.pid))
-        finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.wait_until(lambda: _answers(port, "/health/live"), _READY_S_MAX)
+        except ProcessError as error:
+            raise BenchError(str(error)) from error
+        yield Server(name, port, psutil.Process(process.pid))
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -163,11 +163,6 @@ def _cpu_s(process: psutil.Process) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return float(times.user + times.system)
-
-
-def _check_peer(process: subprocess.Popen[bytes], name: str) -> None:
-    if process.poll() is not None:
-        raise BenchError(f"the server of {name} ended with code {process.returncode}")
 
 
 def _start(engine: Engine, name: str, *more: str) -> None:
@@ -188,8 +183,7 @@ def _check(engine: Engine) -> None:
     for name in ("read-model", "serve"):
         if processes.find(engine.folder, name) is None:
             log = processes.log_path(engine.folder, name)
-            lines = "\n".join(f"  | {line}" for line in processes.tail(log, _LINES_SHOWN))
-            raise BenchError(f"`streamydb {name}` ended. The end of its log:\n{lines}")
+            raise BenchError(f"`streamydb {name}` ended. {end_of_log(log, _LINES_SHOWN)}")
 
 
 def _ready(port: int) -> bool:

@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:
+    _NEEDS = "the command line needs the server's packages: pip install 'streamydb[server]'"
+    raise SystemExit(_NEEDS) from None
 
 from streamydb.cli.about import limits, say_version, version
 from streamydb.cli.acls import acls
@@ -17,6 +21,7 @@ from streamydb.cli.common import Commands
 from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
+from streamydb.cli.down import down
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.procedures import procedures
@@ -27,7 +32,7 @@ from streamydb.cli.services import pipeline, sequencer
 from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
-from streamydb.cli.up import down, up
+from streamydb.cli.up import up
 from streamydb.cli.watch import watch
 
 __all__ = ["app"]

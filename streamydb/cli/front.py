@@ -5,12 +5,9 @@ from __future__ import annotations
 import http
 import http.client
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from streamydb.cli.common import fail
-from streamydb.cli.launch import log_tail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +72,7 @@ def _served(target: Target, port: int | None, environment: dict[str, str]) -> st
     Raises:
         Failure: a process ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import processes
+    from streamydb.local import logs, processes
     from streamydb.local.broker.ports import is_free
     from streamydb.local.folder import FACADE
 
@@ -89,8 +86,8 @@ def _served(target: Target, port: int | None, environment: dict[str, str]) -> st
     if _comes_up(target, url):
         return url
     if port is not None or is_free(_port_of(url)):
-        log = log_tail(processes.log_path(target.place.folder, FACADE))
-        fail(f"the {FACADE} ended.\n{log}")
+        log = processes.log_path(target.place.folder, FACADE)
+        fail(f"the {FACADE} ended.\n{logs.end_of_log(log)}")
     return None
 
 
@@ -109,25 +106,25 @@ def _comes_up(target: Target, url: str) -> bool:
     Raises:
         Failure: the read model ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import processes
+    from streamydb.local import launcher, logs, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
     folder = target.place.folder
-    deadline = time.monotonic() + READY_S_MAX
-    ticks = threading.Event()
-    while True:
+
+    def end_of_log(role: str) -> str:
+        return logs.end_of_log(processes.log_path(folder, role))
+
+    def settled() -> bool:
         facade = processes.find(folder, FACADE)
-        if facade is None:
-            return False
-        if _listens(facade.pid, _port_of(url)) and _is_ready(url):
+        if facade is None or (_listens(facade.pid, _port_of(url)) and _is_ready(url)):
             return True
         if processes.find(folder, READ_MODEL) is None:
-            log = log_tail(processes.log_path(folder, READ_MODEL))
-            fail(f"the {READ_MODEL} ended.\n{log}")
-        if time.monotonic() > deadline:
-            log = log_tail(processes.log_path(folder, FACADE))
-            fail(f"the facade is not ready after {READY_S_MAX:.0f} s.\n{log}")
-        ticks.wait(POLL_S)
+            fail(f"the {READ_MODEL} ended.\n{end_of_log(READ_MODEL)}")
+        return False
+
+    if not launcher.wait_until(settled, READY_S_MAX, POLL_S):
+        fail(f"the facade is not ready after {READY_S_MAX:.0f} s.\n{end_of_log(FACADE)}")
+    return processes.find(folder, FACADE) is not None
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from streamydb.cli.common import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 """How often the status file is looked at while a pipeline starts, in seconds."""
-
-LOG_LINES_SHOWN = 15
 
 
 def pipeline_command(
@@ -81,38 +76,28 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
     Raises:
         Failure: it ended or failed (with the end of its log), or the time is up.
     """
-    from streamydb.local import processes
+    from streamydb.local import launcher, logs, processes
     from streamydb.local.folder import PIPELINE
 
     place = target.place
-    deadline = time.monotonic() + timeout_s
-    ticks = threading.Event()
-    while True:
+    log = processes.log_path(place.folder, PIPELINE)
+
+    def running() -> PipelineStatus | None:
         status = place.status()
-        if status.state == "running":
-            return status
-        if status.state in {"failed", "stopped"}:
-            log = processes.log_path(place.folder, PIPELINE)
-            reason = f": {status.error}" if status.error else ""
-            fail(f"the pipeline did not start{reason}\n{log_tail(log)}\n{_advice()}")
-        if time.monotonic() > deadline:
-            log = processes.log_path(place.folder, PIPELINE)
-            fail(
-                f"the pipeline is not ready after {timeout_s:.0f} s ({_progress(status)}); it "
-                f"goes on in the background: look at `streamydb status`, give it more time with "
-                f"--timeout, or stop it with `streamydb down`.\n{log_tail(log)}"
-            )
         phase.note(_progress(status))
-        ticks.wait(POLL_S)
+        if status.state in {"failed", "stopped"}:
+            reason = f": {status.error}" if status.error else ""
+            fail(f"the pipeline did not start{reason}\n{logs.end_of_log(log)}\n{_advice()}")
+        return status if status.state == "running" else None
 
-
-def log_tail(log: Path) -> str:
-    """The last lines of a log, indented, under the log's name."""
-    from streamydb.local import processes
-
-    lines = processes.tail(log, LOG_LINES_SHOWN)
-    body = "\n".join(f"  | {line}" for line in lines) if lines else "  | (empty)"
-    return f"The end of {log}:\n{body}"
+    status = launcher.wait_until(running, timeout_s, POLL_S)
+    if status is None:
+        fail(
+            f"the pipeline is not ready after {timeout_s:.0f} s ({_progress(place.status())}); it "
+            f"goes on in the background: look at `streamydb status`, give it more time with "
+            f"--timeout, or stop it with `streamydb down`.\n{logs.end_of_log(log)}"
+        )
+    return status
 
 
 def _progress(status: PipelineStatus) -> str:

@@ -4,10 +4,10 @@
         client.put("greeting", "hello")
 
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
-`core`, `attempts`, `watch_core` and `stream_core` are the core: generators without I/O, which yield
-the `requests` for a transport. `awaiting` drives them and carries the requests over HTTP;
-`blocking` is generated from it. `facade.direct` carries them to Kafka. `streamydb.testing` has a
-database in memory behind either transport.
+`requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `watch_core` and
+`stream_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
+over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafka, and
+`streamydb.testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; a transaction that may be in the log is never reported as failed; a
@@ -18,6 +18,33 @@ a session never reads a state older than what it has seen.
 
 from __future__ import annotations
 
+from streamydb.client.aborts import (
+    AbortedError,
+    BatchEarlyError,
+    BatchRepeatedError,
+    BoundViolatedError,
+    BudgetExceededError,
+    CheckFailedError,
+    ConflictError,
+    ConstraintRefusedError,
+    ConstraintViolatedError,
+    ExecutionFailedError,
+    FailedCheck,
+    FollowUpRefusedError,
+    NotAListError,
+    NotANumberError,
+    NotTheOwnerError,
+    NumberOverflowError,
+    PrivateKeyError,
+    ProcedureAbortedError,
+    ProcedureFailedError,
+    ResultTooLargeError,
+    UndeclaredKeyError,
+    UnknownProcedureError,
+    UnknownStreamError,
+    ValuesTooLargeError,
+    ValueTooLargeError,
+)
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
@@ -36,22 +63,10 @@ from streamydb.client.errors import (
     UnsafeScanError,
 )
 from streamydb.client.problems import (
-    AbortedError,
     AnswerTooLargeError,
-    BatchEarlyError,
-    BatchRepeatedError,
     BodyTimeoutError,
-    BoundViolatedError,
-    BudgetExceededError,
-    CheckFailedError,
-    ConflictError,
-    ConstraintRefusedError,
-    ConstraintViolatedError,
     CrossOriginError,
     DeadlinePassedError,
-    ExecutionFailedError,
-    FailedCheck,
-    FollowUpRefusedError,
     ForbiddenError,
     HeadersTooLargeError,
     IdReusedError,
@@ -66,32 +81,19 @@ from streamydb.client.problems import (
     MisdirectedError,
     NoSuchEndpointError,
     NoSuchStreamError,
-    NotAListError,
-    NotANumberError,
     NotReadyError,
-    NotTheOwnerError,
-    NumberOverflowError,
     OverloadedError,
-    PrivateKeyError,
-    ProcedureAbortedError,
-    ProcedureFailedError,
     QueriesOffError,
     QueryCostlyError,
     QueryInvalidError,
     ReadModelBehindError,
-    ResultTooLargeError,
     SlowReaderError,
     SnapshotGoneError,
     TooLargeError,
     TooManyRequestsError,
     TransactionUnknownError,
     UnauthorizedError,
-    UndeclaredKeyError,
-    UnknownProcedureError,
-    UnknownStreamError,
     UriTooLongError,
-    ValuesTooLargeError,
-    ValueTooLargeError,
     VerdictUnknownError,
 )
 from streamydb.client.requests import Change, Consistency, Entry

@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from streamydb.client.core import Range, check_key, execute, read, scan_page
+from streamydb.client.aborts import CheckFailedError, ConflictError
+from streamydb.client.core import execute
 from streamydb.client.errors import ClosedError, UnsafeScanError
-from streamydb.client.problems import (
-    CheckFailedError,
-    ConflictError,
-    SnapshotGoneError,
-    refusal,
-)
+from streamydb.client.problems import SnapshotGoneError, refusal
+from streamydb.client.reads import Range, check_key, read, scan_page
 from streamydb.client.requests import (
     Consistency,
     Entry,

@@ -19,15 +19,10 @@ from typing import Any
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.client.core import execute, read
-from streamydb.client.problems import (
-    AbortedError,
-    CheckFailedError,
-    ConflictError,
-    InvalidParameterError,
-    SnapshotGoneError,
-    refusal,
-)
+from streamydb.client.aborts import AbortedError, CheckFailedError, ConflictError
+from streamydb.client.core import execute
+from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
+from streamydb.client.reads import read
 from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import Committed, prepare

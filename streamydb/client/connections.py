@@ -57,6 +57,9 @@ class HttpOptions:
         verify = self.verify
         if isinstance(verify, Path):
             verify = _trusting(verify)
+        elif verify is True and not self.url.startswith("https:"):
+            # Nothing is verified; to read the authorities to trust would take a tenth of a second.
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         limits = httpx.Limits(
             max_connections=self.connections_max, max_keepalive_connections=self.connections_max
         )

@@ -144,5 +144,12 @@ def _http(
 
 def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
-    made: AsyncTransport = import_module(_DIRECT).transport(url, token, timeout_s)
+    try:
+        module = import_module(_DIRECT)
+    except ModuleNotFoundError as fault:
+        raise ConfigurationError(
+            f"kafka:// needs the package {fault.name}: pip install 'streamydb[server]', or connect "
+            "to a facade (http://)"
+        ) from None
+    made: AsyncTransport = module.transport(url, token, timeout_s)
     return made

@@ -1,7 +1,6 @@
-"""Reads, scans and transactions as flows: they yield requests, repeat them, and interpret the
-answers.
+"""Transactions as flows: they yield requests, repeat them, and interpret the answers.
 
-A read is tried again after whatever may pass. A transaction is sent again with the same bytes and
+A transaction is sent again with the same bytes and
 id, which is safe at any time; as soon as one of the attempts may have reached the log, nothing but
 a verdict ends the matter, or `OutcomeUnknownError`.
 
@@ -12,151 +11,32 @@ there was no other copy; else the verdict of the id is looked for among the resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
 from msgspec import UNSET
 
+from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
-from streamydb.client.problems import (
-    AnswerTooLargeError,
-    InvalidKeyError,
-    InvalidParameterError,
-    TooLargeError,
-    TransactionUnknownError,
-    abort,
-    refusal,
-)
+from streamydb.client.problems import TransactionUnknownError, refusal
+from streamydb.client.reads import tried
 from streamydb.client.requests import (
     Ask,
     Flow,
-    Freshness,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
     Send,
-    Stored,
     perform,
 )
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
-from streamydb.limits import KEY_BYTES_MAX, LOCK_ATTEMPTS_MAX
+from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
-from streamydb.records.table import Table
 
-__all__ = ["Range", "ask", "check_key", "current_seq", "execute", "query", "read", "scan_page"]
+__all__ = ["ask", "execute"]
 
-_R = TypeVar("_R")
 _SETTLE_S: Final = 10.0
 """How long the verdict of a transaction is looked for whose deadline has passed, at least."""
-
-
-def read(
-    session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
-) -> Flow[Reading]:
-    """Read keys at one snapshot, in as many requests as that takes.
-
-    Raises:
-        InvalidKeyError: one of them can be no key.
-    """
-    for key in keys:
-        check_key(key)
-    retry = session.retry(timeout_s)
-    wanted = list(dict.fromkeys(keys))
-    size = session.options.read_keys
-    first = yield from _read(retry, wanted[:size], freshness)
-    entries = dict(first.entries)
-    for begin in range(size, len(wanted), size):
-        more = yield from _read(retry, wanted[begin : begin + size], Freshness(at=first.seq))
-        entries |= more.entries
-    session.saw(first.seq)
-    return Reading(first.seq, entries)
-
-
-def query(
-    session: Session,
-    sql: str,
-    params: Sequence[Any],
-    prefix: str,
-    freshness: Freshness,
-    timeout_s: float | None = None,
-) -> Flow[Table]:
-    """Run a query.
-
-    Raises:
-        InvalidParameterError: the prefix is longer than any key.
-        ClientError: it was refused, took too much, or its answer would be too large.
-    """
-    _check_bound(prefix)
-    make = partial(Query, sql, tuple(params), prefix, freshness)
-    found = yield from _tried(session.retry(timeout_s), make)
-    session.saw(found.seq)
-    return found
-
-
-def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:
-    """Return the seq of the state that a read would show now."""
-    reading = yield from read(session, (), freshness, timeout_s)
-    return reading.seq
-
-
-class Range:
-    """A scan on its way: which keys, which snapshot, where it is.
-
-    Args:
-        session: the client's state.
-        prefix: only keys that begin with it.
-        start: only keys from it on.
-        end: only keys before it.
-        freshness: the state to show.
-        limit: most entries, all if it is None.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        prefix: str,
-        start: str | None,
-        end: str | None,
-        freshness: Freshness,
-        limit: int | None,
-    ) -> None:
-        """Begin at the first key."""
-        self.session = session
-        self.bounds = (prefix, start, end)
-        self.freshness = freshness
-        self.left = limit
-        self.cursor: str | None = None
-        self.ended = limit is not None and limit < 1
-
-
-def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored]]:
-    """Read the next page of a scan; an empty one is the last.
-
-    Raises:
-        InvalidParameterError: a bound is longer than any key.
-    """
-    prefix, start, end = wanted.bounds
-    for bound in (prefix, start or "", end or ""):
-        _check_bound(bound)
-    if wanted.ended or wanted.freshness.at == 0:
-        return []
-    session = wanted.session
-    most = session.options.page_entries
-    limit = most if wanted.left is None else min(most, wanted.left)
-    make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
-    retry = session.retry(timeout_s)
-    page = yield from _tried(retry, make, retry.wait_s)
-    session.saw(page.seq)
-    wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
-    wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
-    wanted.ended = page.cursor is None or wanted.left == 0
-    return page.entries
 
 
 def execute(
@@ -229,7 +109,7 @@ def _settled(
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
-        found = yield from _tried(wait, partial(Ask, txn.id, None))
+        found = yield from tried(wait, partial(Ask, txn.id, None))
     except ClientError as error:
         raise OutcomeUnknownError(*txn) from (fault or error)
     if isinstance(found, Result):
@@ -248,7 +128,7 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     retry = session.retry(timeout_s)
     position: str | None = None
     while True:
-        outcome = yield from _tried(retry, partial(Ask, txn.id, position), retry.wait_s)
+        outcome = yield from tried(retry, partial(Ask, txn.id, position), retry.wait_s)
         if isinstance(outcome, Result) and outcome.code in UNTIMELY and position is not None:
             position = None  # the verdict of this copy; there may be another one
             continue
@@ -258,69 +138,6 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
         pause = retry.again(None)
         if pause is None:
             raise OutcomeUnknownError(*txn)
-        yield from perform(pause)
-
-
-def check_key(key: str) -> None:
-    """Refuse what can be no key.
-
-    Raises:
-        InvalidKeyError: it is empty, too long, or not Unicode text.
-    """
-    if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
-        raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
-
-
-def _check_bound(bound: str) -> None:
-    if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
-        raise InvalidParameterError(
-            f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
-        )
-
-
-def _size(text: str) -> int:
-    """Bytes of UTF-8, more than any key may have for what is no Unicode."""
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        return KEY_BYTES_MAX + 1
-
-
-def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
-    """Read keys in one request, or in halves if they or their values are too many for one."""
-    if freshness.at == 0:  # before the first transaction
-        return Reading(0, dict.fromkeys(keys))
-    try:
-        reading = yield from _tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
-    except (AnswerTooLargeError, TooLargeError):
-        if len(keys) < 2:
-            raise
-    else:
-        return reading
-    half = len(keys) // 2
-    left = yield from _read(retry, keys[:half], freshness)
-    right = yield from _read(retry, keys[half:], Freshness(at=left.seq))
-    return Reading(left.seq, {**left.entries, **right.entries})
-
-
-def _tried(
-    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
-) -> Flow[_R]:
-    """Perform a request that changes nothing; repeat it after failures that may pass.
-
-    Args:
-        retry: the time there is.
-        make: returns the request with the time that it may take.
-        time_s: says how long that is; None: all that is left.
-    """
-    time_s = time_s or retry.left_s
-    while True:
-        try:
-            return (yield from perform(make(time_s())))
-        except ClientError as error:
-            pause = retry.again(error) if error.retriable else None
-            if pause is None:
-                raise
         yield from perform(pause)
 
 

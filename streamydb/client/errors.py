@@ -5,7 +5,7 @@
 - `OutcomeUnknownError`: a transaction may be in the log, and its verdict did not come in time
 - `UnsafeScanError`: a function under `run` scanned and wrote
 - `RequestError`: the facade said no (`problems`, one class for each problem type); among them
-  `AbortedError`, one class below it for each reason code, `CheckFailedError` for one
+  `AbortedError` (`aborts`, one class below it for each reason code, `CheckFailedError` for one)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from streamydb.errors import StreamyError
+from streamydb.records.problems import PROBLEMS
 
 __all__ = [
     "ClientError",
@@ -113,6 +114,10 @@ class OutcomeUnknownError(ClientError):
         self.payload = payload
 
 
+KINDS: Final[dict[str, type[RequestError]]] = {}
+"""Slug of a problem type -> its class; each class enters itself."""
+
+
 class RequestError(ClientError):
     """The request was refused: a problem of the facade, of a type that has no class of its own.
 
@@ -127,6 +132,15 @@ class RequestError(ClientError):
 
     slug: str = ""
     status: int = 0
+
+    def __init_subclass__(cls, *, problem: str | None = None, **others: Any) -> None:
+        """Stand for a problem type of the table; without one, for a kind of the base's."""
+        super().__init_subclass__(**others)
+        if problem is not None:
+            kind = PROBLEMS[problem]
+            cls.slug, cls.status = kind.slug, kind.status
+            cls.retriable, cls.uncertain = kind.retriable, kind.uncertain
+            KINDS[problem] = cls
 
     def __init__(
         self, detail: str, *, retry_after_s: float = 0, members: Mapping[str, Any] | None = None

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.client.problems import CheckFailedError, ConflictError, ConstraintViolatedError
+from streamydb.client.aborts import CheckFailedError, ConflictError, ConstraintViolatedError
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, canonical
-from streamydb.records.rejection import RESERVED
+from streamydb.records.names import RESERVED
 
 if TYPE_CHECKING:
     from streamydb.client import Client, Entry

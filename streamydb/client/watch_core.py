@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from streamydb.client.core import current_seq
 from streamydb.client.errors import ClientError
+from streamydb.client.reads import current_seq
 from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import (
     Change,

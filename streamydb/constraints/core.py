@@ -23,7 +23,7 @@ from streamydb.limits import (
     VALUE_BYTES_MAX,
 )
 from streamydb.records import canonical, decode_value, is_number
-from streamydb.records.rejection import RESERVED, UNIQUE_PREFIX
+from streamydb.records.names import RESERVED, UNIQUE_PREFIX
 
 __all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse", "text_of"]
 

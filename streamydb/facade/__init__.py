@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens, load_tokens
-from streamydb.facade.problems import PROBLEMS
 from streamydb.facade.server import serve, serve_database
 from streamydb.facade.settings import FacadeSettings
 
 __all__ = [
-    "PROBLEMS",
     "FacadeSettings",
     "Tokens",
     "create_app",

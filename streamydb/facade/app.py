@@ -18,8 +18,10 @@ from streamydb.errors import StreamyError
 from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.changes import get_changes
 from streamydb.facade.constraints import get_constraints
+from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate, context_of
-from streamydb.facade.kv import delete_value, get_value, list_values, put_value, read_values
+from streamydb.facade.kv import delete_value, get_value, put_value
+from streamydb.facade.kv_lists import list_values, read_values
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
     get_limits,
@@ -29,7 +31,7 @@ from streamydb.facade.operations import (
     get_problems,
     get_ready,
 )
-from streamydb.facade.ports import ChangeSource, LogUnavailableError, ReadModel, TransactionLog
+from streamydb.facade.ports import LogUnavailableError, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings

@@ -17,10 +17,10 @@ from litestar.response import Stream
 
 from streamydb.facade import parameters as q
 from streamydb.facade.feed import Feed
+from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import last_event_id
 from streamydb.facade.openapi import answers
-from streamydb.facade.ports import ChangeBatch
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.services import AnyRequest, client_of, headers_of, services_of
 

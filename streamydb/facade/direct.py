@@ -38,10 +38,9 @@ from streamydb.client.requests import (
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
+from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
 from streamydb.facade.ports import (
-    ChangeBatch,
-    ChangeSource,
     Entry,
     LogPosition,
     LogUnavailableError,

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ChangeBatch, ChangeEvent, ChangeSource
+from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Change, Resolved, decode_change
 

@@ -26,9 +26,10 @@ from streamydb.facade.ports import (
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.admin import LATEST, is_told
+from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, ContactedAdmin, administrator, reader
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.producer import Appended, AppendError, Producer
+from streamydb.kafka.producer import Producer
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 

@@ -12,9 +12,10 @@ from confluent_kafka import TopicPartition
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
+from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
-from streamydb.facade.ports import ChangeBatch, ReadModel
+from streamydb.facade.ports import ReadModel
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.names import TopicNames

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
+from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.kafka_tail import TopicFollower, at_end, offsets_at, receive, run_in, spans
-from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.names import TopicNames

@@ -12,13 +12,8 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 from streamydb import __version__
 from streamydb.facade.openapi_details import completed
-from streamydb.facade.problems import (
-    PROBLEM_MEDIA_TYPE,
-    PROBLEMS,
-    Problem,
-    ProblemDetails,
-    type_of,
-)
+from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemDetails, type_of
+from streamydb.records.problems import PROBLEMS, Problem
 
 __all__ = ["ANYWHERE", "answers", "openapi_config"]
 

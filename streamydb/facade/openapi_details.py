@@ -7,7 +7,8 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from streamydb.facade.problems import PROBLEMS, type_of
+from streamydb.facade.problems import type_of
+from streamydb.records.problems import PROBLEMS
 from streamydb.records.schemas import schemas
 
 __all__ = ["completed"]

@@ -10,9 +10,10 @@ from litestar import Response, get
 from streamydb.errors import StreamyError
 from streamydb.facade.metrics import METRICS_MEDIA_TYPE
 from streamydb.facade.openapi import answers
-from streamydb.facade.problems import PROBLEMS, Problem, ProblemError, type_of
+from streamydb.facade.problems import ProblemError, type_of
 from streamydb.facade.services import AnyRequest, json_response, services_of
 from streamydb.limits import LIMITS
+from streamydb.records.problems import PROBLEMS, Problem
 
 __all__ = ["get_limits", "get_live", "get_metrics", "get_problem", "get_problems", "get_ready"]
 
@@ -73,4 +74,5 @@ async def get_problem(request: AnyRequest) -> Response[bytes]:
 
 def _described(problem: Problem) -> dict[str, Any]:
     """A problem type in an answer."""
-    return {**problem._asdict(), "type": type_of(problem.slug)}
+    said = {name: getattr(problem, name) for name in ("slug", "status", "title", "when")}
+    return {**said, "type": type_of(problem.slug)}

@@ -18,7 +18,6 @@ from msgspec import UNSET
 
 from streamydb import errors
 from streamydb.facade.auth import Caller
-from streamydb.facade.body import invalid_json
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import (
@@ -32,7 +31,8 @@ from streamydb.records import (
 )
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import Marker
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_PREFIX
+from streamydb.records.problems import problem_of_rejection
 
 __all__ = [
     "authorise",
@@ -45,10 +45,6 @@ __all__ = [
     "transaction_body",
 ]
 
-_TOO_LARGE: Final = frozenset(
-    {errors.TRANSACTION_TOO_LARGE, errors.VALUE_TOO_LARGE, errors.TOO_MANY_KEYS}
-)
-_MALFORMED: Final = frozenset({errors.INVALID_JSON, errors.NUMBER_RANGE, errors.TOO_DEEP})
 _OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EMPTY: Final = re.compile(rb"\{\}")
 
@@ -141,15 +137,7 @@ def parse(payload: bytes) -> Transaction:
 
 def refuse_code(code: str) -> ProblemError:
     """Return the problem of a transaction that would get the reason code, or got it."""
-    text = errors.REJECTED_CODES[code]
-    if code == errors.ID_REUSED:
-        return ProblemError("id-reused", text, code=code)
-    if code == errors.DEADLINE_PASSED:
-        return ProblemError("deadline-passed", text, code=code)
-    if code in _MALFORMED:
-        return invalid_json(text, code)
-    return ProblemError("too-large" if code in _TOO_LARGE else "invalid-transaction",
-                        text, code=code)  # fmt: skip
+    return ProblemError(problem_of_rejection(code).slug, errors.REJECTED_CODES[code], code=code)
 
 
 def authorise(txn: Transaction, client: Caller) -> None:

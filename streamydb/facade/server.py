@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import uvicorn
     from litestar.types import ASGIApp
 
+    from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+    from streamydb.facade.ports import ReadModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 

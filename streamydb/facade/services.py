@@ -10,9 +10,10 @@ from litestar import Request, Response
 from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.bounds import Budget, Limiter
 from streamydb.facade.feed import Feed
+from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import context_of
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.ports import ReadModel, TransactionLog
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner

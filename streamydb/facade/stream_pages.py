@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.records.emission import partition_of, place_of
 from streamydb.records.formats import UNREADABLE

@@ -9,10 +9,10 @@ from litestar import Response, get
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade import parameters as q
+from streamydb.facade.feed_ports import PageBounds
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
-from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import (
     AnyRequest,

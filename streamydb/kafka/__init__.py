@@ -12,18 +12,10 @@ from __future__ import annotations
 
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.checks import TopicProblem, check, mend
-from streamydb.kafka.creation import (
-    RECORD_BYTES_MAX,
-    add_shared,
-    create,
-    delete,
-    describe,
-    grow,
-    log_id,
-    reshard,
-)
+from streamydb.kafka.creation import add_shared, create, delete, describe, grow, log_id, reshard
 from streamydb.kafka.foundation import Founding, recall, record
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.kafka.upkeep import is_synced, set_sync
 
 __all__ = [

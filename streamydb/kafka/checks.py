@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 
 from streamydb.kafka.admin import TopicDescription, TopicsError, answers, cluster, describe_topics
 from streamydb.kafka.clients import ContactedAdmin, administrator
-from streamydb.kafka.creation import RECORD_BYTES_MAX
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.limits import PARTITIONS_MAX
 
 __all__ = ["Severity", "TopicProblem", "check", "mend"]

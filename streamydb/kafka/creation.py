@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
@@ -23,11 +22,11 @@ from streamydb.kafka.admin import (
 from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.foundation import Founding, record
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.topic_plans import TopicPlan, check_bounds, plans_of, refuse_differences
 from streamydb.kafka.upkeep import is_synced, set_sync
-from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
+from streamydb.limits import PARTITIONS_MAX
 
 __all__ = [
-    "RECORD_BYTES_MAX",
     "add_shared",
     "create",
     "delete",
@@ -37,22 +36,6 @@ __all__ = [
     "log_id",
     "reshard",
 ]
-
-RECORD_BYTES_MAX = 1_048_588
-"""`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
-
-_DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A topic as it shall be created."""
-
-    name: str
-    partitions: int
-    replication: int
-    settings: Mapping[str, str]
-
 
 def create(
     client_config: Mapping[str, str],
@@ -79,15 +62,15 @@ def create(
         TopicsError: a topic exists with other settings, or the cluster refuses or does not answer.
     """
     names = TopicNames(database)
-    _check_bounds(partitions, shards, replication, min_insync, changes_partitions)
+    check_bounds(partitions, shards, replication, min_insync, changes_partitions)
     admin = administrator(client_config)
-    plans = _plans(names, partitions, shards, replication, min_insync, changes_partitions)
+    plans = plans_of(names, partitions, shards, replication, min_insync, changes_partitions)
     found = describe_topics(admin, [plan.name for plan in plans])
-    _refuse_differences(plans, found)
+    refuse_differences(plans, found)
     missing = [plan for plan in plans if plan.name not in found]
     _create_missing(admin, missing)
     _await_metadata(admin, plans)
-    _refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
+    refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
     if names.transactions not in found:
         log = log_id(client_config, database)
         record(client_config, database, Founding(log=log, partitions=partitions))
@@ -145,7 +128,7 @@ def _note_alone(
         return
     names = TopicNames(database)
     min_insync = int(log.settings.get("min.insync.replicas", 1))
-    plans = _plans(names, 1, 1, log.replication, min_insync, 1)
+    plans = plans_of(names, 1, 1, log.replication, min_insync, 1)
     plan = [plan for plan in plans if plan.name == names.founding]
     if names.founding not in cluster(admin).topics:
         _create_missing(admin, plan)
@@ -163,7 +146,7 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
     Raises:
         TopicsError: a topic is missing, or the cluster refuses or does not answer.
     """
-    _check_bounds(1, shards, 1, 1, 1)
+    check_bounds(1, shards, 1, 1, 1)
     admin, names = administrator(client_config), TopicNames(database)
     found = describe_topics(admin, [names.transactions, names.results, names.feedback])
     for name in (names.transactions, names.results):
@@ -180,7 +163,7 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
         gone = {*old, *others}
         wait_until(lambda: not gone & set(cluster(admin).topics), "the old feedback to be gone")
     min_insync = int(log.settings.get("min.insync.replicas", 1))
-    plans = _plans(names, log.partitions, shards, log.replication, min_insync, 1)
+    plans = plans_of(names, log.partitions, shards, log.replication, min_insync, 1)
     plan = [plan for plan in plans if plan.name == names.feedback]
     if old or feedback is None:
         _create_missing(admin, plan)
@@ -211,7 +194,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     spread = found[names.changes].partitions
     kept = {names.founding, names.rulings}
     wanted = {*names.shared(), names.streams, *kept, names.feedback_of(pipeline)}
-    plans = _plans(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
+    plans = plans_of(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
     _create_missing(admin, missing)
@@ -240,91 +223,7 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
     return describe_topics(admin, TopicNames(database).all(), offsets=True)
 
 
-def _plans(
-    names: TopicNames,
-    partitions: int,
-    shards: int,
-    replication: int,
-    min_insync: int,
-    changes_partitions: int,
-    pipeline: str = "",
-) -> list[_Plan]:
-    """Return what each topic shall be like."""
-    common = {
-        "cleanup.policy": "delete",
-        "max.message.bytes": str(RECORD_BYTES_MAX),
-        "min.insync.replicas": str(min_insync),
-        "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "LogAppendTime",
-        "retention.bytes": "-1",
-    }
-    shape = {
-        names.transactions: (partitions, -1),
-        names.results: (shards, 7 * _DAY_MS),
-        names.changes: (changes_partitions, -1),
-        names.feedback_of(pipeline): (shards, -1),
-        names.deadletters: (1, -1),
-        names.control: (1, 7 * _DAY_MS),
-        names.digests: (1, -1),
-        names.streams: (changes_partitions, -1),
-        names.founding: (1, -1),
-        names.rulings: (1, -1),
-    }
-    return [
-        _Plan(name, count, replication, common | {"retention.ms": str(retention)})
-        for name, (count, retention) in shape.items()
-    ]
-
-
-def _check_bounds(
-    partitions: int, shards: int, replication: int, min_insync: int, changes_partitions: int
-) -> None:
-    """Refuse numbers that no database can have."""
-    bounds = (
-        ("partitions", partitions, PARTITIONS_MAX),
-        ("shards", shards, SHARDS_MAX),
-        ("changes_partitions", changes_partitions, PARTITIONS_MAX),
-        ("replication", replication, 32767),
-        ("min_insync", min_insync, replication),
-    )
-    for what, number, most in bounds:
-        if not 1 <= number <= most:
-            msg = f"{what} must be between 1 and {most}, not {number}"
-            raise ValueError(msg)
-
-
-def _refuse_differences(plans: Iterable[_Plan], found: Mapping[str, TopicDescription]) -> None:
-    """Raise an error that lists how existing topics differ from their plans."""
-    lines = []
-    for plan in plans:
-        topic = found.get(plan.name)
-        if topic is not None:
-            lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
-    if lines:
-        msg = (
-            "the database's topics exist with other settings:\n  "
-            + "\n  ".join(lines)
-            + "\nAsk for what exists, change the settings (`streamydb doctor` names the commands), "
-            "or choose another database name."
-        )
-        raise TopicsError(msg)
-
-
-def _differences(plan: _Plan, topic: TopicDescription) -> Iterator[str]:
-    """Name the differences between a plan and a topic."""
-    grown = plan.name.endswith(".results") and topic.partitions > plan.partitions
-    if topic.partitions != plan.partitions and not grown:
-        yield f"partitions: {topic.partitions}, asked for {plan.partitions}"
-    if topic.replication != plan.replication:
-        yield f"replication: {topic.replication}, asked for {plan.replication}"
-    for name, value in plan.settings.items():
-        if name == "retention.ms" and plan.name.endswith(".feedback"):
-            continue  # a day, in earlier releases: the pipeline's start mends it
-        if topic.settings.get(name) != value:
-            yield f"{name}: {topic.settings.get(name)}, asked for {value}"
-
-
-def _create_missing(admin: ContactedAdmin, missing: list[_Plan]) -> None:
+def _create_missing(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
     """Create topics; one that somebody else creates at the same time is compared afterwards."""
     if not missing:
         return
@@ -344,7 +243,7 @@ def _create_missing(admin: ContactedAdmin, missing: list[_Plan]) -> None:
     )
 
 
-def _await_metadata(admin: ContactedAdmin, plans: list[_Plan]) -> None:
+def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
     """Wait until every partition of every topic has a leader that answers.
 
     A broker that was just made a leader refuses requests for a moment (NOT_LEADER_FOR_PARTITION).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import threading
 import time
 from collections import deque
@@ -12,26 +11,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.kafka.appends import (
+    Appended,
+    AppendError,
+    AppendUnknownError,
+    encode,
+    explain,
+)
 from streamydb.kafka.clients import (
     LOG,
-    MSG_TIMED_OUT,
-    PURGE_INFLIGHT,
-    UNKNOWN_PARTITION,
-    UNKNOWN_TOPIC,
     ContactedProducer,
     appender,
 )
 from streamydb.kafka.names import TopicNames
-from streamydb.limits import TRANSACTION_BYTES_MAX
-from streamydb.records import Marker, Rejection, decode
 from streamydb.settings import Settings
 
-__all__ = ["AppendError", "AppendUnknownError", "Appended", "Producer", "TransactionRefusedError"]
+__all__ = ["OnDelivery", "Producer"]
 
 TIMEOUT_S = 120.0
 """How long an append is tried while the broker does not answer."""
@@ -42,35 +41,6 @@ WINDOW = 10_000
 _POLL_S = 0.5
 # A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
-
-
-class AppendError(StreamyError):
-    """A transaction was not appended."""
-
-
-class TransactionRefusedError(AppendError):
-    """A record that would be rejected in the log is not written to it.
-
-    Attributes:
-        code: the reason code that its result would have.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        """Keep the reason `code` beside the message."""
-        super().__init__(message)
-        self.code = code
-
-
-class AppendUnknownError(AppendError):
-    """It is not known whether a transaction was appended; appending it again is safe."""
-
-
-class Appended(NamedTuple):
-    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
 
 
 OnDelivery = Callable[[Appended | None, AppendError | None], None]
@@ -191,7 +161,7 @@ class Producer:
             AppendError: it cannot be sent; there will be no call.
         """
         told = self._telling(on_delivery)
-        self._produce(self._encode(transaction), key, partition, told, headers)
+        self._produce(encode(transaction, validate=self._validate), key, partition, told, headers)
 
     def append_at_once(
         self,
@@ -205,7 +175,7 @@ class Producer:
         Raises:
             TransactionRefusedError: it is no valid transaction; there will be no call.
         """
-        value = self._encode(transaction)
+        value = encode(transaction, validate=self._validate)
         if self._stop.is_set():
             return False
         try:
@@ -241,11 +211,11 @@ class Producer:
 
         def delivered(error: KafkaError | None, _message: Any) -> None:
             if error is not None and not first:
-                first.append(self._explain(error))
+                first.append(self._explained(error))
 
         count = 0
         for transaction in transactions:
-            self._produce(self._encode(transaction), None, None, delivered)
+            self._produce(encode(transaction, validate=self._validate), None, None, delivered)
             count += 1
             if first:
                 break
@@ -288,29 +258,12 @@ class Producer:
         """Close."""
         self.close()
 
-    def _encode(self, transaction: bytes | Mapping[str, Any]) -> bytes:
-        """Return the record's value, checked."""
-        value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
-        if len(value) > TRANSACTION_BYTES_MAX and self._validate:
-            raise _too_large(len(value))
-        if not self._validate:
-            return value
-        decoded = decode(value)
-        if isinstance(decoded, Rejection):
-            named = "" if decoded.id is None else f" {decoded.id!r}"
-            msg = f"transaction{named} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
-            raise TransactionRefusedError(decoded.code, msg)
-        if isinstance(decoded, Marker):
-            msg = "the record is an epoch marker; only sequencers write those"
-            raise TransactionRefusedError("invalid-transaction", msg)
-        return value
-
     def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
         """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                on_delivery(None, self._explain(error))
+                on_delivery(None, self._explained(error))
                 return
             stamp = message.timestamp()[1]
             on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -345,7 +298,7 @@ class Producer:
             except KafkaException as error:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    raise self._explain(error.args[0], len(value)) from error
+                    raise self._explained(error.args[0], len(value)) from error
                 self._replace(client)
             else:
                 return
@@ -367,42 +320,10 @@ class Producer:
             except KafkaException as error:  # a fatal one: the next append meets it, too
                 client.contact(error.args[0])
 
-    def _explain(self, error: KafkaError, size: int = 0) -> AppendError:
-        """Turn Kafka's error into one that says what to do."""
-        code, text = error.code(), f"{self._topic}: {error.str()}"
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            return _too_large(size)
-        if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
-            text = self._client.contact.refusal or text
-            msg = f"{text}; it may be in the log or not: append the same bytes again"
-            return AppendUnknownError(msg)
-        if code == UNKNOWN_PARTITION:
-            return AppendError(f"{text}; the topic has fewer partitions")
-        if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
-            database = self._topic.removesuffix(".transactions")
-            return AppendError(f"{text}; run `streamydb create --database {database}`")
-        if "authorization failed" in text:
-            return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
-        return AppendError(text)
+    def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
+        return explain(error, self._topic, size, self._client.contact.refusal)
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
     """Headers as an argument of the client; none are none."""
     return {"headers": dict(headers)} if headers else {}
-
-
-def _to_json(transaction: Mapping[str, Any]) -> bytes:
-    """Encode a mapping, strictly: nothing that JSON lacks is turned into something else."""
-    try:
-        text = json.dumps(transaction, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        msg = f"the transaction cannot be written as JSON: {error}"
-        raise TransactionRefusedError(INVALID_JSON, msg) from error
-
-
-def _too_large(size: int) -> TransactionRefusedError:
-    """Return the error of a record above the limit."""
-    shown = f"{size} bytes, " if size else ""
-    msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
-    return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)

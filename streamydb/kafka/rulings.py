@@ -12,16 +12,8 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
-from streamydb.records.rulings import (
-    Adopted,
-    Book,
-    Fault,
-    Fence,
-    RulingRecord,
-    Rulings,
-    encode_ruling,
-    ruling_of,
-)
+from streamydb.records.ruling_records import Adopted, Fence, RulingRecord, encode_ruling
+from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 
 __all__ = ["RulingTopic", "RulingsError", "aborted_before", "rulings"]
 

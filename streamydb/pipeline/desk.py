@@ -19,13 +19,7 @@ from streamydb.kafka.positions import look_at
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
-from streamydb.records.rulings import (
-    Fault,
-    Place,
-    Suspects,
-    TooLate,
-    faults_in,
-)
+from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
 
 __all__ = ["Desk", "EarlierRulings", "note_told"]
 

@@ -18,7 +18,7 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import WORKFLOW_DEPTH_MAX
 from streamydb.procedures.graph import flow_key
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_PREFIX
 
 if TYPE_CHECKING:
     from streamydb.procedures.modules import Module

@@ -16,7 +16,7 @@ from streamydb.limits import (
     WORKFLOW_FAN_OUT_MAX,
     WORKFLOW_NAMES_MAX,
 )
-from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
+from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
 
 __all__ = ["Window", "WorkflowGraph", "flow_key", "graph_of", "window_key"]
 

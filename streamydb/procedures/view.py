@@ -19,7 +19,7 @@ from streamydb.procedures.chance import Random
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.windows import SlidingWindow
-from streamydb.records.rejection import FLOWS_PREFIX, WINDOWS_PREFIX
+from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
 from streamydb.records.updates import UpdateFailed
 
 __all__ = ["Declared", "Host", "ProcedureView", "Stamp", "canonical_of", "decoded"]

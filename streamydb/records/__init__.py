@@ -23,8 +23,10 @@ from streamydb.records.deadletter import (
     encode_dead_letter,
 )
 from streamydb.records.deadline import deadline_span, identity, with_deadline
+from streamydb.records.decoder import decode, keys, module_key
 from streamydb.records.marker import Marker, decode_marker, encode_marker
-from streamydb.records.rejection import CONSTRAINTS_KEY, UNIQUE_PREFIX, Rejection
+from streamydb.records.names import CONSTRAINTS_KEY, UNIQUE_PREFIX
+from streamydb.records.rejection import Rejection
 from streamydb.records.result import Duplicate, Failed, Result, Source, decode_result, encode_result
 from streamydb.records.transaction import (
     Add,
@@ -40,9 +42,6 @@ from streamydb.records.transaction import (
     TakenBatch,
     Transaction,
     Update,
-    decode,
-    keys,
-    module_key,
 )
 from streamydb.records.values import canonical, canonical_number, decode_value, is_number
 

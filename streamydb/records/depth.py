@@ -6,18 +6,19 @@ Both work on any bytes in linear time, so that no record can exhaust a stack or 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from streamydb.records.formats import UNREADABLE
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-_STEP = np.zeros(256, dtype=np.int8)
-_STEP[list(b"[{")] = 1
-_STEP[list(b"]}")] = -1
+_BRACKETS = b"[{]}"
+_OTHERS = bytes(set(range(256)) - set(_BRACKETS))
+_STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
+"""Turns brackets into +1 and -1, as signed bytes."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -29,8 +30,8 @@ def deeper_than(raw: bytes, limit: int) -> bool:
         return False
     escapes = b"\\" in raw
     bare = _STRING.sub(b"", raw) if escapes else b"".join(raw.split(b'"')[::2])
-    steps = _STEP[np.frombuffer(bare, dtype=np.uint8)]
-    return bool(steps.size) and int(np.cumsum(steps, dtype=np.int64).max()) > limit
+    steps = memoryview(bare.translate(_STEPS, _OTHERS)).cast("b")
+    return max(accumulate(steps), default=0) > limit
 
 
 def outermost_field(raw: bytes, name: str) -> Any:

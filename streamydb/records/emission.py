@@ -9,7 +9,7 @@ import msgspec
 
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
-from streamydb.records.rejection import NAME
+from streamydb.records.names import NAME
 
 __all__ = ["STREAMS_SCOPE", "Emitted", "decode_emitted", "is_stream", "partition_of", "place_of"]
 

@@ -21,6 +21,17 @@ from streamydb.errors import ValueRejected
 from streamydb.records.depth import deeper_than, outermost_field
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import decode_marker
+from streamydb.records.names import (
+    FLOWS_PREFIX,
+    FOLLOW_UP_ID,
+    FOLLOW_UP_PREFIX,
+    HASH,
+    MODULES_PREFIX,
+    NAME,
+    RESERVED,
+    UNIQUE_PREFIX,
+    WINDOWS_PREFIX,
+)
 from streamydb.records.values import canonical, is_number
 
 if TYPE_CHECKING:
@@ -42,36 +53,6 @@ _BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
 _CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
-
-RESERVED: Final = "$"
-"""Begins the keys that only the database itself writes."""
-
-MODULES_PREFIX: Final = "$procedures/"
-"""Begins the keys under which the deployed versions of modules lie."""
-
-FLOWS_PREFIX: Final = "$flows/"
-"""Begins the keys under which workflows count their follow-ups, by module."""
-
-WINDOWS_PREFIX: Final = "$windows/"
-"""Begins the keys of windows: module, dot, name."""
-
-FOLLOW_UP_PREFIX: Final = "$flow/"
-"""Begins the ids of follow-ups, and of nothing else."""
-
-CONSTRAINTS_KEY: Final = "$constraints"
-"""The key under which the declared constraints lie."""
-
-UNIQUE_PREFIX: Final = "$unique/"
-"""Begins the keys of the index behind uniqueness: the only ones that a transaction may lock."""
-
-NAME: Final = rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.PROCEDURE_NAME_CHARACTERS_MAX - 1}}}"
-"""Pattern of the name of a module or of a procedure in it."""
-
-HASH: Final = "sha256:[0-9a-f]{64}"
-"""Pattern of the hash of a module's file."""
-
-FOLLOW_UP_ID: Final = r"\$flow/[1-9][0-9]{0,18}/[1-9][0-9]{0,18}"
-"""Pattern of the id of a follow-up: the seq of who emitted, and a number."""
 
 _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
@@ -237,7 +218,6 @@ def constrain_fits(constrain: Any) -> bool:
 
 def _lock_fits(lock: Any) -> bool:
     return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
-
 
 
 def _deploy_fits(deploy: Any) -> bool:

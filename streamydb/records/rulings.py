@@ -13,33 +13,27 @@ import re
 import zlib
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.errors import InvariantViolation, ModuleMissing, RecordError, StreamyError
+from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
 from streamydb.records.begins import EVERYWHERE, Begins
-from streamydb.records.formats import FORMAT, UNREADABLE, not_read
+from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling
 
 __all__ = [
     "NO_RULINGS",
     "STOPPING",
-    "Adopted",
     "Book",
     "Fault",
-    "Fence",
     "Place",
     "ReadBefore",
-    "Ruling",
-    "RulingRecord",
     "Rulings",
     "Suspects",
     "TooLate",
     "UnruledFaults",
-    "decode_ruling",
-    "encode_ruling",
     "fault_of",
     "faults_in",
     "require_ruled",
@@ -290,68 +284,3 @@ def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
         log=log, epoch=epoch, partition=fault.partition, offset=fault.offset, error=fault.error,
         named=fault.named, counted=fault.counted, shown=fault.shown,
     )
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """``log``: Kafka's id of the transactions topic, so that another log's past is not believed."""
-
-    log: str
-    format: int = FORMAT
-
-
-class Ruling(_Record, frozen=True, kw_only=True, tag="ruling"):
-    """The record at ``partition`` and ``offset`` of the log is ``aborted: internal``.
-
-    ``error``: the fault's name, as in the dead letter. ``named``: its id could be read, so the
-    result has it. ``counted``: its call could be read, so a follow-up has had its turn. ``shown``:
-    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: it was
-    so before there were rulings, or in the backup.
-    """
-
-    partition: int
-    offset: int
-    error: str
-    named: bool = True
-    counted: bool = True
-    shown: bool = True
-    epoch: int = 0
-
-
-class Fence(_Record, frozen=True, kw_only=True, tag="fence"):
-    """A pipeline leads from here on: rulings of lower epochs that come later are void."""
-
-    epoch: int
-    pipeline: str
-
-
-class Adopted(_Record, frozen=True, kw_only=True, tag="adopted"):
-    """The rulings that were taken over from releases without rulings stand before this record."""
-
-
-RulingRecord: TypeAlias = Ruling | Fence | Adopted
-
-_decoder = msgspec.json.Decoder(RulingRecord)
-
-
-def encode_ruling(record: RulingRecord) -> bytes:
-    """The value of a record."""
-    return msgspec.json.encode(record)
-
-
-def decode_ruling(value: bytes | None) -> RulingRecord:
-    """The record in a value.
-
-    Raises:
-        RecordError: it is none, or a newer release has written it.
-
-    """
-    try:
-        found: RulingRecord = _decoder.decode(value or b"")
-    except UNREADABLE as error:
-        raise not_read(value or b"", "ruling", error) from error
-    if found.format != FORMAT:
-        raise RecordError(
-            f"this ruling has format {found.format}, this release reads {FORMAT}: use the release "
-            "that wrote it, or a newer one (docs/upgrading.md)"
-        )
-    return found

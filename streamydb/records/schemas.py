@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
-from streamydb.records.rejection import HASH, NAME, UNIQUE_PREFIX
+from streamydb.records.names import HASH, NAME, UNIQUE_PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -12,12 +12,9 @@ Everything runs in processes of its own, and everything started is ended with th
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +28,13 @@ from streamydb.kafka import TopicNames, create
 from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.local.launcher import LocalProcess, wait_until
 from streamydb.procedures.folder import FolderModules
 from streamydb.settings import Settings
 from streamydb.verify.check import CheckOptions, check
 from streamydb.verify.check.report import CheckReport
 
 __all__ = ["Database", "TestingError", "wait_for"]
-
-_POLL_S = 0.05
 
 
 class TestingError(StreamyError):
@@ -54,11 +50,8 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0)
         TestingError: it did not within ``timeout_s`` seconds.
 
     """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TestingError(f"{what} did not happen within {timeout_s:.0f} s")
-        time.sleep(_POLL_S)
+    if not wait_until(condition, timeout_s):
+        raise TestingError(f"{what} did not happen within {timeout_s:.0f} s")
 
 
 class Database:
@@ -94,7 +87,7 @@ class Database:
         self.log_file = folder / "pipeline.log"
         self.release: Path | None = None
         """The site-packages of another release (`pip install --prefix`); None: this one."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LocalProcess | None = None
 
     def __enter__(self) -> Self:
         """Start the broker, create the topics, start the pipeline."""
@@ -161,18 +154,14 @@ class Database:
     def launch_pipeline(self, extra: Iterable[str] = ()) -> None:
         """Start the pipeline and wait for nothing."""
         self.place.status_file.unlink(missing_ok=True)
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(extra), stdout=log, stderr=log, start_new_session=True,
-                cwd=self.release, env=self._environ(),
-            )
-
-    def _environ(self) -> dict[str, str] | None:
-        """Of the pipeline's processes; None: as this one's."""
-        return None if self.release is None else {**os.environ, "PYTHONPATH": str(self.release)}
+        environment = {} if self.release is None else {"PYTHONPATH": str(self.release)}
+        self._process = LocalProcess(
+            "pipeline", self.command(extra), self.log_file,
+            environment=environment, folder=self.release, append=True,
+        )  # fmt: skip
 
     def _ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
+        return self._process is None or not self._process.alive
 
     def status(self) -> PipelineStatus:
         """Return the pipeline's report of its state."""
@@ -180,24 +169,13 @@ class Database:
 
     def processes(self) -> list[psutil.Process]:
         """The pipeline's process and all below it: the JVM and the Python workers."""
-        if self._process is None:
-            return []
-        try:
-            root = psutil.Process(self._process.pid)
-            return [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+        return [] if self._process is None else self._process.family()
 
     def kill_pipeline(self) -> None:
         """SIGKILL the driver, its JVM and all workers."""
-        for process in self.processes():
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
         if self._process is not None:
-            self._process.wait()
-        self._process = None
+            self._process.kill_family()
+            self._process = None
 
     def stop_pipeline(self) -> int:
         """Ask the pipeline to stop; its exit code."""
@@ -208,7 +186,7 @@ class Database:
         """Send a signal to the pipeline's process, and to none below it."""
         if self._process is None:
             raise TestingError("no pipeline runs")
-        os.kill(self._process.pid, number)
+        self._process.send(number)
 
     def wait_pipeline(self, timeout_s: float = 120.0) -> int:
         """Wait until the pipeline has ended; its exit code."""

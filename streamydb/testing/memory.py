@@ -17,17 +17,13 @@ from typing import NamedTuple, Self
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import change_event
+from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, PageBounds, StreamRow, StreamSpan
 from streamydb.facade.ports import (
     AppendUnknownError,
-    ChangeBatch,
-    ChangeEvent,
     LogPosition,
     LogUnavailableError,
     Missing,
     NextRecord,
-    PageBounds,
-    StreamRow,
-    StreamSpan,
 )
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
 from streamydb.facade.stream_pages import fresh

@@ -23,7 +23,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
 from streamydb.txn_processor.fault import keep, reported

@@ -25,7 +25,7 @@ import pytest
 import streamydb
 from streamydb.client import Change, Client
 from streamydb.local.broker import free_port
-from streamydb.testing.database import wait_for
+from streamydb.local.launcher import LocalProcess
 from tests.browser.page import CHROMIUM, Page, open_browser
 from tests.support.stack import Stack
 from tests.support.tutorial import EXAMPLE, environment, serving
@@ -157,23 +157,20 @@ def locked(stack: Stack, folder: Path) -> Iterator[str]:
         sys.executable, "-m", "streamydb.cli", "serve", "--home", str(stack.home),
         "--port", str(port), "--tokens-file", str(tokens),
     ]  # fmt: skip
-    with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def answers() -> bool:
-        assert process.poll() is None, (folder / "serve.log").read_text()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=5):
                 return True
         except OSError:
             return False
 
+    process = LocalProcess("the second facade", command, folder / "serve.log")
     try:
-        wait_for(answers, "the second facade", 60)
+        process.wait_until(answers, 60)
         yield f"http://127.0.0.1:{port}/"
     finally:
-        process.terminate()
-        assert process.wait(60) in {0, -signal.SIGTERM}
+        assert process.stop() in {0, -signal.SIGTERM}
 
 
 def test_a_read_token_reads_what_another_facade_writes(

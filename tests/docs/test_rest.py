@@ -6,7 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from streamydb.facade import PROBLEMS, create_app
+from streamydb.facade import create_app
+from streamydb.records.problems import PROBLEMS
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 

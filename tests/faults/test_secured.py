@@ -7,8 +7,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import streamydb
 from streamydb.kafka import create
 from streamydb.kafka.roles import apply
 from streamydb.local.broker import EmbeddedBroker, free_port
+from streamydb.local.launcher import LocalProcess
 from streamydb.settings import Settings
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check import CheckOptions, check
@@ -63,20 +63,9 @@ class SecuredDatabase(Database):
         return {**os.environ, **secured, "STREAMYDB_HOME": str(self.folder / "home")}
 
 
-@contextmanager
-def running(
-    arguments: list[str], environment: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(arguments: list[str], environment: Mapping[str, str], log: Path) -> LocalProcess:
     """A part of the database in a process of its own, ended with SIGTERM."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], env=dict(environment), stdout=file, stderr=file
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
+    return LocalProcess(log.stem, [sys.executable, "-m", *arguments], log, environment=environment)
 
 
 def answers(url: str) -> bool:

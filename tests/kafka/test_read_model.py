@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from msgspec import Raw
 from streamydb.kafka import TopicNames, TopicsError, changes, create, delete, describe
 from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
 from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.launcher import LocalProcess
 from streamydb.read_model import (
     ChangesExpiredError,
     Follower,
@@ -311,17 +311,15 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
         "--bootstrap", feed.settings.bootstrap_servers, "--folder", str(tmp_path / "killed"),
         "--retention-seqs", "inf",
     ]  # fmt: skip
-    with (tmp_path / "log").open("wb") as log:
-        for _ in range(4):
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            wait_until_at(feed.seq, tmp_path / "killed", feed)
-            feed.load(10_000, keys=3000)
-            process.send_signal(signal.SIGKILL)
-            assert process.wait(30) == -signal.SIGKILL
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    for _ in range(4):
+        process = LocalProcess("read-model", command, tmp_path / "log")
         wait_until_at(feed.seq, tmp_path / "killed", feed)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        feed.load(10_000, keys=3000)
+        process.kill()
+        assert process.exit_code == -signal.SIGKILL
+    process = LocalProcess("read-model", command, tmp_path / "log")
+    wait_until_at(feed.seq, tmp_path / "killed", feed)
+    assert process.stop(30) == 0
     with feed.open(tmp_path / "whole") as whole, feed.open(tmp_path / "killed") as killed:
         feed.follow(whole).close()
         assert killed.latest() == whole.latest()

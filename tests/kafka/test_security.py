@@ -21,11 +21,12 @@ from streamydb.facade.kafka_tail import spans
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
+from streamydb.kafka.appends import AppendError
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import FOLLOWING, administrator, reader
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
-from streamydb.kafka.producer import AppendError, Producer
+from streamydb.kafka.producer import Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import ROLES, apply

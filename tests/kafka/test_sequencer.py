@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames, create, describe, grow
-from streamydb.kafka.producer import (
+from streamydb.kafka.appends import (
     Appended,
     AppendError,
     AppendUnknownError,
-    Producer,
     TransactionRefusedError,
 )
+from streamydb.kafka.producer import Producer
 from streamydb.kafka.results import ResultReader, ResultTimeoutError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.broker import EmbeddedBroker

@@ -9,8 +9,9 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
+from streamydb.facade.feed_ports import PageBounds
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import LogUnavailableError, PageBounds
+from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings

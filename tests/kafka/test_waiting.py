@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,24 +15,20 @@ import pytest
 from streamydb.kafka import create
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
+from streamydb.local.launcher import LocalProcess
 from streamydb.testing.database import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
-def part(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def part(log: Path, *words: str) -> Iterator[LocalProcess]:
     """Run a command of ours in the background, with its output in `log`."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "streamydb.cli", *words], stdout=output, stderr=output,
-            env=dict(os.environ),
-        )
+    process = LocalProcess(words[0], [sys.executable, "-m", "streamydb.cli", *words], log)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
 
 
 def _waits(log: Path) -> bool:
@@ -70,10 +64,11 @@ def test_a_read_model_and_a_facade_wait_for_their_broker(
         facade = stack.enter_context(part(logs[1], "serve", "--port", str(port), *place))
         for log in logs:
             wait_for(partial(_waits, log), f"{log.name}", 60)
-        assert (model.poll(), facade.poll()) == (None, None)
+        assert model.alive
+        assert facade.alive
         injected(2)
         broker.start()
         wait_for(lambda: is_ready(port), "the facade to be ready", 90)
-        facade.send_signal(signal.SIGTERM)
-        model.send_signal(signal.SIGTERM)
+        facade.send(signal.SIGTERM)
+        model.send(signal.SIGTERM)
         assert (model.wait(30), facade.wait(30)) == (0, 0)

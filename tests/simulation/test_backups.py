@@ -48,7 +48,8 @@ from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import NOWHERE
 from streamydb.records.control import Following, encode_message
-from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
+from streamydb.records.ruling_records import encode_ruling
+from streamydb.records.rulings import Fault, Rulings, ruling_of
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.core import Ordered, released
 from streamydb.verify.oracle.order import LogRecord

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ import pytest
 from streamydb.local.broker import free_port
 from streamydb.local.jars import resolve
 from streamydb.local.java import java_home
+from streamydb.local.launcher import LocalProcess
 from streamydb.local.resources import shipped_file
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
@@ -84,7 +84,7 @@ class Cluster(NamedTuple):
     """A standalone cluster: its master's URL and its workers' processes."""
 
     url: str
-    workers: list[subprocess.Popen[bytes]]
+    workers: list[LocalProcess]
 
 
 @contextmanager
@@ -104,16 +104,13 @@ def standalone_cluster(folder: Path, workers: int = 1, cores: int = 2) -> Iterat
          "--webui-port", str(port)],
         *[worker] * workers,
     ]  # fmt: skip
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[LocalProcess] = []
     try:
         for number, command in enumerate(commands):
-            with (folder / f"cluster.{number}.log").open("wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [spark_class, *command], env=environment(), stdout=log, stderr=log,
-                        start_new_session=True,
-                    )
-                )
+            log = folder / f"cluster.{number}.log"
+            processes.append(
+                LocalProcess("cluster", [spark_class, *command], log, environment=environment())
+            )
 
         def ready() -> bool:
             try:
@@ -126,21 +123,7 @@ def standalone_cluster(folder: Path, workers: int = 1, cores: int = 2) -> Iterat
         yield Cluster(url, processes[1:])
     finally:
         for process in processes:
-            lose(process)
-
-
-def lose(process: subprocess.Popen[bytes]) -> int:
-    """SIGKILL a worker and all below it, its executors and their Python workers; how many."""
-    try:
-        root = psutil.Process(process.pid)
-        found = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        found = []
-    for each in found:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-    process.wait()
-    return len(found)
+            process.kill_family()
 
 
 def test_spark_submit_on_a_standalone_cluster(
@@ -186,7 +169,7 @@ def test_a_worker_of_two_is_lost_under_load(
         pid, seq = db.status().pid, db.status().seq or 0
         db.load(transfers(3_000, seed=2))
         wait_for(lambda: (db.status().seq or 0) > seq, "the load to be under way")
-        assert lose(cluster.workers[0]) > 1
+        assert cluster.workers[0].kill_family() > 1
         db.load(transfers(3_000, seed=3))
         report = db.assert_serial(300)
         assert report.transactions > 6_500

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ import httpx
 import psutil
 
 from streamydb.local.broker import free_port
+from streamydb.local.launcher import LocalProcess
 from streamydb.testing.database import Database, TestingError, wait_for
 from streamydb.verify.histories.campaign import STOP
 
@@ -28,19 +27,17 @@ class Process:
         self.name = name
         self.log_file = folder / f"{name}.log"
         self._command = command
-        self._environment = {**os.environ, **environment}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = environment
+        self._process: LocalProcess | None = None
 
     def start(self) -> None:
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=self._environment
-            )
+        self._process = LocalProcess(
+            self.name, self._command, self.log_file, environment=self._environment, append=True
+        )
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
             self._process = None
 
     @property
@@ -54,7 +51,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        return None if self._process is None else self._process.poll()
+        return None if self._process is None else self._process.exit_code
 
 
 class Served(Database):

@@ -20,6 +20,7 @@ import httpx
 
 import streamydb
 from streamydb.local.broker import free_port
+from streamydb.local.launcher import LocalProcess
 from streamydb.testing.database import wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -184,25 +185,20 @@ def environment(database: str, port: int) -> dict[str, str]:
 def serving(folder: Path, variables: dict[str, str]) -> Iterator[str]:
     """Run the `app.py` of a folder; yields its address."""
     address = f"http://127.0.0.1:{variables['SHOP_PORT']}/"
-    with (folder / "app.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=folder, env=variables, stdout=log, stderr=log
-        )
 
     def answers() -> bool:
-        assert process.poll() is None, (folder / "app.log").read_text()
         try:
             with urllib.request.urlopen(address, timeout=5) as page:
                 return b"Ticket shop" in page.read()
         except OSError:
             return False
 
-    try:
-        wait_for(answers, "the shop", 30)
+    command = [sys.executable, "app.py"]
+    with LocalProcess(
+        "the shop", command, folder / "app.log", environment=variables, folder=folder
+    ) as shop:
+        shop.wait_until(answers, 30)
         yield address
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @contextmanager

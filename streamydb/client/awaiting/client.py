@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from streamydb.client import core
+from streamydb.client import core, reads
 from streamydb.client.attempts import run
 from streamydb.client.awaiting.driving import drive
 from streamydb.client.awaiting.transports import AsyncTransport
@@ -109,7 +109,7 @@ class AsyncClient:
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
         freshness = self.session.freshness(consistency, at)
-        return Snapshot(await self._run(core.read(self.session, list(keys), freshness, timeout_s)))
+        return Snapshot(await self._run(reads.read(self.session, list(keys), freshness, timeout_s)))
 
     async def scan(
         self,
@@ -134,8 +134,8 @@ class AsyncClient:
             timeout_s: how long to try for each page.
         """
         freshness = self.session.freshness(consistency, at)
-        wanted = core.Range(self.session, prefix, start, end, freshness, limit)
-        while page := await self._run(core.scan_page(wanted, timeout_s)):
+        wanted = reads.Range(self.session, prefix, start, end, freshness, limit)
+        while page := await self._run(reads.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
 
@@ -166,7 +166,7 @@ class AsyncClient:
             QueriesOffError: queries are not served.
         """
         freshness = self.session.freshness(consistency, at)
-        flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
+        flow = reads.query(self.session, sql, params, prefix, freshness, timeout_s)
         return await self._run(flow)
 
     async def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from streamydb.client import core
+from streamydb.client import core, reads
 from streamydb.client.attempts import run
 from streamydb.client.blocking.driving import drive
 from streamydb.client.blocking.transports import Transport
@@ -110,7 +110,7 @@ class Client:
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
         freshness = self.session.freshness(consistency, at)
-        return Snapshot(self._run(core.read(self.session, list(keys), freshness, timeout_s)))
+        return Snapshot(self._run(reads.read(self.session, list(keys), freshness, timeout_s)))
 
     def scan(
         self,
@@ -135,8 +135,8 @@ class Client:
             timeout_s: how long to try for each page.
         """
         freshness = self.session.freshness(consistency, at)
-        wanted = core.Range(self.session, prefix, start, end, freshness, limit)
-        while page := self._run(core.scan_page(wanted, timeout_s)):
+        wanted = reads.Range(self.session, prefix, start, end, freshness, limit)
+        while page := self._run(reads.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
 
@@ -167,7 +167,7 @@ class Client:
             QueriesOffError: queries are not served.
         """
         freshness = self.session.freshness(consistency, at)
-        flow = core.query(self.session, sql, params, prefix, freshness, timeout_s)
+        flow = reads.query(self.session, sql, params, prefix, freshness, timeout_s)
         return self._run(flow)
 
     def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamydb.facade.ports import ChangeBatch, ChangeEvent
+from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 
 __all__ = ["Contention", "GroupSizes", "group_sizes"]
 

@@ -7,15 +7,9 @@ from pathlib import Path
 
 from streamydb.local.broker import config
 from streamydb.local.broker.embedded import BrokerError, EmbeddedBroker
-from streamydb.local.broker.record import (
-    BrokerRecord,
-    end_group,
-    read_record,
-    remove_record,
-    same_process,
-    write_record,
-)
+from streamydb.local.broker.record import BrokerRecord, read_record, remove_record, write_record
 from streamydb.local.file_lock import file_lock
+from streamydb.local.launcher import end, process_of
 
 __all__ = ["find_broker", "start_detached", "stop_detached"]
 
@@ -23,7 +17,7 @@ __all__ = ["find_broker", "start_detached", "stop_detached"]
 def find_broker(home: Path) -> BrokerRecord | None:
     """Return the record of the broker that runs on `home`, None if none runs."""
     record = read_record(home)
-    if record is None or same_process(record.pid, record.created) is None:
+    if record is None or process_of(record.pid, record.created) is None:
         return None
     return record
 
@@ -61,6 +55,6 @@ def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:
     """Stop the broker of `home` (SIGTERM, then SIGKILL); False if none was running."""
     with file_lock(home / "broker.lock"):
         record = read_record(home)
-        stopped = record is not None and end_group(record.pid, record.created, timeout_s)
+        stopped = record is not None and end("broker", record.pid, record.created, timeout_s)
         remove_record(home)
         return stopped

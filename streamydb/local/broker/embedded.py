@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psutil
 from confluent_kafka import KafkaException
 
 from streamydb.errors import StreamyError
@@ -22,15 +18,15 @@ from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
 from streamydb.local.broker import config
 from streamydb.local.broker.ports import accepts, free_port, is_free
-from streamydb.local.broker.record import BrokerRecord, end_group
+from streamydb.local.broker.record import BrokerRecord
 from streamydb.local.java import find_java
+from streamydb.local.launcher import LocalProcess, wait_until
 
 __all__ = ["BrokerError", "EmbeddedBroker", "answers"]
 
 _MAIN = "kafka.Kafka"
 _FORMAT = "kafka.tools.StorageTool"
 _START_ATTEMPTS_MAX = 3
-_POLL_S = 0.05
 
 
 class BrokerError(StreamyError):
@@ -79,8 +75,7 @@ class EmbeddedBroker:
         self._start_timeout_s = start_timeout_s
         self._client = dict(client or {})
         self._identity = identity
-        self._process: subprocess.Popen[bytes] | None = None
-        self._created = 0.0
+        self._process: LocalProcess | None = None
 
     @property
     def port(self) -> int:
@@ -105,7 +100,7 @@ class EmbeddedBroker:
     @property
     def alive(self) -> bool:
         """True if the process that this object started is running."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.alive
 
     @property
     def record(self) -> BrokerRecord:
@@ -117,7 +112,8 @@ class EmbeddedBroker:
         if self._process is None or not self.alive:
             msg = f"The broker of {self.home} is not running."
             raise BrokerError(msg)
-        return BrokerRecord(self._process.pid, self._created, self.bootstrap, str(self.log_file))
+        process = self._process
+        return BrokerRecord(process.pid, process.created_s, self.bootstrap, str(self.log_file))
 
     def start(self) -> Self:
         """Start the broker and wait until it answers a client; does nothing when it runs already.
@@ -150,20 +146,15 @@ class EmbeddedBroker:
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """End the broker gracefully, after `timeout_s` seconds by SIGKILL; harmless when ended."""
-        if self._process is None:
-            return
-        end_group(self._process.pid, self._created, timeout_s)
-        self._process.wait()
-        self._process = None
+        if self._process is not None:
+            self._process.stop(timeout_s)
+            self._process = None
 
     def kill(self) -> None:
         """Kill the broker at once (SIGKILL), as a crash of the machine's process would."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
     def release(self) -> BrokerRecord:
         """Give the running broker up: it goes on after this process, known by the record returned.
@@ -173,7 +164,7 @@ class EmbeddedBroker:
         """
         record = self.record
         if self._process is not None:
-            self._process.returncode = 0  # or else Popen warns of a child that was forgotten
+            self._process.release()
             self._process = None
         return record
 
@@ -250,26 +241,19 @@ class EmbeddedBroker:
 
     def _launch(self) -> None:
         self.log_file.write_bytes(b"")
-        with (self._folder / "console.log").open("wb") as console:
-            self._process = subprocess.Popen(
-                self._java(_MAIN, str(self._folder / "server.properties")),
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                start_new_session=True,
-            )
-        self._created = psutil.Process(self._process.pid).create_time()
+        command = self._java(_MAIN, str(self._folder / "server.properties"))
+        console = self._folder / "console.log"
+        self._process = LocalProcess("broker", command, console, folder=self._folder)
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
-        while time.monotonic() < deadline:
-            if not self.alive:
-                raise BrokerError(self._failure("ended while starting"))
-            if accepts(self._port) and answers(self.client, timeout_s=2.0):
-                return
-            time.sleep(_POLL_S)
-        raise BrokerError(self._failure(f"did not answer within {self._start_timeout_s:.0f} s"))
+        in_time = wait_until(lambda: not self.alive or self._answers(), self._start_timeout_s)
+        if not self.alive:
+            raise BrokerError(self._failure("ended while starting"))
+        if not in_time:
+            raise BrokerError(self._failure(f"did not answer within {self._start_timeout_s:.0f} s"))
+
+    def _answers(self) -> bool:
+        return accepts(self._port) and answers(self.client, timeout_s=2.0)
 
     def _logged(self) -> list[str]:
         lines: list[str] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streamydb.records.formats import UNREADABLE
-from streamydb.records.rejection import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
 if TYPE_CHECKING:

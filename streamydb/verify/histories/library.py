@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeAlias
 
+from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
@@ -22,8 +23,6 @@ from streamydb.client.connections import HttpOptions
 from streamydb.client.connector import connect_async
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
-    CheckFailedError,
-    ConflictError,
     DeadlinePassedError,
     SnapshotGoneError,
     TransactionUnknownError,

@@ -30,11 +30,13 @@ from streamydb.client import (
     connect,
     connect_async,
 )
+from streamydb.client.aborts import ABORTS
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.connections import HttpOptions
+from streamydb.client.errors import KINDS
 from streamydb.client.http import encode, encode_open
-from streamydb.client.problems import ABORTS, PROBLEMS, refusal
+from streamydb.client.problems import refusal
 from streamydb.client.requests import Alive, Ask, Change, Freshness, Open, Progress, Scan, Send
 from streamydb.client.session import Session
 from streamydb.client.sse import EventParser
@@ -42,9 +44,9 @@ from streamydb.errors import ABORTED_CODES, REJECTED_CODES, ConfigurationError, 
 from streamydb.facade import FacadeSettings, load_tokens
 from streamydb.facade.kafka_url import kafka_parts
 from streamydb.facade.payloads import refuse_code
-from streamydb.facade.problems import PROBLEMS as FACADE_PROBLEMS
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.read_model import ReadModel
+from streamydb.records.problems import PROBLEMS
 from streamydb.testing.clients import Awaited, MemoryHost
 from tests.support.read_model import example, follow
 
@@ -78,28 +80,28 @@ def get(handler: Handler, driver: str, options: Options = NOW) -> Any:
 def problem(slug: str, **members: Any) -> httpx.Response:
     body = problem_body(ProblemError(slug, "what and why", **members))
     headers = {"Content-Type": "application/problem+json"}
-    return httpx.Response(FACADE_PROBLEMS[slug].status, headers=headers, content=body)
+    return httpx.Response(PROBLEMS[slug].status, headers=headers, content=body)
 
 
 DRIVERS = pytest.mark.parametrize("driver", ["blocking", "awaiting"])
 
 
 @DRIVERS
-@pytest.mark.parametrize("slug", FACADE_PROBLEMS)
+@pytest.mark.parametrize("slug", PROBLEMS)
 def test_every_problem_type_has_its_class(slug: str, driver: str) -> None:
     with pytest.raises(RequestError) as raised:
         get(lambda _: problem(slug, id="t", more=[1]), driver)
     error = raised.value
-    assert type(error) is PROBLEMS[slug]
-    assert (error.slug, error.status) == (slug, FACADE_PROBLEMS[slug].status)
+    assert type(error) is KINDS[slug]
+    assert (error.slug, error.status) == (slug, PROBLEMS[slug].status)
     assert (error.detail, error.id, error.members["more"]) == ("what and why", "t", [1])
     assert type(error).__name__ in api.__all__
 
 
 def test_the_classes_are_those_of_the_facades_table() -> None:
-    assert set(PROBLEMS) == set(FACADE_PROBLEMS)
+    assert set(KINDS) == set(PROBLEMS)
     assert set(ABORTS) == set(ABORTED_CODES)
-    kinds = [*PROBLEMS.values(), *ABORTS.values()]
+    kinds = [*KINDS.values(), *ABORTS.values()]
     assert len(set(kinds)) == len(kinds) - 2  # a failed check and a violated constraint are both
     assert all(issubclass(kind, ClientError) and kind.__doc__ for kind in kinds)
 

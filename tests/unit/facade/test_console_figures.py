@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamydb.facade.console.contention import Contention, GroupSizes, group_sizes
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ports import ChangeBatch, ChangeEvent
+from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 
 
 def batch(*writes: tuple[int, str]) -> ChangeBatch:

@@ -17,7 +17,7 @@ from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
-from streamydb.kafka.producer import Appended, AppendError
+from streamydb.kafka.appends import Appended, AppendError
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until

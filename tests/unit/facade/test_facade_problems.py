@@ -11,10 +11,11 @@ import jsonschema_rs
 import pytest
 from pydantic import SecretStr
 
-from streamydb.facade import PROBLEMS, FacadeSettings, create_app
+from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.problems import ProblemDetails, ProblemError, problem_body
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Result
+from streamydb.records.problems import PROBLEMS
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 

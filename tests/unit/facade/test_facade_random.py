@@ -70,6 +70,12 @@ def is_right(body: dict[str, Any]) -> bool:
     )  # fmt: skip
 
 
+def contradicts(body: dict[str, Any]) -> bool:
+    """Whether a body names a seq and asks for more than that, which may be refused."""
+    more = body.get("min_version") or body.get("consistency") == "strong"
+    return body.get("at") is not None and bool(more)
+
+
 @pytest.fixture(scope="module")
 def states() -> tuple[MemoryDatabase, list[dict[str, Any]]]:
     """A database, and its state after each seq."""
@@ -106,6 +112,8 @@ def test_a_query_is_answered_from_the_state_that_is_asked_for_or_refused(
                 if not right:
                     assert answer.status == 400
                     assert answer.problem in {"invalid-json", "invalid-parameter"}
+                elif ahead and contradicts(body):
+                    assert answer.problem in {"read-model-behind", "invalid-parameter"}
                 elif ahead:
                     assert answer.problem == "read-model-behind"
                 else:
@@ -127,7 +135,7 @@ def check(known: list[dict[str, Any]], body: dict[str, Any], answer: HttpAnswer)
     at, prefix = body.get("at"), body.get("prefix", "")
     if body.get("params"):
         assert answer.problem == "query-invalid", "it has no parameters"
-    elif at is not None and (body.get("min_version") or body.get("consistency") == "strong"):
+    elif contradicts(body):
         assert answer.status in {200, 400}
     else:
         shown = known[6 if at is None else at]

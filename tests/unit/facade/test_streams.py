@@ -17,7 +17,7 @@ from streamydb.client import InvalidParameterError, NoSuchStreamError, Options
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
-from streamydb.facade.ports import PageBounds
+from streamydb.facade.feed_ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
 from streamydb.procedures.modules import compile_module

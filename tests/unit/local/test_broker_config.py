@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,10 +17,8 @@ from streamydb.local.broker.config import (
 from streamydb.local.broker.ports import accepts, free_port, is_free
 from streamydb.local.broker.record import (
     BrokerRecord,
-    end_group,
     read_record,
     remove_record,
-    same_process,
     write_record,
 )
 
@@ -85,10 +81,3 @@ def test_record_round_trip(tmp_path: Path) -> None:
 def test_a_damaged_record_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "broker.json").write_text(text)
     assert read_record(tmp_path) is None
-
-
-def test_a_process_is_known_by_id_and_creation_time() -> None:
-    created = psutil.Process().create_time()
-    assert same_process(os.getpid(), created) is not None
-    assert same_process(os.getpid(), created - 1) is None
-    assert not end_group(os.getpid(), created - 1, 0.1)

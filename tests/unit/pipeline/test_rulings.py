@@ -23,19 +23,15 @@ from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member, Play
 from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
-    Adopted,
     Book,
     Fault,
-    Fence,
     ReadBefore,
-    Ruling,
     Rulings,
     Suspects,
     TooLate,
     UnruledFaults,
-    decode_ruling,
-    encode_ruling,
     faults_in,
     require_ruled,
     require_unread,

@@ -235,6 +235,13 @@ def test_scans_take_linear_time(raw: bytes) -> None:
     assert outermost_field(raw, "id") is None
 
 
+@given(st.text("[]{}1,", max_size=40), st.integers(0, 4))
+def test_a_depth_is_the_most_brackets_that_are_open_at_once(raw: str, limit: int) -> None:
+    depths = [raw[:n].count("[") + raw[:n].count("{") - raw[:n].count("]") - raw[:n].count("}")
+              for n in range(len(raw) + 1)]  # fmt: skip
+    assert deeper_than(f'"[[[[["{raw}'.encode(), limit) == (max(depths) > limit)
+
+
 def test_values_and_numbers_are_canonical() -> None:
     found = decode(
         b'{ "id" : "t", "asserts":{"a":1.0,"n":null},'

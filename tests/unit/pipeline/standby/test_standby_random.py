@@ -24,7 +24,7 @@ from streamydb.records.control import (
     decode_message,
     encode_message,
 )
-from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
+from streamydb.records.ruling_records import Fence, decode_ruling, encode_ruling
 from tests.support.generators import TEXTS
 from tests.support.room import Room
 

@@ -1,0 +1,199 @@
+"""Reads, scans and queries as flows; each is tried again after whatever may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from streamydb.client.errors import ClientError
+from streamydb.client.problems import (
+    AnswerTooLargeError,
+    InvalidKeyError,
+    InvalidParameterError,
+    TooLargeError,
+)
+from streamydb.client.requests import (
+    Flow,
+    Freshness,
+    Query,
+    Read,
+    Reading,
+    Request,
+    Scan,
+    Stored,
+    perform,
+)
+from streamydb.client.session import Retry, Session
+from streamydb.limits import KEY_BYTES_MAX
+from streamydb.records.table import Table
+
+__all__ = ["Range", "check_key", "current_seq", "query", "read", "scan_page", "tried"]
+
+_R = TypeVar("_R")
+
+
+def read(
+    session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
+) -> Flow[Reading]:
+    """Read keys at one snapshot, in as many requests as that takes.
+
+    Raises:
+        InvalidKeyError: one of them can be no key.
+    """
+    for key in keys:
+        check_key(key)
+    retry = session.retry(timeout_s)
+    wanted = list(dict.fromkeys(keys))
+    size = session.options.read_keys
+    first = yield from _read(retry, wanted[:size], freshness)
+    entries = dict(first.entries)
+    for begin in range(size, len(wanted), size):
+        more = yield from _read(retry, wanted[begin : begin + size], Freshness(at=first.seq))
+        entries |= more.entries
+    session.saw(first.seq)
+    return Reading(first.seq, entries)
+
+
+def query(
+    session: Session,
+    sql: str,
+    params: Sequence[Any],
+    prefix: str,
+    freshness: Freshness,
+    timeout_s: float | None = None,
+) -> Flow[Table]:
+    """Run a query.
+
+    Raises:
+        InvalidParameterError: the prefix is longer than any key.
+        ClientError: it was refused, took too much, or its answer would be too large.
+    """
+    _check_bound(prefix)
+    make = partial(Query, sql, tuple(params), prefix, freshness)
+    found = yield from tried(session.retry(timeout_s), make)
+    session.saw(found.seq)
+    return found
+
+
+def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:
+    """Return the seq of the state that a read would show now."""
+    reading = yield from read(session, (), freshness, timeout_s)
+    return reading.seq
+
+
+class Range:
+    """A scan on its way: which keys, which snapshot, where it is.
+
+    Args:
+        session: the client's state.
+        prefix: only keys that begin with it.
+        start: only keys from it on.
+        end: only keys before it.
+        freshness: the state to show.
+        limit: most entries, all if it is None.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        prefix: str,
+        start: str | None,
+        end: str | None,
+        freshness: Freshness,
+        limit: int | None,
+    ) -> None:
+        """Begin at the first key."""
+        self.session = session
+        self.bounds = (prefix, start, end)
+        self.freshness = freshness
+        self.left = limit
+        self.cursor: str | None = None
+        self.ended = limit is not None and limit < 1
+
+
+def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored]]:
+    """Read the next page of a scan; an empty one is the last.
+
+    Raises:
+        InvalidParameterError: a bound is longer than any key.
+    """
+    prefix, start, end = wanted.bounds
+    for bound in (prefix, start or "", end or ""):
+        _check_bound(bound)
+    if wanted.ended or wanted.freshness.at == 0:
+        return []
+    session = wanted.session
+    most = session.options.page_entries
+    limit = most if wanted.left is None else min(most, wanted.left)
+    make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
+    retry = session.retry(timeout_s)
+    page = yield from tried(retry, make, retry.wait_s)
+    session.saw(page.seq)
+    wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
+    wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
+    wanted.ended = page.cursor is None or wanted.left == 0
+    return page.entries
+
+
+def check_key(key: str) -> None:
+    """Refuse what can be no key.
+
+    Raises:
+        InvalidKeyError: it is empty, too long, or not Unicode text.
+    """
+    if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
+        raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
+
+
+def _check_bound(bound: str) -> None:
+    if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
+        raise InvalidParameterError(
+            f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
+        )
+
+
+def _size(text: str) -> int:
+    """Bytes of UTF-8, more than any key may have for what is no Unicode."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return KEY_BYTES_MAX + 1
+
+
+def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
+    """Read keys in one request, or in halves if they or their values are too many for one."""
+    if freshness.at == 0:  # before the first transaction
+        return Reading(0, dict.fromkeys(keys))
+    try:
+        reading = yield from tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
+    except (AnswerTooLargeError, TooLargeError):
+        if len(keys) < 2:
+            raise
+    else:
+        return reading
+    half = len(keys) // 2
+    left = yield from _read(retry, keys[:half], freshness)
+    right = yield from _read(retry, keys[half:], Freshness(at=left.seq))
+    return Reading(left.seq, {**left.entries, **right.entries})
+
+
+def tried(
+    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
+) -> Flow[_R]:
+    """Perform a request that changes nothing; repeat it after failures that may pass.
+
+    Args:
+        retry: the time there is.
+        make: returns the request with the time that it may take.
+        time_s: says how long that is; None: all that is left.
+    """
+    time_s = time_s or retry.left_s
+    while True:
+        try:
+            return (yield from perform(make(time_s())))
+        except ClientError as error:
+            pause = retry.again(error) if error.retriable else None
+            if pause is None:
+                raise
+        yield from perform(pause)

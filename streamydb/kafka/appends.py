@@ -1,0 +1,117 @@
+"""Appends to the log: the record that is checked before, its place, or why it has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError
+
+from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Marker, Rejection, decode
+
+__all__ = [
+    "AppendError",
+    "AppendUnknownError",
+    "Appended",
+    "TransactionRefusedError",
+    "encode",
+    "explain",
+]
+
+
+class AppendError(StreamyError):
+    """A transaction was not appended."""
+
+
+class TransactionRefusedError(AppendError):
+    """A record that would be rejected in the log is not written to it.
+
+    Attributes:
+        code: the reason code that its result would have.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the reason `code` beside the message."""
+        super().__init__(message)
+        self.code = code
+
+
+class AppendUnknownError(AppendError):
+    """It is not known whether a transaction was appended; appending it again is safe."""
+
+
+class Appended(NamedTuple):
+    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> bytes:
+    """Return a transaction's record, checked unless `validate` is False.
+
+    Raises:
+        TransactionRefusedError: it would be rejected in the log.
+    """
+    value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
+    if not validate:
+        return value
+    if len(value) > TRANSACTION_BYTES_MAX:
+        raise _too_large(len(value))
+    decoded = decode(value)
+    if isinstance(decoded, Rejection):
+        named = "" if decoded.id is None else f" {decoded.id!r}"
+        msg = f"transaction{named} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
+        raise TransactionRefusedError(decoded.code, msg)
+    if isinstance(decoded, Marker):
+        msg = "the record is an epoch marker; only sequencers write those"
+        raise TransactionRefusedError("invalid-transaction", msg)
+    return value
+
+
+def _to_json(transaction: Mapping[str, Any]) -> bytes:
+    """Encode a mapping, strictly: nothing that JSON lacks is turned into something else."""
+    try:
+        text = json.dumps(transaction, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"the transaction cannot be written as JSON: {error}"
+        raise TransactionRefusedError(INVALID_JSON, msg) from error
+
+
+def _too_large(size: int) -> TransactionRefusedError:
+    """Return the error of a record above the limit."""
+    shown = f"{size} bytes, " if size else ""
+    msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
+    return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
+
+
+def explain(error: KafkaError, topic: str, size: int, refusal: str | None) -> AppendError:
+    """Turn Kafka's error into one that says what to do.
+
+    Args:
+        error: what the client library says of a record.
+        topic: the log.
+        size: the record's bytes; 0 if that is not known.
+        refusal: why the brokers refuse us, if they do.
+    """
+    code, text = error.code(), f"{topic}: {error.str()}"
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return _too_large(size)
+    if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
+        text = refusal or text
+        msg = f"{text}; it may be in the log or not: append the same bytes again"
+        return AppendUnknownError(msg)
+    if code == UNKNOWN_PARTITION:
+        return AppendError(f"{text}; the topic has fewer partitions")
+    if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        database = topic.removesuffix(".transactions")
+        return AppendError(f"{text}; run `streamydb create --database {database}`")
+    if "authorization failed" in text:
+        return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
+    return AppendError(text)

@@ -1,0 +1,111 @@
+"""Plans of the topics of a database, and how existing topics differ from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.names import TopicNames
+from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
+
+__all__ = ["RECORD_BYTES_MAX", "TopicPlan", "check_bounds", "plans_of", "refuse_differences"]
+
+RECORD_BYTES_MAX = 1_048_588
+"""`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic as it shall be created."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+def plans_of(
+    names: TopicNames,
+    partitions: int,
+    shards: int,
+    replication: int,
+    min_insync: int,
+    changes_partitions: int,
+    pipeline: str = "",
+) -> list[TopicPlan]:
+    """Return what each topic shall be like."""
+    common = {
+        "cleanup.policy": "delete",
+        "max.message.bytes": str(RECORD_BYTES_MAX),
+        "min.insync.replicas": str(min_insync),
+        "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.bytes": "-1",
+    }
+    shape = {
+        names.transactions: (partitions, -1),
+        names.results: (shards, 7 * _DAY_MS),
+        names.changes: (changes_partitions, -1),
+        names.feedback_of(pipeline): (shards, -1),
+        names.deadletters: (1, -1),
+        names.control: (1, 7 * _DAY_MS),
+        names.digests: (1, -1),
+        names.streams: (changes_partitions, -1),
+        names.founding: (1, -1),
+        names.rulings: (1, -1),
+    }
+    return [
+        TopicPlan(name, count, replication, common | {"retention.ms": str(retention)})
+        for name, (count, retention) in shape.items()
+    ]
+
+
+def check_bounds(
+    partitions: int, shards: int, replication: int, min_insync: int, changes_partitions: int
+) -> None:
+    """Refuse numbers that no database can have."""
+    bounds = (
+        ("partitions", partitions, PARTITIONS_MAX),
+        ("shards", shards, SHARDS_MAX),
+        ("changes_partitions", changes_partitions, PARTITIONS_MAX),
+        ("replication", replication, 32767),
+        ("min_insync", min_insync, replication),
+    )
+    for what, number, most in bounds:
+        if not 1 <= number <= most:
+            msg = f"{what} must be between 1 and {most}, not {number}"
+            raise ValueError(msg)
+
+
+def refuse_differences(plans: Iterable[TopicPlan], found: Mapping[str, TopicDescription]) -> None:
+    """Raise an error that lists how existing topics differ from their plans."""
+    lines = []
+    for plan in plans:
+        topic = found.get(plan.name)
+        if topic is not None:
+            lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
+    if lines:
+        msg = (
+            "the database's topics exist with other settings:\n  "
+            + "\n  ".join(lines)
+            + "\nAsk for what exists, change the settings (`streamydb doctor` names the commands), "
+            "or choose another database name."
+        )
+        raise TopicsError(msg)
+
+
+def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
+    """Name the differences between a plan and a topic."""
+    grown = plan.name.endswith(".results") and topic.partitions > plan.partitions
+    if topic.partitions != plan.partitions and not grown:
+        yield f"partitions: {topic.partitions}, asked for {plan.partitions}"
+    if topic.replication != plan.replication:
+        yield f"replication: {topic.replication}, asked for {plan.replication}"
+    for name, value in plan.settings.items():
+        if name == "retention.ms" and plan.name.endswith(".feedback"):
+            continue  # a day, in earlier releases: the pipeline's start mends it
+        if topic.settings.get(name) != value:
+            yield f"{name}: {topic.settings.get(name)}, asked for {value}"

@@ -1,0 +1,300 @@
+"""The one launcher of local processes: start, wait until ready, stop, find again by id.
+
+A process has a session (and so a process group) of its own, so that a Ctrl-C at the terminal does
+not reach it, and its output goes to a log. It is stopped by SIGTERM to itself, so that it can end
+its children in its own order; what is left of its group after a grace is killed.
+
+A process id alone proves nothing, for the system gives it to another process sooner or later. So
+what outlives its starter is known by its id *and* its creation time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from streamydb.local.logs import end_of_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    import psutil
+
+T = TypeVar("T")
+
+__all__ = [
+    "LocalProcess",
+    "ProcessError",
+    "end",
+    "process_of",
+    "wait_until",
+]
+
+CREATED_TOLERANCE_S: Final = 0.05
+"""Creation times that differ by no more than this many seconds are those of one process."""
+
+GRACE_S: Final = 60.0
+"""How long a process has to end by itself, in seconds."""
+
+GROUP_WAIT_S_MAX: Final = 10.0
+"""How long a process may take to go after SIGKILL, in seconds."""
+
+_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.05
+
+
+class ProcessError(RuntimeError):
+    """A process could not be started or stopped; the message says which, why, and what to do."""
+
+
+class LocalProcess:
+    """A process that was started here; leaving the block stops it.
+
+        with LocalProcess("facade", command, folder / "facade.log") as facade:
+            facade.wait_until(lambda: answers(url), 60)
+
+    Args:
+        name: its role, for messages.
+        command: program and arguments.
+        log: where its output goes, and what it says of errors.
+        environment: variables to add to (or replace in) the caller's.
+        folder: where it runs; the caller's if None.
+        user: whom it runs as; the caller if None.
+        append: keep what the log holds.
+
+    Attributes:
+        pid: its id, and that of its group.
+        created_s: its creation time as the system tells it, in seconds since 1970.
+
+    Raises:
+        ProcessError: the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        user: str | None = None,
+        append: bool = False,
+    ) -> None:
+        """Start it."""
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log.open("ab" if append else "wb") as output:
+                self._popen = subprocess.Popen(
+                    list(command), stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})},
+                    cwd=folder, user=user, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            reason = error.strerror or error
+            raise ProcessError(f"{name} could not be started: {command[0]}: {reason}") from error
+        self.pid = self._popen.pid
+        self.created_s = _created_s(self.pid)
+
+    def __enter__(self) -> Self:
+        """It runs already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    @property
+    def alive(self) -> bool:
+        """True if it runs."""
+        return self._popen.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, the negative number of the signal that ended it, or None: it runs."""
+        return self._popen.poll()
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until the process is ready.
+
+        Raises:
+            ProcessError: it ended, or the time is up; with the end of its log.
+        """
+        in_time = wait_until(lambda: not self.alive or ready(), timeout_s)
+        if not self.alive:
+            raise ProcessError(f"{self.name} ended ({self.exit_code}).\n{end_of_log(self.log)}")
+        if not in_time:
+            raise ProcessError(
+                f"{self.name} is not ready after {timeout_s:.0f} s.\n{end_of_log(self.log)}"
+            )
+
+    def family(self) -> list[psutil.Process]:
+        """Return the process and all below it, of whatever group; none if it has ended."""
+        import psutil
+
+        try:
+            root = psutil.Process(self.pid)
+            return [root, *root.children(recursive=True)] if self.alive else []
+        except psutil.NoSuchProcess:
+            return []
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process alone; harmless when it has ended."""
+        self._popen.send_signal(number)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait until it has ended; its exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: the time is up.
+        """
+        return self._popen.wait(timeout_s)
+
+    def stop(self, grace_s: float = GRACE_S, number: int = signal.SIGTERM) -> int:
+        """Have it end by a signal, after `grace_s` seconds by SIGKILL; its exit code."""
+        if self.alive:
+            self.send(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.wait(grace_s)
+            _kill_group(self.pid)
+        return self._gone()
+
+    def kill(self) -> None:
+        """End it and its group at once (SIGKILL); harmless when it has ended."""
+        if self.alive:
+            _kill_group(self.pid)
+        self._gone()
+
+    def kill_family(self) -> int:
+        """End it and all below it at once, of whatever group; how many there were."""
+        import psutil
+
+        family = self.family()
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        self._gone()
+        return len(family)
+
+    def release(self) -> None:
+        """Let it go on after this process; then its id and creation time are what is known."""
+        self._popen.returncode = 0  # or else Popen warns of a child that was forgotten
+
+    def _gone(self) -> int:
+        """Wait for the end of what was killed; its exit code."""
+        try:
+            return self.wait(GROUP_WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            raise _hanging(self.name, self.pid) from None
+
+
+def process_of(pid: int, created_s: float) -> psutil.Process | None:
+    """Return the live process with this id and creation time, None if it has ended."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - created_s) <= CREATED_TOLERANCE_S
+        alive = process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    except psutil.NoSuchProcess:
+        return None
+    return process if same and alive else None
+
+
+def end(
+    name: str,
+    pid: int,
+    created_s: float,
+    grace_s: float = GRACE_S,
+    note: Callable[[], None] = lambda: None,
+) -> bool:
+    """Stop a process that was started anywhere, and what is left of its group.
+
+    Args:
+        name: its role, for messages.
+        pid: its id.
+        created_s: its creation time; a process that merely has the same id is left alone.
+        grace_s: how long it has after SIGTERM, in seconds.
+        note: called while it is waited for.
+
+    Returns:
+        Whether there was anything to stop.
+
+    Raises:
+        ProcessError: it does not end.
+    """
+    process = process_of(pid, created_s)
+    if process is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    gone = _wait_gone(process, grace_s, note)
+    _kill_group(pid)
+    if not gone and not _wait_gone(process, GROUP_WAIT_S_MAX):
+        raise _hanging(name, pid)
+    return True
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float, poll_s: float = _POLL_S) -> T:
+    """Wait until a condition is true, or the time is up; its last value."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()) and time.monotonic() <= deadline_s:
+        time.sleep(poll_s)
+    return found
+
+
+def _hanging(name: str, pid: int) -> ProcessError:
+    return ProcessError(
+        f"{name} (process {pid}) did not end, not even by SIGKILL; "
+        "it hangs in the operating system (often a lost disk): look at `ps -o stat,wchan`"
+    )
+
+
+def _created_s(pid: int) -> float:
+    """Creation time of a process; 0 if it is gone already."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def _wait_gone(
+    process: psutil.Process, timeout_s: float, note: Callable[[], None] = lambda: None
+) -> bool:
+    """Wait until the process has ended (a child of ours is reaped)."""
+    import psutil
+
+    deadline_s = time.monotonic() + timeout_s
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            process.wait(timeout=min(left_s, _LOOK_S))
+        except psutil.TimeoutExpired:
+            note()
+        else:
+            return True
+    return False
+
+
+def _kill_group(group: int) -> None:
+    """End what is left of the group that a process led.
+
+    The group id is the leader's process id; the system does not give it away while members live,
+    and with no member left the call fails and does nothing.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)

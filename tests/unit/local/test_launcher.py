@@ -1,0 +1,129 @@
+"""The launcher of local processes: their ends, groups and logs, and what they are known by."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamydb.local import processes
+from streamydb.local.launcher import (
+    LocalProcess,
+    ProcessError,
+    end,
+    process_of,
+    wait_until,
+)
+from streamydb.local.logs import end_of_log
+
+SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
+PARENT = (
+    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]]); "
+    "print(child.pid, flush=True); child.wait()"
+)
+CONFIRMS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); " + SLEEPS
+
+Launch = Callable[..., LocalProcess]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """Run a program until it has written a line."""
+
+    def run(program: str, *arguments: str) -> LocalProcess:
+        command = [sys.executable, "-c", program, *arguments]
+        process = LocalProcess("it", command, tmp_path / "logs" / "it.log")
+        process.wait_until(lambda: b"\n" in process.log.read_bytes(), 20)
+        return process
+
+    return run
+
+
+def runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone(pid: int) -> bool:
+    return wait_until(lambda: not runs(pid), 10)
+
+
+def test_who_is_asked_to_end_ends_as_it_likes(launch: Launch) -> None:
+    with launch(CONFIRMS) as process:
+        assert os.getpgid(process.pid) == process.pid
+        assert process.alive
+    assert (process.alive, process.exit_code) == (False, 7)
+    assert process.stop() == 7
+
+
+def test_who_does_not_is_killed_after_a_grace(launch: Launch) -> None:
+    assert launch(DEAF).stop(grace_s=0.2) == -signal.SIGKILL
+
+
+def test_another_signal_may_be_the_one_to_end_by(launch: Launch) -> None:
+    assert launch(DEAF).stop(20, signal.SIGINT) == -signal.SIGINT
+
+
+@pytest.mark.parametrize("way", ["stop", "kill", "family", "by id"])
+def test_its_children_end_with_it(launch: Launch, way: str) -> None:
+    process = launch(PARENT, DEAF)
+    child = int(process.log.read_text().split()[0])
+    wait_until(lambda: "ready" in process.log.read_text(), 20)
+    if way == "stop":
+        process.stop()
+    elif way == "kill":
+        process.kill()
+    elif way == "family":
+        assert process.kill_family() == 2
+    else:
+        assert end("it", process.pid, process.created_s)
+        process.release()
+    assert gone(child)
+    assert process.family() == []
+
+
+def test_one_that_ends_while_it_is_waited_for_is_told_with_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('no disk'); raise SystemExit(3)"]
+    process = LocalProcess("the store", command, tmp_path / "log")
+    with pytest.raises(ProcessError, match=r"(?s)the store ended \(3\)\..*\| no disk"):
+        process.wait_until(lambda: False, 20)
+
+
+def test_one_that_is_never_ready_is_told_with_its_log(launch: Launch) -> None:
+    with launch(SLEEPS) as process, pytest.raises(ProcessError, match=r"(?s)after 0 s.*\| ready"):
+        process.wait_until(lambda: False, 0.1)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProcessError, match="it could not be started: /none: No such file"):
+        LocalProcess("it", ["/none"], tmp_path / "log")
+
+
+def test_a_process_is_known_by_id_and_creation_time() -> None:
+    created = psutil.Process().create_time()
+    assert process_of(os.getpid(), created) is not None
+    assert process_of(os.getpid(), created - 1) is None
+    assert not end("it", os.getpid(), created - 1, 0.1)
+
+
+def test_a_folder_knows_what_was_started_from_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import os; print(os.environ['ROLE'], flush=True);" + SLEEPS]
+    started = processes.start(tmp_path, "pipeline", command, {"ROLE": "leader"})
+    assert processes.find(tmp_path, "pipeline") == started
+    with pytest.raises(ProcessError, match=f"runs already \\(process {started.pid}\\)"):
+        processes.start(tmp_path, "pipeline", command)
+    log = processes.log_path(tmp_path, "pipeline")
+    assert wait_until(lambda: "ready" in log.read_text(), 20)
+    assert end_of_log(log, 2) == f"The end of {log}:\n  | leader\n  | ready"
+    assert processes.stop(tmp_path, "pipeline")
+    assert not runs(started.pid)
+    assert processes.find(tmp_path, "pipeline") is None
+    assert not processes.stop(tmp_path, "pipeline")
