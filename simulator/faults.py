@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar, cast
 from unittest import mock
 
 from streamydb import records
@@ -22,8 +23,20 @@ from streamydb.txn_processor import interpreter
 
 __all__ = ["LOG", "Release", "SimulatedRulings", "failing", "running"]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 LOG = "sim"
 """The id of the simulated log."""
+
+
+def _of_ours(function: _F) -> _F:
+    """Return a function that raises as our own code does: the module of its frame is of ours.
+
+    By that, `procedures.meter.is_of_language` tells faults of ours from those of a procedure.
+    """
+    plain = cast("FunctionType", function)
+    place = {**plain.__globals__, "__name__": "streamydb.simulated"}
+    return cast("_F", FunctionType(plain.__code__, place, plain.__name__))
 
 
 class SimulatedRulings:
@@ -79,11 +92,13 @@ class Release:
         other._failed = self._failed
         return other
 
+    @_of_ours
     def read(self, raw: bytes) -> None:
         """Fail while a record is read, or do not."""
         if self._drawn(b"read" + raw, self._rate / 2):
             raise RuntimeError("a fault of the reader")
 
+    @_of_ours
     def execute(self, name: bytes) -> None:
         """Fail while a transaction is executed, or do not."""
         if self._drawn(b"execute" + name, self._rate):

@@ -118,9 +118,9 @@ def _stale_slots() -> Any:
     original = execution._write  # noqa: SLF001 - as above
 
     def write(run: Any, i: int, slot: int, after: Any) -> None:
-        kept = run.slots[slot].copy()
+        kept = run.values.slots[slot].copy()
         original(run, i, slot, after)
-        run.slots[slot] = kept
+        run.values.slots[slot] = kept
 
     return mock.patch.object(execution, "_write", write)
 
