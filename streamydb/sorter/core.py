@@ -158,6 +158,9 @@ class KeyedEventTimeSorter:
         covered = {q: s.position for q, s in self.state.partitions.items()}
         for chunk in self.state.held:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
+        for table in self._fresh:  # nobody has asked for a release yet; each is of one partition
+            q, offset = int(table.cols["part"][0]), int(table.cols["off"][0])
+            covered[q] = min(covered[q], offset)
         return covered
 
     def release(

@@ -60,6 +60,16 @@ def test_a_record_that_is_read_twice_stops_everything() -> None:
         feed(sorter, 0, [LogRecord(4, 5, transaction("a"))])
 
 
+def test_what_nobody_has_asked_for_yet_is_not_covered() -> None:
+    """A follower at its leader's end takes records, and releases none."""
+    sorter = KeyedEventTimeSorter(SorterState(1), MemoryBlobs())
+    feed(sorter, 0, [LogRecord(0, 5, transaction("a"))])
+    feed(sorter, 0, [LogRecord(3, 6, transaction("b")), LogRecord(4, 7, transaction("c"))])
+    assert sorter.covered() == {0: 0}
+    assert sorter.release(1) is not None
+    assert sorter.covered() == {0: 3}
+
+
 @pytest.mark.fault(8, "the same log in micro-batches of all sizes", "one order")
 @pytest.mark.parametrize("seed", range(60))
 def test_any_batching_gives_the_total_order(seed: int) -> None:
