@@ -22,13 +22,12 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
 _WARMING_UP = 40
-_AFTER_SPARK = 24
 _AFTER_KAFKA = 2
-"""How many seeds of the simulator come first, how many tests lie between two that start Spark, and
-how many seeds between two that ask Kafka.
+"""How many seeds of the simulator come first, and how many tests between two that ask Kafka.
 
-Those wait for a quarter of their time, and each for seconds or minutes. So they begin early, when
-the jars have come, but not all at once: what computes lies between them, and keeps the cores busy.
+Those that start Spark wait for much of their time, and each for seconds or minutes. So they begin
+early, when the jars have come, but not all at once: what computes lies between them, evenly, and
+keeps the cores busy. A third of it is left for the end, so that no core waits for the last of them.
 """
 
 
@@ -89,9 +88,11 @@ def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
         folder = _folder(item)
         folder = _MARKED_FOLDERS.get(folder, folder)
         parts[folder if folder in parts else ""].append(item)
-    seeds, others = parts["simulation"], parts[""]
-    between = _mixed(parts["kafka"], seeds[_WARMING_UP:], _AFTER_KAFKA)
-    return [*seeds[:_WARMING_UP], *_mixed(parts["spark"], between, _AFTER_SPARK), *others]
+    seeds, spark = parts["simulation"], parts["spark"]
+    computing = [*seeds[_WARMING_UP:], *parts[""]]
+    between = _mixed(parts["kafka"], computing, _AFTER_KAFKA)
+    share = len(between) * 2 // 3 // max(len(spark), 1)
+    return [*seeds[:_WARMING_UP], *_mixed(spark, between, share)]
 
 
 def _mixed(some: list[pytest.Item], others: list[pytest.Item], by: int) -> list[pytest.Item]:

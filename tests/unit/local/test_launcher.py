@@ -22,7 +22,10 @@ from streamydb.local.launcher import (
 from streamydb.local.logs import end_of_log
 
 SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
-DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
+DEAF = f"""\
+import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where the tests run in the background
+{SLEEPS}"""
 PARENT = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]]); "
     "print(child.pid, flush=True); child.wait()"
