@@ -55,6 +55,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.ports": _SHOWS,
     "streamydb.facade.parameters": _TYPES,
     "streamydb.local.file_lock": _SHOWS,
+    "streamydb.local.ivy_output": _SHOWS,
     "streamydb.local.jars": _SHOWS,
     "streamydb.local.java": _SHOWS,
     "streamydb.columns.characters": _SHOWS,
