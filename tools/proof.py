@@ -66,6 +66,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.records.names": _SHOWS,
     "streamydb.kafka.patience": _REAL,
     "streamydb.pipeline.__main__": _REAL,
+    "streamydb.pipeline.arrow_batches": _REAL,
     "streamydb.pipeline.checks": _REAL,
     "streamydb.pipeline.shutdown": _REAL,
     "streamydb.pipeline.failures": _REAL,
