@@ -36,7 +36,8 @@ from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
 from streamydb.testing.faults import Faults, FaultyAsyncTransport, FaultyTransport
 from streamydb.testing.in_process import EventStream, InProcess
-from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 
 __all__ = ["Awaited", "Kind", "MemoryHost"]
 
