@@ -74,6 +74,8 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.hosts": _REAL,
     "streamydb.pipeline.jvm": _REAL,
     "streamydb.pipeline.main": _REAL,
+    "streamydb.pipeline.outcome": _REAL,
+    "streamydb.pipeline.parts": _SHOWS,
     "streamydb.pipeline.progress": _REAL,
     "streamydb.pipeline.restarts": _REAL,
     "streamydb.pipeline.query": _REAL,
