@@ -93,6 +93,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.read_model.metrics": _SHOWS,
     "streamydb.kafka.source": _REAL,
     "streamydb.kafka.clients": _REAL,
+    "streamydb.pipeline.marker_session": _REAL,
     "streamydb.pipeline.markers": _REAL,
     "streamydb.kafka.producer": _REAL,
     "streamydb.kafka.results": _REAL,
