@@ -19,10 +19,11 @@ from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.collector import no_collection
 from streamydb.records import decode_dead_letter
 from streamydb.records.rulings import Rulings
-from streamydb.verify.check.compare import Comparison, Output, OutputName
+from streamydb.verify.check.compare import Comparison
 from streamydb.verify.check.expected import Expected
 from streamydb.verify.check.log import Log
 from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
+from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle, OutputRecord
@@ -74,7 +75,7 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
         comparison.finish(state)
     _forgive_expired(report, expired)
     _judge_later(log, comparison)
-    _fill_in(options, log, ruled, comparison.wanted())
+    _fill_in(options, log, ruled, comparison.evidence.wanted)
     report.seconds = time.monotonic() - started_s
     report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
     report.judge()
@@ -235,7 +236,7 @@ def _forgive_expired(report: CheckReport, expired: int) -> None:
 def _judge_later(log: Log, comparison: Comparison) -> None:
     """Outputs past the replay are legitimate only if the log has grown as far since."""
     report = comparison.report
-    last = max(comparison.later_seq, comparison.workflows.later_seq)
+    last = max(comparison.evidence.later_seq, comparison.workflows.later_seq)
     beyond = last - report.transactions
     if beyond <= 0 or beyond <= report.held_back + log.grown():
         return
