@@ -28,7 +28,8 @@ from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
 from streamydb.testing.memory_feed import MemoryChanges
 from streamydb.testing.memory_model import MemoryModel, MemoryResolved
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["MemoryDatabase", "MemoryLog"]
 

@@ -26,7 +26,8 @@ from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
 from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["check"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from streamydb.verify.check.outputs import Output
-    from streamydb.verify.oracle.core import OutputRecord
+    from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["Workflows"]
 
