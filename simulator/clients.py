@@ -42,7 +42,8 @@ from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.records import decode_value
-from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 
 __all__ = ["ClientsOutcome", "run_clients"]
 

@@ -12,7 +12,7 @@ from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
 from streamydb.txn_processor.tokens import parse_ints
-from streamydb.verify.oracle.core import OutputRecord
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["state_digest", "wrong_digests"]
 

@@ -19,7 +19,8 @@ from streamydb.key_processor.locking.state import SingleMeta, decode_meta
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.oracle.core import OutputRecord, Topic, replay
+from streamydb.verify.oracle.outputs import OutputRecord, Topic
+from streamydb.verify.oracle.replay import replay
 
 __all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 

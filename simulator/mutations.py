@@ -92,12 +92,12 @@ def _order_by_offset() -> Any:
         order = np.lexsort((table.cols["part"], table.cols["off"]))
         return order[table.cols["ts"][order] < watermark][:limit]
 
-    return mock.patch.object(sorter, "_first_in_order", first)
+    return mock.patch.object(sorter, "first_in_order", first)
 
 
 def _trust_the_arrival() -> Any:
     """Sorter: pieces of a partition are taken in the order in which they arrive."""
-    return mock.patch.object(sorter, "_first_position", lambda part: part[0])
+    return mock.patch.object(sorter, "first_position", lambda part: part[0])
 
 
 def _ignore_read_write_conflicts() -> Any:

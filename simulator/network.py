@@ -19,7 +19,8 @@ from streamydb.facade.app import create_app
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.testing.in_process import InProcess
-from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 
 __all__ = ["Network", "World"]
 

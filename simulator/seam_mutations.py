@@ -104,13 +104,13 @@ def _plans_differ() -> Any:
 
 def _released_twice() -> Any:
     """The sorter releases a record twice."""
-    original = sorter._first_in_order  # noqa: SLF001 - as above
+    original = sorter.first_in_order
 
     def first(merged: Any, watermark: int, limit: int) -> Any:
         found = original(merged, watermark, limit - 1)
         return np.concatenate([found[:1], found])
 
-    return mock.patch.object(sorter, "_first_in_order", first)
+    return mock.patch.object(sorter, "first_in_order", first)
 
 
 def _stale_slots() -> Any:

@@ -17,7 +17,7 @@ from simulator.log import SimulatedLog
 from streamydb.errors import BATCH_EARLY, BATCH_REPEATED, INTERNAL
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records.names import FOLLOW_UP_PREFIX
-from streamydb.verify.oracle.core import OutputRecord
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["FLOW_TEXTS", "Divergence", "FlowCalls", "check_flows"]
 

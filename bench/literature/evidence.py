@@ -10,7 +10,7 @@ import msgspec
 from bench.literature.judging import Answered, Asked, Changed, Judge, number_of
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.verify.oracle.core import OutputRecord
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["STATUSES", "Evidence", "from_kafka", "from_outputs"]
 

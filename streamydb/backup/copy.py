@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog, told_digests
 from streamydb.backup.manifest import FORMAT, BackupManifest
-from streamydb.backup.pieces import LogSource, Piece
+from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
@@ -35,8 +34,6 @@ __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "ta
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
-_SEGMENT_BYTES: Final = 16 << 20
-_SEGMENT_ROWS: Final = 200_000
 _SAME: Final = (
     "database", "log", "partitions", "id_window", "digest_interval", "constraints"
 )
@@ -242,7 +239,7 @@ def _copy(
                 f"{folder.folder} has partition {number} up to offset {at}, and {log.topic} ends "
                 f"at {span.high}: records of the log are lost; keep this backup"
             )
-        for piece in _joined(log.pieces(number, at, span.high)):
+        for piece in joined(log.pieces(number, at, span.high)):
             folder.add_segment(piece, at, piece.end)
             done, at = done + piece.end - at, piece.end
             progress("copying the log", done, total)
@@ -253,31 +250,6 @@ def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
     """Up to where the folder has each partition."""
     segments = {number: folder.segments(number) for number in spans}
     return {number: known[-1].end if known else 0 for number, known in segments.items()}
-
-
-def _joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
-    """The same records in pieces of a size for files."""
-    kept: list[Piece] = []
-    size = rows = 0
-    for piece in pieces:
-        kept.append(piece)
-        size += sum(len(value or b"") for value in piece.values)
-        rows += len(piece.values)
-        if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
-            yield _join(kept)
-            kept, size, rows = [], 0, 0
-    if kept:
-        yield _join(kept)
-
-
-def _join(pieces: list[Piece]) -> Piece:
-    return Piece(
-        pieces[0].partition,
-        np.concatenate([piece.offsets for piece in pieces]),
-        np.concatenate([piece.append_ms for piece in pieces]),
-        [key for piece in pieces for key in piece.keys],
-        [value for piece in pieces for value in piece.values],
-    )
 
 
 def _copy_procedures(source: Path, target: Path) -> None:

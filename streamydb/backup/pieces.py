@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,12 @@ from streamydb.records.rulings import Rulings
 from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 
-__all__ = ["LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece"]
+__all__ = [
+    "LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece", "joined"
+]
+
+_SEGMENT_BYTES: Final = 16 << 20
+_SEGMENT_ROWS: Final = 200_000
 
 Ints = npt.NDArray[np.int64]
 Row = tuple[int, int, bytes | None, bytes | None]
@@ -61,6 +66,31 @@ class LogSource(Protocol):
 
     def rulings(self) -> Rulings:
         """Return the rulings on its records."""
+
+
+def joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
+    """The same records in pieces of a size for files."""
+    kept: list[Piece] = []
+    size = rows = 0
+    for piece in pieces:
+        kept.append(piece)
+        size += sum(len(value or b"") for value in piece.values)
+        rows += len(piece.values)
+        if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
+            yield _join(kept)
+            kept, size, rows = [], 0, 0
+    if kept:
+        yield _join(kept)
+
+
+def _join(pieces: list[Piece]) -> Piece:
+    return Piece(
+        pieces[0].partition,
+        np.concatenate([piece.offsets for piece in pieces]),
+        np.concatenate([piece.append_ms for piece in pieces]),
+        [key for piece in pieces for key in piece.keys],
+        [value for piece in pieces for value in piece.values],
+    )
 
 
 def encode_piece(piece: Piece, end: int) -> bytes:

@@ -1,19 +1,17 @@
-"""Write a layer once for both clients: flows of steps, which a driver performs.
+"""Write a layer once for both clients: flows of steps.
 
 A *flow* is a generator that yields steps and is sent what the client answered; a *body* is one that
-yields lists of keys and is sent their values, inside a function under `run`. `blocking` and
-`awaiting` make a method of either client of a flow, `within` and `within_async` one of a body.
-Steps use the public methods of the clients and nothing else.
+yields lists of keys and is sent their values, inside a function under `run`. Drivers perform them
+(`layers.drivers`). Steps use the public methods of the clients and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from streamydb.client import (
     AsyncClient,
@@ -26,8 +24,6 @@ from streamydb.client import (
     Snapshot,
     View,
 )
-from streamydb.client.awaiting.driving import drive as drive_awaiting
-from streamydb.client.blocking.driving import drive as drive_blocking
 from streamydb.client.transactions import Builder
 
 __all__ = [
@@ -43,25 +39,18 @@ __all__ = [
     "RunStep",
     "ScanStep",
     "Step",
-    "awaiting",
-    "blocking",
     "call",
     "commit",
     "commit_deploy",
-    "drive",
-    "drive_async",
+    "in_view",
+    "in_view_async",
     "pause",
     "read",
     "run",
-    "running",
-    "running_async",
     "scan",
-    "within",
-    "within_async",
 ]
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 Build: TypeAlias = Callable[[Builder], object]
 """Adds to a transaction that is being put together."""
@@ -195,14 +184,14 @@ class RunStep:
     def perform(self, client: Client) -> Any:
         """Do it."""
         return client.run(
-            lambda view: _in_view(view, self.body(view)), conflicts_max=self.conflicts_max
+            lambda view: in_view(view, self.body(view)), conflicts_max=self.conflicts_max
         )
 
     async def perform_async(self, client: AsyncClient) -> Any:
         """Do it, awaiting."""
 
         async def function(view: AsyncView) -> Any:
-            return await _in_view_async(view, self.body(view))
+            return await in_view_async(view, self.body(view))
 
         return await client.run(function, conflicts_max=self.conflicts_max)
 
@@ -278,17 +267,7 @@ def pause(attempt: int) -> Flow[None]:
     yield PauseStep(attempt)
 
 
-def drive(client: Client, flow: Flow[_T]) -> _T:
-    """Run a flow to its end on a blocking client."""
-    return drive_blocking(flow, lambda step: step.perform(client))
-
-
-async def drive_async(client: AsyncClient, flow: Flow[_T]) -> _T:
-    """Run a flow to its end on a client for coroutines."""
-    return await drive_awaiting(flow, lambda step: step.perform_async(client))
-
-
-def _in_view(view: View, body: Body[_T]) -> _T:
+def in_view(view: View, body: Body[_T]) -> _T:
     """Run a body to its end on a view."""
     try:
         keys = next(body)
@@ -299,7 +278,7 @@ def _in_view(view: View, body: Body[_T]) -> _T:
         return value
 
 
-async def _in_view_async(view: AsyncView, body: Body[_T]) -> _T:
+async def in_view_async(view: AsyncView, body: Body[_T]) -> _T:
     """Run a body to its end on a view for coroutines."""
     try:
         keys = next(body)
@@ -308,95 +287,3 @@ async def _in_view_async(view: AsyncView, body: Body[_T]) -> _T:
     except StopIteration as end:
         value: _T = end.value
         return value
-
-
-class _OfClient(Protocol):
-    client: Client
-    core: Any
-
-
-class _OfAsyncClient(Protocol):
-    client: AsyncClient
-    core: Any
-
-
-class _OfView(Protocol):
-    view: View
-    core: Any
-
-
-class _OfAsyncView(Protocol):
-    view: AsyncView
-    core: Any
-
-
-def blocking(
-    method: Callable[Concatenate[Any, _P], Flow[_T]],
-) -> Callable[Concatenate[_OfClient, _P], _T]:
-    """Make a method that blocks of a core's method."""
-
-    @wraps(method)
-    def made(self: _OfClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return drive(self.client, method(self.core, *args, **named))
-
-    return made
-
-
-def awaiting(
-    method: Callable[Concatenate[Any, _P], Flow[_T]],
-) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
-    """Make a coroutine method of a core's method."""
-
-    @wraps(method)
-    async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return await drive_async(self.client, method(self.core, *args, **named))
-
-    return made
-
-
-def running(
-    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
-) -> Callable[Concatenate[_OfClient, _P], _T]:
-    """Make a method that blocks of a core's method that returns a body."""
-
-    @wraps(method)
-    def made(self: _OfClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return drive(self.client, run(method(self.core, *args, **named)))
-
-    return made
-
-
-def running_async(
-    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
-) -> Callable[Concatenate[_OfAsyncClient, _P], Awaitable[_T]]:
-    """Make a coroutine method of a core's method that returns a body."""
-
-    @wraps(method)
-    async def made(self: _OfAsyncClient, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return await drive_async(self.client, run(method(self.core, *args, **named)))
-
-    return made
-
-
-def within(
-    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
-) -> Callable[Concatenate[_OfView, _P], _T]:
-    """Make a method that acts in a view of a core's method that returns a body."""
-
-    @wraps(method)
-    def made(self: _OfView, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return _in_view(self.view, method(self.core, *args, **named)(self.view))
-
-    return made
-
-
-def within_async(
-    method: Callable[Concatenate[Any, _P], Callable[[AttemptView], Body[_T]]],
-) -> Callable[Concatenate[_OfAsyncView, _P], Awaitable[_T]]:
-    """Make a coroutine method that acts in a view of a core's method that returns a body."""
-
-    @wraps(method)
-    async def made(self: _OfAsyncView, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return await _in_view_async(self.view, method(self.core, *args, **named)(self.view))
-
-    return made

@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import file_lock
+from streamydb.local.ivy_output import failure, parse_line
 from streamydb.local.java import JavaError, find_java
 from streamydb.local.resources import shipped_file
 
@@ -38,7 +38,6 @@ __all__ = [
     "cached",
     "class_path",
     "main",
-    "parse_line",
     "resolve",
     "spark_jars",
 ]
@@ -47,17 +46,7 @@ CONFIGURATIONS = ("pipeline", "broker")
 """The configurations of the manifest: Spark's additions, and the embedded Kafka broker."""
 
 _STAMP = "resolved.json"
-_FOUND = re.compile(r"^\s*found (\S+) in ")
-_DOWNLOADING = re.compile(r"^downloading \S*/(\S+?\.jar)")
-_DOWNLOADED = re.compile(r"^\s*\[SUCCESSFUL \] \S+!(\S+?)(?:\(\w+\))? ")
-_PROBLEM = re.compile(
-    r"unresolved dependenc|not found|download failed|FAILED|UNRESOLVED"
-    r"|Server access error|Host .* not found|timed out|refused|Exception",
-    re.IGNORECASE,
-)
-_CAUSE = re.compile(r"Server access error|Exception|timed out")
 _TAIL_LINES = 400
-_PROBLEM_LINES_MAX = 12
 
 
 class JarsError(ConfigurationError):
@@ -144,17 +133,6 @@ def resolve(
 def class_path(jars: Iterable[Path]) -> str:
     """Join jars to a JVM class path."""
     return os.pathsep.join(str(jar) for jar in jars)
-
-
-def parse_line(line: str) -> tuple[str, str] | None:
-    """Read a line of Ivy's output: (stage or "downloaded", name), or None without progress."""
-    if match := _FOUND.match(line):
-        return "resolving", match[1]
-    if match := _DOWNLOADING.match(line):
-        return "downloading", match[1]
-    if match := _DOWNLOADED.match(line):
-        return "downloaded", match[1]
-    return None
 
 
 def _folder(conf: str, cache: Path, manifest: Path) -> Path:
@@ -252,21 +230,7 @@ def _run_ivy(command: Sequence[str], conf: str, progress: Callable[[FetchProgres
             else:
                 progress(FetchProgress(conf, "downloading", counts["downloaded"], name))
     if ivy.returncode != 0:
-        raise JarsError(_failure(conf, tail, ivy.returncode))
-
-
-def _failure(conf: str, tail: Iterable[str], code: int) -> str:
-    lines = list(dict.fromkeys(line.strip() for line in tail if line.strip()))
-    problems = [line for line in lines if _PROBLEM.search(line)] or lines
-    problems.sort(key=lambda line: _CAUSE.search(line) is None)
-    shown = "\n".join(f"  {line}" for line in problems[:_PROBLEM_LINES_MAX])
-    return (
-        f"Could not fetch the jars of {conf!r} (Ivy ended with exit code {code}). It said:\n"
-        f"{shown}\n"
-        "Is the Maven registry within reach? Behind a proxy set HTTPS_PROXY. For a mirror write\n"
-        "an ivysettings.xml that names it and set STREAMYDB_IVY_SETTINGS to its path. A cache\n"
-        "that was filled on another machine works as well: copy it and set STREAMYDB_CACHE to it."
-    )
+        raise JarsError(failure(conf, tail, ivy.returncode))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

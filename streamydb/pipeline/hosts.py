@@ -20,19 +20,18 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
-from streamydb.kafka.names import TopicNames
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
+from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.routes import tokens
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import Records, formatted
+from streamydb.txn_processor.outputs import formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
@@ -46,7 +45,6 @@ __all__ = [
     "Parser",
     "ShardProcessor",
     "SparkBlobs",
-    "arrow_records",
 ]
 
 INPUT_SCHEMA: Final = (
@@ -56,19 +54,7 @@ BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
-_BLOCKS = pa.schema(
-    [("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary())]
-)
-_RECORDS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.int32()),
-    ]
-)
 _PART_BYTES: Final = 8 << 20
-_RUN_BYTES: Final = 3 << 20
 
 
 class _Settling:
@@ -100,10 +86,10 @@ class Parser:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
         _Settling.begin()
-        for batch in _runs(batches):
+        for batch in runs(batches):
             routed = list(self._parse(batch))
             if routed:
-                yield _blocks([(r.shard, 0, r.block) for r in routed], self._config.shards)
+                yield block_rows([(r.shard, 0, r.block) for r in routed], self._config.shards)
 
     def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -115,48 +101,13 @@ class Parser:
             return
         log = batch.filter(pa.array(~fed)) if fed.any() else batch
         partitions, offsets, append_ms = (log.column(i).to_numpy() for i in (1, 2, 3))
-        values = _ragged(log.column(4))
+        values = ragged(log.column(4))
         config = self._config
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
             whole=config.grouping == "single", constraints=config.constraints,
             rulings=self._rulings,
         )
-
-
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in runs of a good size for blocks."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= _RUN_BYTES:
-            yield from _cut(gathered)
-            gathered, size = [], 0
-    yield from _cut(gathered)
-
-
-def _cut(gathered: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if not gathered:
-        return
-    for batch in pa.Table.from_batches(gathered).combine_chunks().to_batches():
-        values = batch.column(4)
-        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
-        sizes = np.diff(ends)
-        for start, end in chunk_bounds(sizes, _RUN_BYTES, batch.num_rows):
-            yield batch.slice(start, end - start)
-
-
-def _blocks(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:
-    routes = tokens(destinations)
-    columns = [
-        pa.array([routes[dest] for dest, _, _ in rows], pa.int32()),
-        pa.array([dest for dest, _, _ in rows], pa.int32()),
-        pa.array([seq for _, seq, _ in rows], pa.int64()),
-        pa.array([block for _, _, block in rows], pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
 class SparkBlobs:
@@ -304,7 +255,7 @@ class Executor:
             if spreads == 1:
                 yield arrow_records(formatted(item, self._config.database), self._config)
             else:
-                yield _blocks([(item.spread, 0, output_block(item))], spreads)
+                yield block_rows([(item.spread, 0, output_block(item))], spreads)
 
 
 class Explode:
@@ -320,42 +271,3 @@ class Explode:
         for batch in batches:
             for block in batch.column(3).to_pylist():
                 yield arrow_records(open_output(block, self._config.database), self._config)
-
-
-def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
-    """Records as rows for Spark's Kafka sink."""
-    names = TopicNames(config.database)
-    feedback = names.feedback_of(config.name)
-    topics = (
-        names.results, names.changes, feedback, names.deadletters, names.digests, names.streams,
-        names.transactions,
-    )
-    n = len(checks.paired(records).values)
-    partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
-    columns = [
-        pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),
-        _texts(records.keys),
-        _texts(records.values),
-        pa.repeat(partition, n),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
-
-
-def _ragged(texts: pa.Array) -> Ragged | list[bytes | None]:
-    """An Arrow array of byte strings; a list if one is null. The data is not copied."""
-    if texts.null_count or not len(texts):
-        found: list[bytes | None] = texts.to_pylist()
-        return found
-    _, offsets, data = texts.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
-    raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return Ragged(raw, bounds)
-
-
-def _texts(texts: Ragged) -> pa.Array:
-    """Byte strings as an Arrow array, null where empty; the data is not copied."""
-    empty = texts.lengths() == 0
-    valid = pa.py_buffer(np.packbits(~empty, bitorder="little")) if empty.any() else None
-    offsets = pa.py_buffer(texts.offsets.astype(np.int32))
-    data = pa.py_buffer(np.ascontiguousarray(texts.data))
-    return pa.Array.from_buffers(pa.binary(), len(texts), [valid, offsets, data])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import add_shared, check, describe, log_id
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.connection import is_transient
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
@@ -31,11 +29,13 @@ from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.desk import Desk, note_told
-from streamydb.pipeline.failures import explain, failure_of
+from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.markers import MarkerLoop
+from streamydb.pipeline.outcome import after_jvm, wait
+from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -44,7 +44,7 @@ from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.session import session
 from streamydb.pipeline.shutdown import Ending
-from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
+from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.warmup import warm_up
@@ -55,20 +55,6 @@ from streamydb.sorter.log_end import LogEnd
 __all__ = ["default_local", "run"]
 
 log = logging.getLogger("streamydb.pipeline")
-_POLL_S = 0.2
-_JVM_END_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The objects that the steps of a run share."""
-
-    config: PipelineConfig
-    status: StatusWriter
-    ending: Ending
-    jvm: Jvm
-    metrics: PipelineMetrics
-    patience: Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +95,7 @@ def run(config: PipelineConfig) -> int:
             ending.requested.wait, lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = _Parts(config, status, ending, jvm, PipelineMetrics(), patience)
+        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience)
         try:
             with _lease(config.checkpoint):
                 return _run(parts)
@@ -117,7 +103,7 @@ def run(config: PipelineConfig) -> int:
             status.update(state="stopped")
             return 0
         except JvmEndedError as error:
-            return _after_jvm(parts, error)
+            return after_jvm(parts, error)
         except ReadingError as error:
             status.update(state="failed", error=str(error))
             raise ConfigurationError(str(error)) from error
@@ -125,26 +111,7 @@ def run(config: PipelineConfig) -> int:
             status.update(state="failed", error=str(error))
             raise
         except Exception as error:  # noqa: BLE001 - a JVM that dies has errors of every kind
-            return _after_jvm(parts, error)
-
-
-def _after_jvm(parts: _Parts, error: Exception) -> int:
-    """Report that the JVM has died, which causes every other error; return the exit code.
-
-    Raises:
-        Exception: the error, if the JVM lives.
-    """
-    why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
-    if why is None:
-        parts.status.update(state="failed", error=f"{type(error).__name__}: {error}"[:4000])
-        raise error
-    if parts.ending.requested.is_set():  # whoever told us to stop may have told the JVM, too
-        log.warning("stopped: %s", why)
-        parts.status.update(state="stopped")
-        return 0
-    log.error("%s", why)
-    parts.status.update(state="failed", error=why)
-    return 1
+            return after_jvm(parts, error)
 
 
 @contextmanager
@@ -160,7 +127,7 @@ def _lease(checkpoint: Path) -> Iterator[None]:
         yield
 
 
-def _run(parts: _Parts) -> int:
+def _run(parts: Parts) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending = parts.ending
     found = parts.patience.ask(lambda: _find(parts.config))
@@ -189,7 +156,7 @@ def _run(parts: _Parts) -> int:
         LogSampler(config.settings, parts.metrics.registry, loop),
         FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
     ):
-        code = _wait(queries, parts, coordinator)
+        code = wait(queries, parts, coordinator)
     coordinator.stop()
     topic.close()
     spark.stop()
@@ -237,7 +204,7 @@ def _find(config: PipelineConfig) -> _Found:
     return _Found(config, database, topics, known_log, start, ends, begins)
 
 
-def _spark(parts: _Parts) -> SparkSession:
+def _spark(parts: Parts) -> SparkSession:
     config = parts.config
     name = f"streamydb {config.settings.database}"
     try:
@@ -271,7 +238,7 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
 
 
 def _start(
-    parts: _Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, number: int
+    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, number: int
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
     config = found.config
@@ -302,7 +269,7 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
         raise ConfigurationError(explain([what])) from error
 
 
-def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
+def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
     """Return this pipeline's coordinator, after the shards have been told their role.
 
     Raises:
@@ -314,94 +281,10 @@ def _coordinator(parts: _Parts, found: _Found, rulings: RulingTopic) -> Coordina
         terms=database.terms,
     )
     shared = SharedTopics(config.settings.client_config(), database.database)
-    coordinator = Coordinator(shared, database, member, partial(_show, parts), rulings)
+    coordinator = Coordinator(shared, database, member, parts.show, rulings)
     try:
         coordinator.begin()
     except StreamyError:
         coordinator.stop()
         raise
     return coordinator
-
-
-def _show(parts: _Parts, view: StandbyReport) -> None:
-    """Tell people and programs which part this pipeline has."""
-    parts.status.update(
-        name=parts.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
-        ready=view.ready if view.role == "following" else None,
-        lag_ms=view.lag_ms if view.role == "following" else None,
-        behind=view.behind if view.role == "following" else None,
-    )
-    leads = view.role == "leading"
-    parts.metrics.ready.set(view.ready or leads)
-    parts.metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
-    parts.metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
-    parts.metrics.leads.set(leads)
-    parts.metrics.epoch.set(view.epoch)
-    parts.metrics.diverged.set(view.alarm is not None)
-
-
-def _wait(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> int:
-    """Wait until the query ends; return the process's exit code.
-
-    Raises:
-        JvmEndedError: Spark's JVM has ended.
-    """
-    code = 1
-    try:
-        code = _ended(queries, parts, coordinator)
-    finally:
-        parts.ending.leaves(code)
-    return code
-
-
-def _ended(queries: RestartedQuery, parts: _Parts, coordinator: Coordinator) -> int:
-    """The exit code of a query that has ended or was told to, with its running batch."""
-    status, ending = parts.status, parts.ending
-    while coordinator.failure is None and not ending.requested.is_set():
-        ended = parts.jvm.ended()
-        if ended is not None:
-            raise JvmEndedError(ended)
-        if not _keeps_up(queries):
-            return _failed(queries.running, parts)
-        ending.requested.wait(_POLL_S)
-    running = queries.running
-    if coordinator.failure is not None:
-        log.error("stopping: %s", coordinator.failure)
-        status.update(state="failed", error=coordinator.failure)
-        ending.abandon("the pipeline must not go on", 1)
-        running.give_up()
-        return 1
-    complete = running.finish(ending.give_up)
-    log.info("stopped %s", "after a finished batch" if complete else "within a batch")
-    return _failed(running, parts) if failure_of(running.query) else 0
-
-
-def _keeps_up(queries: RestartedQuery) -> bool:
-    """Return True if a query runs, or is to be started again when Kafka answers.
-
-    It is asked once, not waited for: the JVM and the other pipelines are looked at in between.
-    """
-    try:
-        return queries.keep_up()
-    except Exception as error:
-        if not is_transient(error):
-            raise
-        log.warning("waiting for Kafka to start the query again: %s", error)
-        return True
-
-
-def _failed(running: RunningQuery, parts: _Parts) -> int:
-    messages = failure_of(running.query)
-    for message in messages:
-        log.error("the query failed: %s", message)
-    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
-    if ended is not None:
-        raise JvmEndedError(ended)
-    parts.status.update(state="failed", error=explain(messages)[:4000])
-    log.error("%s", explain(messages))
-    return 1
-
-
-def _by_shutdown(message: str) -> bool:
-    """Return True if a query failed because its JVM was told to end."""
-    return "SparkContext was shut down" in message or "stopped SparkContext" in message

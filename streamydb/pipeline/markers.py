@@ -9,38 +9,20 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import StreamyError
-from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, PARTITION_EOF, appender, reader
-from streamydb.kafka.connection import metadata
-from streamydb.kafka.names import TopicNames
-from streamydb.kafka.tail import LogTails, find_starts
 from streamydb.local.signals import stop_event
-from streamydb.records.marker import Marker, decode_marker, encode_marker
-from streamydb.sequencer.core import Sequencer
+from streamydb.pipeline.marker_session import MarkerSession, MarkerStatus
 from streamydb.settings import Settings
 
-__all__ = ["MarkerLoop", "State", "run"]
+__all__ = ["MarkerLoop", "run"]
 
-State = Literal["new", "starting", "idle", "waiting", "degraded", "stopped"]
-"""What a marker loop does: `idle` writes nothing, `waiting` writes, `degraded` retries Kafka."""
-
-REFRESH_S = 3.0
-"""How often the number of the log's partitions is looked up."""
-
-_REQUEST_S = 5.0
 _STOP_S = 3.0
-_POLL_S = 0.5
-_BATCH = 10_000
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 5.0
-# A partition usually has a marker among its last records; where it has none, more of it is read.
-_TAIL = 1_000
-_TAIL_MAX = 256_000
-_TAIL_GROWTH = 16
 
 
 def _wall_clock_ms() -> int:
@@ -48,7 +30,7 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MarkerLoop:
+class MarkerLoop(MarkerStatus):
     """Follows the log in a thread of its own and writes a round of markers whenever one is due.
 
     Any number of them may run on one database. With one partition it only looks, every few seconds,
@@ -58,17 +40,6 @@ class MarkerLoop:
         settings: the database, the connection and the interval between rounds.
         name: written into the markers; by default made of host, process and chance.
         clock_ms: the wall clock.
-
-    Attributes:
-        state: what it does now.
-        rounds: how many rounds it has written.
-        markers: how many markers it has written.
-        records: how many records it has read.
-        refreshes: how often it has looked up the number of partitions.
-        failures: how often Kafka failed it.
-        last_error: the last failure in words; None while all is well.
-        skew_ms: how far the log's effective time is ahead of the clock here (negative: behind).
-        partitions: how many partitions the log has.
     """
 
     def __init__(
@@ -79,12 +50,7 @@ class MarkerLoop:
         clock_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
         """Start nothing yet."""
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self.state: State = "new"
-        self.rounds = self.markers = self.records = 0
-        self.refreshes = self.failures = 0
-        self.skew_ms = self.partitions = 0
-        self.last_error: str | None = None
+        super().__init__(name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._settings = settings
         self._clock_ms = clock_ms
         self._floors: dict[int, int] = {}
@@ -130,7 +96,7 @@ class MarkerLoop:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                _Session(self, self._settings, self._stop, self._floors, self._clock_ms).run()
+                MarkerSession(self, self._settings, self._stop, self._floors, self._clock_ms).run()
             except (KafkaException, StreamyError, ValueError, OSError) as error:
                 self._note_failure(error)
                 if time.monotonic() - began > _BACKOFF_MAX_S:
@@ -144,178 +110,6 @@ class MarkerLoop:
         self.state = "degraded"
         told = error.args[0] if isinstance(error, KafkaException) else error
         self.last_error = told.str() if isinstance(told, KafkaError) else str(told)
-
-
-class _Session:
-    """One connection of a marker loop, from finding the tail of the log to its first failure."""
-
-    def __init__(
-        self,
-        loop: MarkerLoop,
-        settings: Settings,
-        stop: threading.Event,
-        floors: dict[int, int],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        """Connect in the background."""
-        self._loop = loop
-        self._stop = stop
-        self._floors = floors
-        self._clock_ms = clock_ms
-        self._topic = TopicNames(settings.database).transactions
-        self._interval_ms = settings.marker_interval_ms
-        self._config = settings.client_config()
-        prompt = {**LOG, "linger.ms": 0, "message.timeout.ms": round(_REQUEST_S * 1000)}
-        self._producer = appender(self._config, prompt)
-        self._consumer = reader(self._config, FOLLOWING, eof=True)
-        self._next: dict[int, int] = {}
-        self._refreshed_at = 0.0
-        self._sequencer = Sequencer(1, loop.name, self._interval_ms)
-        self._tail: LogTails | None = None
-
-    def run(self) -> None:
-        """Follow the log and write markers until stopped.
-
-        Raises:
-            KafkaException: Kafka does not do what it should; begin again after a while.
-        """
-        try:
-            while not self._stop.is_set():
-                self._refresh()
-                if self._loop.partitions == 1:
-                    self._loop.state = "idle"
-                    self._stop.wait(REFRESH_S)
-                else:
-                    self._step()
-        finally:
-            self._consumer.close()
-            self._producer.purge()
-            self._producer.flush(1)
-
-    def _refresh(self) -> None:
-        """Look up the number of partitions now and then, and take in the new ones."""
-        now = time.monotonic()
-        if self._refreshed_at and now - self._refreshed_at < REFRESH_S:
-            return
-        found = metadata(self._producer, self._topic, _REQUEST_S)
-        topic = found.topics[self._topic]
-        if topic.error is not None:
-            raise KafkaException(topic.error)
-        count, known = len(topic.partitions), self._loop.partitions if self._refreshed_at else 0
-        self._refreshed_at = now
-        self._loop.partitions = count
-        self._loop.refreshes += 1
-        self._loop.last_error = None
-        if count == known or (known == 0 and count == 1):
-            return
-        if known <= 1:
-            self._catch_up(count)
-            if known == 1:
-                self._sequencer.note_growth()
-        else:
-            self._sequencer.set_partitions(count)
-            self._next |= dict.fromkeys(range(known, count), 0)
-            self._assign()
-
-    def _catch_up(self, count: int) -> None:
-        """Read the ends of the partitions, further back where no marker is found."""
-        length = _TAIL
-        most = max(_TAIL, _TAIL_MAX // count)
-        while True:
-            starts = find_starts(self._config, self._topic, count, length)
-            self._sequencer = Sequencer(count, self._loop.name, self._interval_ms)
-            self._tail = LogTails(starts)
-            self._next = {number: start.offset for number, start in enumerate(starts)}
-            self._assign()
-            while not (self._tail.read or self._stop.is_set()):
-                self._read(_POLL_S)
-            if length >= most or not self._tail.lacks_marker or self._stop.is_set():
-                break
-            length = min(length * _TAIL_GROWTH, most)
-        self._tail = None
-
-    def _assign(self) -> None:
-        """Have the consumer read every partition from where we are.
-
-        It looks the topic up first: one that it does not know yet it would read a second later.
-        """
-        self._consumer.list_topics(self._topic, timeout=_REQUEST_S)
-        places = [TopicPartition(self._topic, number, at) for number, at in self._next.items()]
-        self._consumer.assign(places)
-
-    def _step(self) -> None:
-        """Write a round if one is due, then read what comes until the next may be due."""
-        loop, sequencer = self._loop, self._sequencer
-        for number, floor in list(self._floors.items()):
-            if number < sequencer.partitions:
-                sequencer.raise_floor(number, floor)
-        marker = sequencer.next_marker(self._clock_ms())
-        if marker is not None:
-            self._write(marker)
-        now_ms = self._clock_ms()
-        due_ms = sequencer.due_in_ms(now_ms)
-        loop.skew_ms = sequencer.highest_ms - now_ms if sequencer.highest_ms >= 0 else 0
-        loop.state = "idle" if due_ms is None else "waiting"
-        if due_ms is None:
-            self._read(_POLL_S)
-        else:
-            self._stop.wait(due_ms / 1000)
-            self._read(0)
-
-    def _write(self, marker: Marker) -> None:
-        """Append a marker to every partition and wait until all are safe.
-
-        Raises:
-            KafkaException: one was not; the others are harmless.
-        """
-        value = encode_marker(marker)
-        failed: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: Any) -> None:
-            if error is not None:
-                failed.append(error)
-            else:
-                self._loop.markers += 1
-
-        for number in range(marker.partitions):
-            self._producer.produce(self._topic, value, partition=number, on_delivery=delivered)
-        left = self._producer.flush(_REQUEST_S + 1)
-        if failed:
-            raise KafkaException(failed[0])
-        if left:
-            raise KafkaException(KafkaError(MSG_TIMED_OUT))
-        self._loop.rounds += 1
-
-    def _read(self, timeout_s: float) -> None:
-        """Take in what has come, waiting up to `timeout_s` seconds for the first record."""
-        first = self._consumer.poll(timeout_s)
-        while first is not None:
-            batch = [first, *self._consumer.consume(_BATCH, timeout=0)]
-            for message in batch:
-                self._observe(message)
-            first = self._consumer.poll(0) if len(batch) > _BATCH else None
-
-    def _observe(self, message: Any) -> None:
-        """Take in one record."""
-        number = message.partition()
-        error = message.error()
-        if error is not None:
-            if error.code() != PARTITION_EOF:
-                raise KafkaException(error)
-            if self._tail is not None:
-                self._tail.at_end(number)
-            return
-        self._loop.records += 1
-        offset, stamp = message.offset(), message.timestamp()[1]
-        if offset < self._next[number]:
-            return
-        self._next[number] = offset + 1
-        marker = decode_marker(message.value())
-        if self._tail is not None:
-            unread = self._tail.observe(number, offset, stamp, is_marker=marker is not None)
-            if unread is not None:
-                self._sequencer.resume(number, unread)
-        self._sequencer.observe(number, stamp, marker)
 
 
 def run(settings: Settings, say: Callable[[str], None] = print) -> int:

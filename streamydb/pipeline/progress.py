@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
-from streamydb.pipeline.standby.coordinator import PipelinePosition
+from streamydb.pipeline.standby.position import PipelinePosition
 
 __all__ = ["PipelineMetrics", "ProgressListener", "StatusWriter"]
 

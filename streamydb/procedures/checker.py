@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.builtins import EXCEPTIONS, NAMES
-from streamydb.procedures.methods import MATH
+from streamydb.procedures.namespaces import MATH
 
 __all__ = ["Checked", "Refusal", "check_text", "is_workflow", "literals_of"]
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter, is_of_language
-from streamydb.procedures.methods import ATTRIBUTES, METHODS, Namespace
+from streamydb.procedures.methods import ATTRIBUTES, METHODS
+from streamydb.procedures.namespaces import Namespace
 from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.texts import pinned_repr
 

@@ -20,7 +20,7 @@ from streamydb.procedures.builtins import EXCEPTIONS, FUNCTIONS, bound
 from streamydb.procedures.checker import Refusal, check_text, is_workflow, literals_of
 from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
-from streamydb.procedures.methods import MATH
+from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.transform import instrument
 
 __all__ = [

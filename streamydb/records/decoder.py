@@ -32,7 +32,8 @@ from streamydb.records.names import (
     MODULES_PREFIX,
     RESERVED,
 )
-from streamydb.records.rejection import Rejection, constrain_fits, explain, lent_to
+from streamydb.records.rejection import Rejection, explain, lent_to
+from streamydb.records.shape import constrain_fits
 from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
 from streamydb.records.values import canonical, canonical_number
 

@@ -25,14 +25,13 @@ from streamydb.records.names import (
     FLOWS_PREFIX,
     FOLLOW_UP_ID,
     FOLLOW_UP_PREFIX,
-    HASH,
     MODULES_PREFIX,
     NAME,
     RESERVED,
-    UNIQUE_PREFIX,
     WINDOWS_PREFIX,
 )
-from streamydb.records.values import canonical, is_number
+from streamydb.records.shape import shape_fits
+from streamydb.records.values import canonical
 
 if TYPE_CHECKING:
     from streamydb.records.marker import Marker
@@ -46,27 +45,7 @@ class Rejection(msgspec.Struct, gc=False, frozen=True):
 
 
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
-_FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy",
-                  "constrain", "locks", "deadline_ms"}  # fmt: skip
-_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
-_BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
-_DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
-_CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
-
-_ORDERINGS: Final = ("lt", "le", "gt", "ge")
-_COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
-_OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
-    "put": ({"value"}, set()),
-    "delete": (set(), set()),
-    "add": ({"by"}, {"min", "max"}),
-    "max": ({"value"}, set()),
-    "min": ({"value"}, set()),
-    "append": ({"value"}, set()),
-    "next_id": (set(), set()),
-}
-"""Operation -> (fields it needs beside op and key, fields it may have)."""
-_NUMERIC: Final = {"add", "max", "min"}
 
 
 def explain(raw: bytes | None) -> Marker | Rejection:
@@ -108,7 +87,7 @@ def valid_key(value: Any) -> bool:
 
 def _check(record: Any) -> None:
     """Raise ValueRejected with the code of the first fault; return if there is none."""
-    _require(_shape_fits(record))
+    _require(shape_fits(record))
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
@@ -141,51 +120,6 @@ def _check(record: Any) -> None:
     _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
 
 
-def _shape_fits(record: Any) -> bool:
-    """Fields and types of the whole record, without ids, keys and the insides of values."""
-    if not isinstance(record, dict) or not record.keys() <= _FIELDS:
-        return False
-    lists = [record.get(name, []) for name in ("checks", "reads", "updates")]
-    if not isinstance(record.get("asserts", {}), dict) or not all(
-        isinstance(x, list) for x in lists
-    ):
-        return False
-    if "call" in record and not _call_fits(record["call"]):
-        return False
-    if "deploy" in record and not _deploy_fits(record["deploy"]):
-        return False
-    if "constrain" in record and not constrain_fits(record["constrain"]):
-        return False
-    deadline = record.get("deadline_ms", 1)
-    if type(deadline) is not int or not 1 <= deadline <= limits.INTEGER_MAX:
-        return False
-    locks = record.get("locks", [])
-    if not isinstance(locks, list) or not all(map(_lock_fits, locks)):
-        return False
-    return all(map(_check_fits, lists[0])) and all(map(_update_fits, lists[2]))
-
-
-def _call_fits(call: Any) -> bool:
-    return (
-        isinstance(call, dict)
-        and call.keys() <= _CALL_FIELDS
-        and _matches(rf"{NAME}\.{NAME}", call.get("procedure"))
-        and isinstance(call.get("args", {}), dict)
-        and isinstance(call.get("keys", []), list)
-        and isinstance(call.get("reads", []), list)
-        and ("batch" not in call or _batch_fits(call["batch"]))
-    )
-
-
-def _batch_fits(batch: Any) -> bool:
-    if not isinstance(batch, dict) or batch.keys() != _BATCH_FIELDS:
-        return False
-    numbers = [batch[name] for name in ("id", "number", "depth")]
-    return _matches(NAME, batch["stream"]) and all(
-        type(number) is int and 1 <= number <= limits.INTEGER_MAX for number in numbers
-    )
-
-
 def _id_fits(record: dict[str, Any]) -> bool:
     """Return True if an id that is a follow-up's stands on one, and on nothing else."""
     if record.get("call", {}).get("batch") is None:
@@ -204,63 +138,6 @@ def lent_to(module: str, key: Any) -> bool:
         return isinstance(key, str)
     prefix = f"{WINDOWS_PREFIX}{module}."
     return key.startswith(prefix) and re.fullmatch(NAME, key[len(prefix) :]) is not None
-
-
-def constrain_fits(constrain: Any) -> bool:
-    """Return True if the value has the shape of the field `constrain`; the rest is for its
-    execution.
-    """
-    if not isinstance(constrain, dict) or len(constrain) != 1:
-        return False
-    ((what, given),) = constrain.items()
-    return what in _CONSTRAIN_PARTS and isinstance(given, _CONSTRAIN_PARTS[what])
-
-
-def _lock_fits(lock: Any) -> bool:
-    return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
-
-
-def _deploy_fits(deploy: Any) -> bool:
-    if not isinstance(deploy, dict) or deploy.keys() != _DEPLOY_FIELDS:
-        return False
-    procedures = deploy["procedures"]
-    if not _matches(NAME, deploy["module"]) or not _matches(HASH, deploy["hash"]):
-        return False
-    return isinstance(procedures, dict) and all(
-        _matches(NAME, name) and isinstance(names, list) and all(isinstance(n, str) for n in names)
-        for name, names in procedures.items()
-    )
-
-
-def _matches(pattern: str, value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
-
-
-def _check_fits(check: Any) -> bool:
-    if not isinstance(check, dict) or "key" not in check:
-        return False
-    comparators = check.keys() - {"key"}
-    if not comparators or not comparators <= _COMPARATORS:
-        return False
-    version = check.get("version", 0)
-    if type(version) is not int or version < 0 or not isinstance(check.get("exists", True), bool):
-        return False
-    operands = [check[name] for name in _ORDERINGS if name in check]
-    return all(is_number(operand) or isinstance(operand, str) for operand in operands)
-
-
-def _update_fits(update: Any) -> bool:
-    if not isinstance(update, dict) or not isinstance(update.get("op"), str):
-        return False
-    if update["op"] not in _OPERATIONS:
-        return False
-    needed, optional = _OPERATIONS[update["op"]]
-    given = update.keys() - {"op"}
-    if not needed | {"key"} <= given <= needed | optional | {"key"}:
-        return False
-    if update["op"] not in _NUMERIC:
-        return True
-    return all(is_number(update[name]) for name in given - {"key"})
 
 
 def _check_values(asserts: Any, checks: Any, updates: Any) -> None:

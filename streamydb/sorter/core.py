@@ -10,7 +10,7 @@ record is held back. So the order is a pure function of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
 from streamydb.sorter.joins import joins_of
+from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
 
 __all__ = ["KeyedEventTimeSorter"]
@@ -74,8 +75,8 @@ class KeyedEventTimeSorter:
         pieces = list(pieces)
         for piece in pieces:
             checks.received(piece)
-        parted = [part for piece in pieces for part in _by_partition(piece)]
-        for partition, records in sorted(parted, key=_first_position):
+        parted = [part for piece in pieces for part in by_partition(piece)]
+        for partition, records in sorted(parted, key=first_position):
             self._add_partition(partition, records)
 
     def give_back(self, records: Columns) -> None:
@@ -83,7 +84,7 @@ class KeyedEventTimeSorter:
 
         Called after `add`, so that `_fresh` is in order.
         """
-        parts = [part for _, part in _by_partition(records)]
+        parts = [part for _, part in by_partition(records)]
         for part in parts:
             part.cols = {name: col for name, col in part.cols.items() if name != "seq"}
         self._fresh = [*parts, *self._fresh]
@@ -174,9 +175,9 @@ class KeyedEventTimeSorter:
         watermark = self.watermark()
         joins, _ = joins_of(self.state)
         if watermark == _FOREVER and not self.state.held:
-            ready = _alone(self._fresh)
+            ready = alone(self._fresh)
             if ready is not None and (
-                _fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
+                fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
                 and fits(ready) == len(ready)
             ):
                 self._fresh = []
@@ -188,8 +189,8 @@ class KeyedEventTimeSorter:
             return None
         tables = [self._load(chunk, joins) for chunk in chunks]
         merged = Columns.concat(tables)
-        chosen = _first_in_order(merged, watermark, limit)
-        chosen = chosen[: _fitting(merged.cols["size"][chosen], bytes_max)]
+        chosen = first_in_order(merged, watermark, limit)
+        chosen = chosen[: fitting(merged.cols["size"][chosen], bytes_max)]
         found = merged.take(chosen)
         if len(chosen) and (most := fits(found)) < len(chosen):
             chosen, found = chosen[:most], found.take(np.arange(most))
@@ -271,36 +272,3 @@ class KeyedEventTimeSorter:
         join = joins[chunk.partition]
         rest.cols["ts"] = np.maximum(rest.cols["ts"], NEVER if join is None else join)
         return rest
-
-
-def _fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
-    """Return how many of the first records fit into a plan; at least one."""
-    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
-
-
-def _alone(fresh: list[Columns]) -> Columns | None:
-    """The batch's records when all are of partition 0, in offset order."""
-    if not fresh or any(table.cols["part"][0] != 0 for table in fresh):
-        return None
-    return Columns.concat(fresh)
-
-
-def _first_in_order(table: Columns, watermark: int, limit: int) -> npt.NDArray[np.int64]:
-    """Positions of the first ``limit`` records below the watermark, in order."""
-    times = table.cols["ts"]
-    order = np.lexsort((table.cols["off"], table.cols["part"], times))
-    return order[: min(limit, int(np.searchsorted(times[order], watermark, "left")))]
-
-
-def _by_partition(records: Columns) -> Iterator[tuple[int, Columns]]:
-    parts = records.cols["part"]
-    if len(parts) and (parts == parts[0]).all():
-        yield int(parts[0]), records
-        return
-    for partition in np.unique(parts).tolist():
-        yield partition, records.take(np.flatnonzero(parts == partition))
-
-
-def _first_position(part: tuple[int, Columns]) -> tuple[int, int]:
-    partition, records = part
-    return partition, int(records.cols["off"].min())

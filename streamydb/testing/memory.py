@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from collections.abc import Callable, Mapping
 
-from streamydb.errors import StreamyError
 from streamydb.facade.feed import change_event
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, PageBounds, StreamRow, StreamSpan
+from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 from streamydb.facade.ports import (
     AppendUnknownError,
     LogPosition,
@@ -26,140 +23,15 @@ from streamydb.facade.ports import (
     NextRecord,
 )
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
-from streamydb.facade.stream_pages import fresh
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.testing.memory_feed import MemoryChanges
+from streamydb.testing.memory_model import MemoryModel, MemoryResolved
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = [
-    "MemoryChanges",
-    "MemoryDatabase",
-    "MemoryEntry",
-    "MemoryLog",
-    "MemoryModel",
-    "MemoryResolved",
-    "MemorySnapshot",
-    "MemoryStreams",
-]
-
-
-class MemoryEntry(NamedTuple):
-    """A key's value at a version; None: deleted."""
-
-    key: str
-    value: bytes
-    version: int
-    ts_ms: int
-
-
-class MemoryResolved(NamedTuple):
-    """The position of a read model."""
-
-    seq: int
-    ts_ms: int
-    offsets: Mapping[int, int]
-
-
-class MemorySnapshot:
-    """The state after a seq."""
-
-    def __init__(self, seq: int, entries: dict[str, MemoryEntry]) -> None:
-        """Show these entries."""
-        self.seq = seq
-        self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
-        self._entries = entries
-
-    def get(self, key: str) -> MemoryEntry | None:
-        """Return a key's entry."""
-        return self._entries.get(key)
-
-    def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
-        """Return the entries of several keys."""
-        return [self._entries.get(key) for key in keys]
-
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> list[MemoryEntry]:
-        """Return entries in key order."""
-        keys = sorted(self._entries, key=str.encode)
-        found = [
-            self._entries[key]
-            for key in keys
-            if key.startswith(prefix)
-            and (start is None or key.encode() >= start.encode())
-            and (end is None or key.encode() < end.encode())
-            and (after is None or key.encode() > after.encode())
-        ]
-        return found[:limit]
-
-    def __enter__(self) -> Self:
-        """Return the snapshot itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Nothing is held."""
-
-
-class MemoryModel:
-    """The read model: every state that was ever resolved.
-
-    Attributes:
-        gone: states before this seq are not kept.
-        broken: it cannot be read.
-        looks: how often somebody asked how far it is.
-    """
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.gone = 0
-        self.broken = False
-        self.looks = 0
-        self._resolved = MemoryResolved(0, 0, {})
-        self._history: dict[str, list[tuple[int, bytes | None, int]]] = {}
-
-    def latest(self) -> MemoryResolved:
-        """Return how far it is."""
-        if self.broken:
-            raise StreamyError("the read model is broken")
-        self.looks += 1
-        return self._resolved
-
-    def oldest(self) -> int:
-        """Return the smallest seq that is kept."""
-        return self.gone
-
-    def snapshot(self, at: int | None = None) -> MemorySnapshot:
-        """Return the state at a seq."""
-        seq = self._resolved.seq if at is None else at
-        if not self.gone <= seq <= self._resolved.seq:
-            raise StreamyError(f"no snapshot at {seq}")
-        return MemorySnapshot(seq, {e.key: e for k in self._history if (e := self._at(k, seq))})
-
-    def apply(self, changes: Sequence[tuple[str, Change]], resolved: MemoryResolved) -> None:
-        """Take in changes, and show them."""
-        for key, change in changes:
-            after = None if change.op == "d" else bytes(change.after)
-            self._history.setdefault(key, []).append((change.source.seq, after, change.ts_ms))
-        self._resolved = resolved
-
-    def _at(self, key: str, seq: int) -> MemoryEntry | None:
-        past = [version for version in self._history[key] if version[0] <= seq]
-        if not past or past[-1][1] is None:
-            return None
-        return MemoryEntry(key, past[-1][1], past[-1][0], past[-1][2])
+__all__ = ["MemoryDatabase", "MemoryLog"]
 
 
 class MemoryLog:
@@ -270,113 +142,6 @@ class MemoryLog:
             await self.stalled.wait()
         if self.refusing:
             raise LogUnavailableError("the log is down")
-
-
-class MemoryChanges:
-    """The changes, as batches; one for each feed, and all of a database have the same.
-
-    Attributes:
-        all: the batches so far.
-        peers: all those that have the same batches.
-    """
-
-    def __init__(self, other: MemoryChanges | None = None) -> None:
-        """Begin without any, or with those of another one."""
-        self.all: list[ChangeBatch] = [] if other is None else other.all
-        self.peers: list[MemoryChanges] = [] if other is None else other.peers
-        self.peers.append(self)
-        self._publish: Callable[[ChangeBatch], None] | None = None
-        self._came = asyncio.Event()
-        shared = None if other is None else other.streams
-        self.streams: MemoryStreams = MemoryStreams(shared)
-
-    async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
-        """Publish from now on."""
-        self._publish = publish
-        return self.all[-1].resolved if self.all else 0
-
-    async def stop(self) -> None:
-        """Publish no more."""
-        self._publish = None
-
-    async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
-        """Yield all batches after a seq, old and new."""
-        position = since
-        while True:
-            came = self._came
-            for batch in [batch for batch in self.all if batch.resolved > position]:
-                position = batch.resolved
-                yield batch
-            await came.wait()
-
-    def fault(self) -> str | None:
-        """Nothing is ever wrong."""
-        return None
-
-    def put(self, batch: ChangeBatch) -> None:
-        """Add a batch."""
-        self.all.append(batch)
-        for each in self.peers:
-            each.tell(batch)
-
-    def tell(self, batch: ChangeBatch) -> None:
-        """Publish a batch that was added."""
-        if self._publish is not None:
-            self._publish(batch)
-        self._came.set()
-        self._came = asyncio.Event()
-
-
-class MemoryStreams:
-    """The streams: one partition, the same for all of a database.
-
-    Attributes:
-        all: the records so far.
-        peers: all those that have the same records.
-    """
-
-    def __init__(self, other: MemoryStreams | None = None) -> None:
-        """Begin without any, or with those of another one."""
-        self.all: list[StreamRow] = [] if other is None else other.all
-        self.peers: list[MemoryStreams] = [] if other is None else other.peers
-        self.peers.append(self)
-        self._publish: Callable[[Sequence[StreamRow]], None] = lambda _: None
-
-    async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish from now on."""
-        self._publish = publish
-        return {0: len(self.all)}
-
-    async def stop(self) -> None:
-        """Publish no more."""
-        self._publish = lambda _: None
-
-    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:  # noqa: ARG002
-        """The beginning."""
-        return 0
-
-    async def history(
-        self, wanted: StreamSpan, bounds: PageBounds
-    ) -> tuple[list[StreamRow], int]:
-        """Return records that were put before."""
-        rows = [row for row in self.all[wanted.begin : wanted.end] if row.key == wanted.stream]
-        found = list(fresh(wanted.after, rows))[: bounds.records_max]
-        return found, found[-1].offset + 1 if len(found) == bounds.records_max else wanted.end
-
-    def fault(self) -> str | None:
-        """Nothing is ever wrong."""
-        return None
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Add a record."""
-        row = StreamRow(0, len(self.all), key, value)
-        self.all.append(row)
-        for each in self.peers:
-            each.tell(row)
-
-    def tell(self, row: StreamRow) -> None:
-        """Publish a record that was added."""
-        self._publish([row])
 
 
 class MemoryDatabase:

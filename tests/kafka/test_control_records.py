@@ -26,7 +26,7 @@ from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import scenario, until
-from streamydb.testing.memory import MemoryModel, MemoryResolved
+from streamydb.testing.memory_model import MemoryModel, MemoryResolved
 from streamydb.verify.check import Log
 
 Leave = Callable[..., None]

@@ -26,7 +26,7 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
 from streamydb.settings import Settings
-from streamydb.verify.oracle.core import LogRecord, order, released
+from streamydb.verify.oracle.order import LogRecord, order, released
 
 WAIT_S = 30.0
 

@@ -51,8 +51,7 @@ from streamydb.records.control import Following, encode_message
 from streamydb.records.ruling_records import encode_ruling
 from streamydb.records.rulings import Fault, Rulings, ruling_of
 from streamydb.sorter.state import PartitionState
-from streamydb.verify.oracle.core import Ordered, released
-from streamydb.verify.oracle.order import LogRecord
+from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.support.states import goes_on, truth, written
 

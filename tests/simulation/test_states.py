@@ -19,7 +19,7 @@ from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.verify.oracle.core import released
+from streamydb.verify.oracle.order import released
 from tests.support.states import ends_of, goes_on, truth, written
 
 SEEDS = range(24)

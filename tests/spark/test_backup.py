@@ -20,7 +20,8 @@ from streamydb.kafka.reader import TopicReader
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 from streamydb.testing.database import Database, wait_for
 from streamydb.verify.check.report import CheckReport
-from streamydb.verify.oracle.core import LogRecord, Oracle, released
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.order import LogRecord, released
 from tests.support.bank import appending, transfers
 from tests.support.faulty import POISONED, poisoned, resolved
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamydb.records import Change
-from streamydb.testing.memory import MemoryDatabase, MemoryModel, MemoryResolved, MemorySnapshot
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_model import MemoryModel, MemoryResolved, MemorySnapshot
 
 __all__ = ["HistoryDatabase", "HistoryModel", "HistorySnapshot", "MemoryVersion"]
 

@@ -10,7 +10,8 @@ from bench.literature.driver import complete, deploy_record, module_file
 from bench.literature.evidence import from_outputs
 from bench.literature.judging import Invariant, Judge
 from streamydb.procedures.modules import MemoryModules
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
 Mutation = Callable[[OutputRecord, Any], Any]
 """Gets an output and its value as JSON; gives another value, or None to lose the output."""

@@ -16,7 +16,9 @@ from streamydb.backup.start import Beginning, Starter
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.verify.oracle.core import Oracle, OutputRecord, released
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.order import released
+from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["Written", "ends_of", "goes_on", "truth", "written"]
 

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from streamydb.procedures.modules import MemoryModules, compile_module
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
 HEAD = "from streamydb.procedures import Abort, Workflow, procedure\n"
 VOTER = HEAD + """

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from streamydb.client import AsyncClient, AsyncView, Client, View
 from streamydb.layers.documents.building import IndexedCore
-from streamydb.layers.steps import awaiting, blocking, running, running_async, within, within_async
+from streamydb.layers.drivers import (
+    awaiting,
+    blocking,
+    running,
+    running_async,
+    within,
+    within_async,
+)
 
 __all__ = ["AsyncCollection", "AsyncCollectionView", "Collection", "CollectionView"]
 

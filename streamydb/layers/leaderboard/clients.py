@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streamydb.client import AsyncClient, Client
+from streamydb.layers.drivers import awaiting, blocking
 from streamydb.layers.leaderboard.core import BoardCore
-from streamydb.layers.steps import awaiting, blocking
 
 __all__ = ["AsyncLeaderboard", "Leaderboard"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from streamydb.client import AsyncClient, AsyncView, Client, View
 from streamydb.client.transactions import Builder
 from streamydb.layers.deployment import deploying
+from streamydb.layers.drivers import awaiting, blocking, drive, drive_async, within, within_async
 from streamydb.layers.queue.core import MODULE, Claim, QueueCore
-from streamydb.layers.steps import awaiting, blocking, drive, drive_async, within, within_async
 
 __all__ = ["AsyncQueue", "Queue"]
 

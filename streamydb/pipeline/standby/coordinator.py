@@ -17,10 +17,11 @@ from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.pipeline.standby.agreement import Agreement, Disagreement
 from streamydb.pipeline.standby.core import Action, Member, Play, Say
 from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited
 from streamydb.records.rulings import Rulings
 
-__all__ = ["Coordinator", "PipelinePosition", "StandbyReport"]
+__all__ = ["Coordinator", "StandbyReport"]
 
 log = logging.getLogger("streamydb.standby")
 
@@ -29,21 +30,6 @@ _TURN_S: Final = 0.1
 _ALONE_TURN_S: Final = 0.5
 _HISTORY_S_MAX: Final = 60.0
 _SHOWN_MS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinePosition:
-    """The position of the query: last resolved seq, offsets read of the log (their sum), feedback
-    read.
-
-    ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
-    last released seq. Both seqs are 0 until a batch of this life has said them.
-    """
-
-    resolved: int
-    read: int
-    feedback: int
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

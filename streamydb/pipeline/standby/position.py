@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["Others", "Own", "Rank"]
+__all__ = ["Others", "Own", "PipelinePosition", "Rank"]
 
 _WAITING_MAX: Final = 1_000
 _SAID_MAX: Final = 1_000
@@ -141,3 +141,18 @@ class Others:
     def since(self, heard_ms: int) -> list[Rank]:
         """Those that were heard since then."""
         return [rank for heard, rank in self._heard.values() if heard >= heard_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePosition:
+    """The position of the query: last resolved seq, offsets read of the log (their sum), feedback
+    read.
+
+    ``feedback``: the offset up to which partition 0 of the own feedback has been read. ``seq``: the
+    last released seq. Both seqs are 0 until a batch of this life has said them.
+    """
+
+    resolved: int
+    read: int
+    feedback: int
+    seq: int = 0

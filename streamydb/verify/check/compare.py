@@ -8,40 +8,18 @@ tombstone follows each delete; nothing up to a resolved seq appears for the firs
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import msgspec
 
 from streamydb.records.formats import UNREADABLE
+from streamydb.verify.check.evidence import Evidence
 from streamydb.verify.check.expected import Expected
-from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
+from streamydb.verify.check.outputs import Output, OutputName, dead_letter_seq, result_seq
+from streamydb.verify.check.report import CheckReport
 from streamydb.verify.check.workflows import Workflows
 
-_SEQ = b',"seq":'
-_DUPLICATE = b',"duplicate":{"seq":'
-_DUPLICATE_TAIL = re.compile(
-    rb',"duplicate":\{"seq":(\d+),"ts_ms":\d+,"partition":\d+,"offset":\d+\}\}'
-)
-_DEAD_SEQ = b'{"seq":'
 _NULL = b"null"
-
-
-class Output(NamedTuple):
-    """One record of an output topic."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
-class OutputName(NamedTuple):
-    """Names one output whose expected bytes are wanted: kind, seq, index (0 but for changes)."""
-
-    kind: str
-    seq: int
-    index: int  # type: ignore[assignment]  # a field, not the method of tuples
 
 
 class _Source(msgspec.Struct, gc=False):
@@ -72,36 +50,11 @@ class _Last(NamedTuple):
     value: bytes | None
 
 
-def result_seq(value: bytes | None) -> int:
-    """The seq that identifies a result record: its duplicate's, else its own; 0 if unreadable."""
-    if value is None:
-        return 0
-    at = value.rfind(_DUPLICATE)
-    if at >= 0:
-        tail = _DUPLICATE_TAIL.fullmatch(value, at)
-        if tail is not None:
-            return int(tail[1])
-    return _number_after(value, _SEQ)
-
-
-def dead_letter_seq(value: bytes | None) -> int:
-    """The seq of a dead letter; 0 if unreadable."""
-    return _number_after(value, _DEAD_SEQ) if value is not None else 0
-
-
-def _number_after(value: bytes, mark: bytes) -> int:
-    """The integer that follows the first `mark`, up to a comma; 0 if there is none."""
-    at = value.find(mark)
-    end = value.find(b",", at + len(mark))
-    digits = value[at + len(mark) : end]
-    return int(digits) if at >= 0 and end >= 0 and digits.isdigit() else 0
-
-
 class Comparison:
     """Judges outputs one by one against `expected` and keeps the report.
 
     Attributes:
-        later_seq: the highest seq past the replay that any output claimed.
+        evidence: what does not agree.
     """
 
     def __init__(self, expected: Expected, report: CheckReport, workflows: Workflows) -> None:
@@ -109,8 +62,7 @@ class Comparison:
         self.expected = expected
         self.workflows = workflows
         self.report = report
-        self.later_seq = 0
-        self._wanted: dict[OutputName, list[Difference]] = {}
+        self.evidence = Evidence(expected.transactions, report)
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
         self._seen_dead: set[int] = set()
@@ -130,9 +82,9 @@ class Comparison:
         seq = result_seq(output.value)
         counts = self.report.results
         if not 0 < seq <= self.expected.transactions:
-            self._outside("results", counts, seq, output)
+            self.evidence.outside("results", counts, seq, output)
         elif hash((output.key, output.value)) != self.expected.results[seq - 1]:
-            self._differs("results", counts, OutputName("result", seq, 0), output)
+            self.evidence.differs("results", counts, OutputName("result", seq, 0), output)
         elif self._seen_results[seq - 1]:
             counts.duplicates += 1
         else:
@@ -145,9 +97,9 @@ class Comparison:
         counts = self.report.deadletters
         wanted = self.expected.dead.get(seq)
         if wanted is None:
-            self._outside("deadletters", counts, seq, output)
+            self.evidence.outside("deadletters", counts, seq, output)
         elif hash((output.key, output.value)) != wanted:
-            self._differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
+            self.evidence.differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
         elif seq in self._seen_dead:
             counts.duplicates += 1
         else:
@@ -171,16 +123,16 @@ class Comparison:
         try:
             change = self._decoder.decode(value)
         except UNREADABLE:
-            self._outside("changes", counts, 0, output)
+            self.evidence.outside("changes", counts, 0, output)
             return
         seq, index = change.source.seq, change.transaction.total_order
         if change.op == "d":
             self._deletes[key] = self._deletes.get(key, 0) + 1
         place = self._position(seq, index)
         if place < 0:
-            self._outside("changes", counts, seq, output)
+            self.evidence.outside("changes", counts, seq, output)
         elif hash((key, value)) != self.expected.changes[place]:
-            self._differs("changes", counts, OutputName("change", seq, index), output)
+            self.evidence.differs("changes", counts, OutputName("change", seq, index), output)
         elif self._seen_changes[place]:
             counts.duplicates += 1
         else:
@@ -199,18 +151,21 @@ class Comparison:
         """Check a new change against the rules along its partition and take over its value."""
         seq, partition = change.source.seq, output.partition
         if seq <= self._resolved.get(partition, 0):
-            self._violate("resolved", output, seq, "appears after a resolved record that covers it")
+            message = "appears after a resolved record that covers it"
+            self.evidence.violate("resolved", output, seq, message)
         last = self._last.get(key)
         if last is not None:
             if last.partition != partition:
                 earlier = last.partition
                 message = f"is in partition {partition}, earlier ones of the key in {earlier}"
-                self._violate("partition", output, seq, message)
+                self.evidence.violate("partition", output, seq, message)
             elif last.seq > seq:
-                self._violate("order", output, seq, f"comes after the key's change of {last.seq}")
+                message = f"comes after the key's change of {last.seq}"
+                self.evidence.violate("order", output, seq, message)
         if self._pending and key in self._pending:
             self._pending.discard(key)
-            self._violate("tombstone", output, seq, "comes where a delete's tombstone should be")
+            message = "comes where a delete's tombstone should be"
+            self.evidence.violate("tombstone", output, seq, message)
         if last is None or last.seq < seq:
             after = bytes(change.after)
             self._last[key] = _Last(seq, partition, None if after == _NULL else after)
@@ -222,7 +177,7 @@ class Comparison:
         self.report.tombstones += 1
         count = self._deletes.get(key, 0)
         if count == 0:
-            self._violate("tombstone", output, None, "follows no delete of its key")
+            self.evidence.violate("tombstone", output, None, "follows no delete of its key")
             return
         self._deletes[key] = count - 1
         self._pending.discard(key)
@@ -234,17 +189,17 @@ class Comparison:
             record = msgspec.json.decode(output.value or b"", type=_Resolved)
             offsets = {int(number): offset for number, offset in record.offsets.items()}
         except (*UNREADABLE, ValueError):
-            self._violate("resolved", output, None, "is not a resolved record")
+            self.evidence.violate("resolved", output, None, "is not a resolved record")
             return
         seq = record.resolved
         if seq > self.expected.transactions:
-            self.later_seq = max(self.later_seq, seq)
+            self.evidence.later_seq = max(self.evidence.later_seq, seq)
             seq = self.expected.transactions
         else:
             wrong = [n for n, o in offsets.items() if not self.expected.covers(seq, n, o)]
             if wrong:
                 message = f"names offsets that do not end at its seq (partitions {wrong})"
-                self._violate("resolved", output, seq, message)
+                self.evidence.violate("resolved", output, seq, message)
         self._resolved[output.partition] = max(seq, self._resolved.get(output.partition, 0))
         self.report.resolved_seq = max(self.report.resolved_seq, record.resolved)
 
@@ -274,19 +229,15 @@ class Comparison:
         self.workflows.finish()
         for key in sorted(self._pending):
             place = Output(self._last[key].partition, -1, key, None)
-            self._violate("tombstone", place, self._last[key].seq, "has no tombstone")
+            self.evidence.violate("tombstone", place, self._last[key].seq, "has no tombstone")
         self._compare_values(values)
-
-    def wanted(self) -> dict[OutputName, list[Difference]]:
-        """Differences that were kept and whose expected bytes a second replay can fill in."""
-        return self._wanted
 
     def _missing_results(self) -> None:
         """Count results that were never seen."""
         seen, counts = self._seen_results, self.report.results
         counts.missing = seen.count(0)
         at = seen.find(0)
-        while at >= 0 and self._absent("results", OutputName("result", at + 1, 0)):
+        while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
             at = seen.find(0, at + 1)
 
     def _missing_changes(self) -> None:
@@ -298,7 +249,8 @@ class Comparison:
         at = seen.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
-            if not self._absent("changes", OutputName("change", seq, at - starts[seq - 1] + 1)):
+            name = OutputName("change", seq, at - starts[seq - 1] + 1)
+            if not self.evidence.absent("changes", name):
                 return
             at = seen.find(0, at + 1)
 
@@ -307,7 +259,7 @@ class Comparison:
         absent = sorted(self.expected.dead.keys() - self._seen_dead)
         self.report.deadletters.missing = len(absent)
         for seq in absent:
-            if not self._absent("deadletters", OutputName("deadletter", seq, 0)):
+            if not self.evidence.absent("deadletters", OutputName("deadletter", seq, 0)):
                 return
 
     def _compare_values(self, values: dict[bytes, tuple[bytes, int]]) -> None:
@@ -318,86 +270,7 @@ class Comparison:
             found = last.get(key)
             if found is None or found.value != value or found.seq != version:
                 actual = (None, 0) if found is None else (found.value, found.seq)
-                self._value_differs(key, (value, version), actual)
+                self.evidence.value_differs(key, (value, version), actual)
         for key, found in last.items():
             if found.value is not None and key not in values:
-                self._value_differs(key, (None, 0), (found.value, found.seq))
-
-    # -- keeping the evidence
-
-    def _outside(self, topic: str, counts: OutputCounts, seq: int, output: Output) -> None:
-        """An output that the replay does not know: of a later transaction, or extra."""
-        if seq > self.expected.transactions:
-            counts.later += 1
-            self.later_seq = max(self.later_seq, seq)
-            return
-        counts.extra += 1
-        kind = "extra" if seq > 0 else "unreadable"
-        message = (
-            "no transaction of the log accounts for this record"
-            if seq > 0
-            else "this record has no readable seq"
-        )
-        self.report.note(_difference(kind, topic, message, output, seq or None))
-
-    def _differs(self, topic: str, counts: OutputCounts, place: OutputName, output: Output) -> None:
-        """An output with the bytes of no replay."""
-        counts.differing += 1
-        message = "the bytes (key or value) are not those of the replay"
-        found = _difference("differing", topic, message, output, place.seq)
-        self._keep(found, place)
-
-    def _absent(self, topic: str, place: OutputName) -> bool:
-        """Note a missing output; False once enough have been noted."""
-        message = "the replay produces this record; it is not in the topic"
-        found = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
-        return self._keep(found, place)
-
-    def _keep(self, found: Difference, place: OutputName) -> bool:
-        """Keep a difference and ask for its expected bytes; False if there are enough."""
-        found.index = place.index or None
-        before = len(self.report.differences)
-        self.report.note(found)
-        kept = len(self.report.differences) > before
-        if kept:
-            self._wanted.setdefault(place, []).append(found)
-        return kept
-
-    def _violate(self, kind: str, output: Output, seq: int | None, message: str) -> None:
-        """Count a broken rule of the change feed."""
-        key = excerpt(output.key)
-        text = message if key is None else f"key {key!r}: {message}"
-        self.report.violate(_difference(kind, "changes", text, output, seq))
-
-    def _value_differs(
-        self, key: bytes, wanted: tuple[bytes | None, int], actual: tuple[bytes | None, int]
-    ) -> None:
-        """Count a key whose final value or version is wrong."""
-        self.report.values_differing += 1
-        found = Difference(
-            kind="value",
-            topic="changes",
-            message=(
-                f"key {excerpt(key)!r}: the changes add up to version {actual[1]}, "
-                f"the replay to version {wanted[1]}"
-            ),
-            seq=wanted[1] or None,
-            expected=excerpt(wanted[0]),
-            actual=excerpt(actual[0]),
-        )
-        self.report.note(found)
-
-
-def _difference(
-    kind: str, topic: str, message: str, output: Output, seq: int | None
-) -> Difference:
-    """A difference at the place of a record that was read."""
-    return Difference(
-        kind=kind,
-        topic=topic,
-        message=message,
-        partition=output.partition,
-        offset=output.offset if output.offset >= 0 else None,
-        seq=seq,
-        actual=excerpt(output.value),
-    )
+                self.evidence.value_differs(key, (None, 0), (found.value, found.seq))

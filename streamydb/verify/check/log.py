@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.verify.check.compare import Output
 from streamydb.verify.check.logorder import LogOrder
-from streamydb.verify.oracle.core import LogRecord, Ordered
+from streamydb.verify.check.outputs import Output
+from streamydb.verify.oracle.order import LogRecord, Ordered
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource, Piece

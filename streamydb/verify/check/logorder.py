@@ -1,4 +1,4 @@
-"""The total order of the log, streamed: like `streamydb.verify.oracle.core.released`, without all
+"""The total order of the log, streamed: like `streamydb.verify.oracle.order.released`, without all
 in memory.
 
 Each partition is fed on its own; `take` gives what the watermark releases so far, in order of
@@ -13,13 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from streamydb.records import decode_marker
-from streamydb.verify.oracle.core import Ordered
+from streamydb.verify.oracle.order import Ordered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from streamydb.records import Marker
-    from streamydb.verify.oracle.core import LogRecord
+    from streamydb.verify.oracle.order import LogRecord
 
 _NEVER = -1
 _FOREVER = 2**62

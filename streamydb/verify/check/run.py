@@ -10,64 +10,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.errors import InvariantViolation
-from streamydb.kafka import Founding, TopicNames, TopicsError, log_id, recall
+from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.collector import no_collection
-from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records import decode_dead_letter
 from streamydb.records.rulings import Rulings
-from streamydb.verify.check.compare import Comparison, Output, OutputName
+from streamydb.verify.check.compare import Comparison
 from streamydb.verify.check.expected import Expected
 from streamydb.verify.check.log import Log
+from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
+from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
-from streamydb.verify.oracle.core import Oracle, OutputRecord
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.outputs import OutputRecord
 
-if TYPE_CHECKING:
-    from streamydb.backup.pieces import LogSource
-
-__all__ = ["CheckOptions", "CheckProgress", "check"]
-
-class CheckProgress(NamedTuple):
-    """The progress of the check: what it does, and how many of how many records."""
-
-    name: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """The options of a check.
-
-    Attributes:
-        connection: connection settings for confluent-kafka.
-        database: the database's name.
-        initial_partitions: partitions of the log at the database's creation; None = as is recorded
-            beside the log, else as many as now.
-        id_window: for how many seqs an id is remembered; None = as is recorded, else the default.
-        timeout_s: how long to wait for outputs that are missing at the end.
-        modules: where the code of stored procedures is.
-        constraints: whether the database was created with constraints; None = as is recorded.
-        trimmed: where the records are that the log does not have any more.
-        progress: called from time to time.
-    """
-
-    connection: Mapping[str, str]
-    database: str
-    initial_partitions: int | None = None
-    id_window: int | None = None
-    timeout_s: float = 60.0
-    modules: Modules = NO_MODULES
-    constraints: bool | None = None
-    trimmed: LogSource | None = None
-    progress: Callable[[CheckProgress], None] = field(default=lambda _step: None)
+__all__ = ["check"]
 
 
 def check(options: CheckOptions) -> CheckReport:
@@ -79,7 +41,7 @@ def check(options: CheckOptions) -> CheckReport:
         ReadingError: a topic is missing or the broker does not answer.
     """
     started_s = time.monotonic()
-    options = _founded(options)
+    options = founded(options)
     log = Log(options.connection, options.database, options.initial_partitions, options.trimmed)
     while True:
         try:
@@ -88,25 +50,6 @@ def check(options: CheckOptions) -> CheckReport:
             options.progress(
                 CheckProgress("a fault was reported meanwhile: once more", 0, log.records)
             )
-
-
-def _founded(options: CheckOptions) -> CheckOptions:
-    """The options, with what the database was founded with where they say nothing."""
-    given = (options.initial_partitions, options.id_window, options.constraints)
-    if None not in given:
-        return options
-    try:
-        log = log_id(options.connection, options.database)
-    except TopicsError:  # whoever reads the log says what is wrong
-        log = ""
-    known = recall(options.connection, options.database, log) if log else Founding(log=log)
-    partitions, window, constraints = given
-    return replace(
-        options,
-        initial_partitions=known.partitions if partitions is None else partitions,
-        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
-        constraints=bool(known.constraints) if constraints is None else constraints,
-    )
 
 
 class _AnotherFaultError(Exception):
@@ -133,7 +76,7 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
         comparison.finish(state)
     _forgive_expired(report, expired)
     _judge_later(log, comparison)
-    _fill_in(options, log, ruled, comparison.wanted())
+    _fill_in(options, log, ruled, comparison.evidence.wanted)
     report.seconds = time.monotonic() - started_s
     report.txn_per_s = report.transactions / max(1e-9, report.seconds - waited_s)
     report.judge()
@@ -294,7 +237,7 @@ def _forgive_expired(report: CheckReport, expired: int) -> None:
 def _judge_later(log: Log, comparison: Comparison) -> None:
     """Outputs past the replay are legitimate only if the log has grown as far since."""
     report = comparison.report
-    last = max(comparison.later_seq, comparison.workflows.later_seq)
+    last = max(comparison.evidence.later_seq, comparison.workflows.later_seq)
     beyond = last - report.transactions
     if beyond <= 0 or beyond <= report.held_back + log.grown():
         return

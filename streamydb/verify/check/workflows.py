@@ -18,8 +18,8 @@ from streamydb.verify.check.report import CheckReport, Difference, OutputCounts,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamydb.verify.check.compare import Output
-    from streamydb.verify.oracle.core import OutputRecord
+    from streamydb.verify.check.outputs import Output
+    from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["Workflows"]
 

@@ -23,6 +23,7 @@ import msgspec
 from streamydb.errors import StreamyError
 from streamydb.facade.payloads import new_id
 from streamydb.local.processes import end_with_parent
+from streamydb.verify.histories.budget import Budget
 from streamydb.verify.histories.library import make_recorders
 from streamydb.verify.histories.recorder import HttpRecorder, Recorder
 from streamydb.verify.histories.records import (
@@ -161,7 +162,7 @@ async def _clients(campaign: Campaign, process: int) -> None:
     first = process * campaign.clients
     share = None if campaign.operations is None else campaign.operations // campaign.processes
     with _sink(path) as sink:
-        budget = _Budget(campaign, share)
+        budget = Budget(campaign.stop, campaign.seconds, share)
         async with _recorders(campaign, sink) as make:
             await asyncio.gather(
                 *(
@@ -169,26 +170,6 @@ async def _clients(campaign: Campaign, process: int) -> None:
                     for number in range(campaign.clients)
                 )
             )
-
-
-class _Budget:
-    """The number of operations that the clients of a process may still do."""
-
-    def __init__(self, campaign: Campaign, operations: int | None) -> None:
-        self._stop = campaign.stop
-        self._deadline = time.monotonic() + campaign.seconds
-        self._left = operations
-
-    def take(self) -> bool:
-        """Take an operation, if one is left."""
-        if self._stop.exists() or self._left == 0 or time.monotonic() > self._deadline:
-            return False
-        self._left = None if self._left is None else self._left - 1
-        return True
-
-    def give_back(self) -> None:
-        """Have an operation done once more: it was not executed."""
-        self._left = None if self._left is None else self._left + 1
 
 
 @asynccontextmanager
@@ -206,7 +187,7 @@ async def _recorders(
 
 
 async def _client(
-    make: Callable[[random.Random], Recorder], campaign: Campaign, number: int, budget: _Budget
+    make: Callable[[random.Random], Recorder], campaign: Campaign, number: int, budget: Budget
 ) -> None:
     """One client until the end."""
     rng = random.Random(f"{campaign.seed} {number}")  # noqa: S311 - reproducible choices

@@ -11,10 +11,10 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Literal
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from streamydb import errors, limits
 from streamydb.constraints import DeclarationRefused, amended
@@ -29,10 +29,6 @@ from streamydb.procedures.view import Stamp as CallPlace
 from streamydb.records import (
     CONSTRAINTS_KEY,
     Call,
-    Change,
-    ChangeOrigin,
-    ChangeTransaction,
-    Duplicate,
     Failed,
     Marker,
     NextId,
@@ -41,67 +37,27 @@ from streamydb.records import (
     Source,
     Transaction,
     Update,
-    dead_letter,
-    dead_letter_key,
     decode,
-    decode_result,
-    encode_change,
-    encode_dead_letter,
     encode_result,
     keys,
     module_key,
 )
 from streamydb.records.begins import VALUES_BOUNDED
-from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
-from streamydb.verify.oracle.order import LogRecord, Ordered, order, released
+from streamydb.verify.oracle.outputs import (
+    OutputRecord,
+    Place,
+    Verdict,
+    raw_value,
+    refuse,
+    repeat,
+    with_letter,
+)
 from streamydb.verify.oracle.steps import holds, payload_hash_of, untimely, updated
 
-__all__ = [
-    "LogRecord",
-    "Oracle",
-    "Ordered",
-    "OutputRecord",
-    "Replay",
-    "Topic",
-    "order",
-    "released",
-    "replay",
-    "run",
-]
-
-Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]
-
-
-class OutputRecord(NamedTuple):
-    """A record that the pipeline writes: topic (without the database's name), key and value.
-
-    Those of transactions are follow-ups.
-    """
-
-    topic: Topic
-    key: bytes | None
-    value: bytes | None
-
-
-class Replay(NamedTuple):
-    """The meaning of a log: its outputs in order, the final state, the seq of the next record."""
-
-    outputs: list[OutputRecord]
-    state: dict[str, tuple[bytes, int]]
-    next_seq: int
-
-
-class _Verdict(NamedTuple):
-    """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
-
-    seq: int
-    deadline: int
-    payload_hash: bytes
-    result: bytes
-
+__all__ = ["Oracle"]
 
 _Abort = UpdateFailed
 
@@ -134,7 +90,7 @@ class Oracle:
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
         self.next_seq = 1
-        self._seen: OrderedDict[str, _Verdict] = OrderedDict()
+        self._seen: OrderedDict[str, Verdict] = OrderedDict()
         self._outputs = NO_OUTPUTS
 
     def apply(
@@ -159,23 +115,23 @@ class Oracle:
         if isinstance(record, Transaction) and not self._may_be(record):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
-            return _refuse(record, raw, place)
+            return refuse(record, raw, place)
         if record.call is not UNSET and record.call.batch is not UNSET:
             return self._follow(record, record.call, place)
         seen = self._seen.get(record.id)
         if seen is not None and self._is_remembered(seen, place):
-            return _repeat(record.id, seen, payload_hash, place)
+            return repeat(record.id, seen, payload_hash, place)
         code = untimely(record, ts_ms)
         if code is not None:
             result = place.result(record.id, "rejected", code=code)
             return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._see(record.id, _Verdict(place.seq, record.deadline, payload_hash, encoded))
+        self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
 
     def _given(
-        self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: _Place
+        self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
     ) -> list[OutputRecord]:
         """All outputs of an executed transaction; updates the state."""
         outputs = [OutputRecord("results", name.encode(), result)]
@@ -185,7 +141,7 @@ class Oracle:
         self._outputs = NO_OUTPUTS
         return outputs
 
-    def _follow(self, txn: Transaction, call: Call, place: _Place) -> list[OutputRecord]:
+    def _follow(self, txn: Transaction, call: Call, place: Place) -> list[OutputRecord]:
         """The outputs of a follow-up: executed in its turn, and counted even when it aborts."""
         turn = turn_of(call, self._look)
         if turn is None or turn.code is not None:
@@ -205,23 +161,23 @@ class Oracle:
         """Constraints are declared only in databases that were created with them."""
         return self.constraints or txn.constrain is UNSET
 
-    def _next(self, partition: int, offset: int, ts_ms: int) -> _Place:
+    def _next(self, partition: int, offset: int, ts_ms: int) -> Place:
         """The place of the next transaction."""
         seq = self.next_seq
         self.next_seq += 1
         self._forget(seq, ts_ms)
-        return _Place(self.database, seq, ts_ms, Source(partition, offset))
+        return Place(self.database, seq, ts_ms, Source(partition, offset))
 
-    def _fail(self, fault: Fault, raw: bytes | None, place: _Place) -> list[OutputRecord]:
+    def _fail(self, fault: Fault, raw: bytes | None, place: Place) -> list[OutputRecord]:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
         record = decode(raw) if fault.named else None
         name = record.id if isinstance(record, Transaction) else None
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
         if isinstance(record, Transaction):
             hashed = payload_hash_of(raw or b"", record)
-            self._see(record.id, _Verdict(place.seq, record.deadline, hashed, result))
+            self._see(record.id, Verdict(place.seq, record.deadline, hashed, result))
         shown = raw if fault.shown else None
-        outputs = _with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
+        outputs = with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
             turn = turn_of(record.call, self._look)
             if turn is not None:
@@ -230,26 +186,26 @@ class Oracle:
                     outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
-    def _see(self, name: str, verdict: _Verdict) -> None:
+    def _see(self, name: str, verdict: Verdict) -> None:
         """Remember the use of an id, after those of smaller seqs."""
         self._seen.pop(name, None)
         self._seen[name] = verdict
 
-    def _is_remembered(self, seen: _Verdict, place: _Place) -> bool:
+    def _is_remembered(self, seen: Verdict, place: Place) -> bool:
         """Return True if a use is within the window, or its deadline has not passed."""
         in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
         return in_time or seen.seq > place.seq - self.id_window
 
     def _forget(self, seq: int, ts_ms: int) -> None:
         """Drop the oldest ids as far as they are not remembered any more."""
-        place = _Place(self.database, seq, ts_ms, Source(0, 0))
+        place = Place(self.database, seq, ts_ms, Source(0, 0))
         while self._seen:
             oldest = next(iter(self._seen))
             if self._is_remembered(self._seen[oldest], place):
                 return
             del self._seen[oldest]
 
-    def _execute(self, txn: Transaction, place: _Place) -> tuple[Result, dict[str, bytes | None]]:
+    def _execute(self, txn: Transaction, place: Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
         if self._meets_too_much(txn, place.source):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
@@ -280,7 +236,7 @@ class Oracle:
         return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
-        self, txn: Transaction, after: dict[str, bytes | None], place: _Place,
+        self, txn: Transaction, after: dict[str, bytes | None], place: Place,
         returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
     ) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
@@ -301,7 +257,7 @@ class Oracle:
         return result, writes
 
     def _constrain(
-        self, txn: Transaction, wanted: bytes, place: _Place
+        self, txn: Transaction, wanted: bytes, place: Place
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
@@ -312,7 +268,7 @@ class Oracle:
         return self._concluded(txn, {CONSTRAINTS_KEY: value}, place)
 
     def _call(
-        self, txn: Transaction, call: Call, place: _Place
+        self, txn: Transaction, call: Call, place: Place
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a call: with the version of its module that is deployed now."""
         deployed = self._value(module_key(call.module))
@@ -347,10 +303,10 @@ class Oracle:
         value = self._value(key)
         if value is not None and len(value) > limits.FAILED_VALUE_BYTES_MAX:
             return Failed(check, index, key, NULL, self._version(key), truncated=True)
-        return Failed(check, index, key, _raw(value), self._version(key))
+        return Failed(check, index, key, raw_value(value), self._version(key))
 
     def _write(
-        self, name: str, writes: Mapping[str, bytes | None], place: _Place
+        self, name: str, writes: Mapping[str, bytes | None], place: Place
     ) -> list[OutputRecord]:
         """Put the writes into the state; their change records, a tombstone after each delete."""
         outputs = []
@@ -386,114 +342,7 @@ class _CallHost(Declared):
         return updated(update, before)
 
 
-class _Place(NamedTuple):
-    """A record's place: the fields that all its outputs repeat."""
-
-    database: str
-    seq: int
-    ts_ms: int
-    source: Source
-
-    def result(
-        self,
-        name: str | None,
-        status: Literal["committed", "aborted", "rejected"],
-        *,
-        code: str | None = None,
-        reads: Mapping[str, bytes | None] | None = None,
-        failed: Sequence[Failed] = (),
-        returned: bytes | None = None,
-        reason: str | None = None,
-    ) -> Result:
-        """A result at this place."""
-        return Result(
-            id=name,
-            seq=self.seq,
-            ts_ms=self.ts_ms,
-            status=status,
-            reads={key: _raw(value) for key, value in (reads or {}).items()},
-            failed=list(failed),
-            code=code,
-            source=self.source,
-            returned=UNSET if returned is None else Raw(returned),
-            reason=UNSET if reason is None else reason,
-        )
-
-    def change(self, name: str, index: int, before: bytes | None, after: bytes | None) -> bytes:
-        """The encoded change number ``index`` of the transaction at this place."""
-        source = self.source
-        return encode_change(
-            Change(
-                op="d" if after is None else "c" if before is None else "u",
-                before=_raw(before),
-                after=_raw(after),
-                ts_ms=self.ts_ms,
-                source=ChangeOrigin(
-                    CONNECTOR, self.database, source.partition, source.offset, self.seq
-                ),
-                transaction=ChangeTransaction(name, index, index),
-            )
-        )
-
-
-def replay(
-    log: Mapping[int, Sequence[LogRecord]],
-    *,
-    database: str,
-    initial_partitions: int,
-    id_window: int = limits.ID_WINDOW_DEFAULT,
-    rulings: Rulings = NO_RULINGS,
-    modules: Modules = NO_MODULES,
-    constraints: bool = False,
-) -> Replay:
-    """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, rulings, modules, constraints=constraints)
-    outputs = list(run(oracle, released(log, initial_partitions)))
-    return Replay(outputs, oracle.state, oracle.next_seq)
-
-
-def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
-    """The outputs of records in the total order, one by one: for logs too long for a list."""
-    for record in records:
-        yield from oracle.apply(record.value, record.partition, record.offset, record.ts_ms)
-
-
-def _refuse(rejection: Rejection, raw: bytes | None, place: _Place) -> list[OutputRecord]:
-    """The result and the dead letter of a record that is no transaction."""
-    result = encode_result(place.result(rejection.id, "rejected", code=rejection.code))
-    return _with_letter(result, rejection.id, rejection.code, raw, place, None)
-
-
-def _with_letter(
-    result: bytes, name: str | None, code: str, raw: bytes | None, place: _Place, error: str | None
-) -> list[OutputRecord]:
-    source = place.source
-    letter = dead_letter(
-        raw, seq=place.seq, ts_ms=place.ts_ms, code=code, id=name, source=source, error=error
-    )
-    key = None if name is None else name.encode()
-    return [
-        OutputRecord("results", key, result),
-        OutputRecord("deadletters", dead_letter_key(source), encode_dead_letter(letter)),
-    ]
-
-
-def _repeat(name: str, seen: _Verdict, payload_hash: bytes, place: _Place) -> list[OutputRecord]:
-    """The result of a record whose id was seen: the original's if the payload is the same."""
-    if payload_hash == seen.payload_hash:
-        result = decode_result(seen.result)
-        source = place.source
-        result.duplicate = Duplicate(place.seq, place.ts_ms, source.partition, source.offset)
-    else:
-        result = place.result(name, "rejected", code=errors.ID_REUSED)
-    return [OutputRecord("results", name.encode(), encode_result(result))]
-
-
 def _read_keys(txn: Transaction) -> dict[str, None]:
     """The keys whose values a result gives: reads, then the counters, each once."""
     counters = (update.key for update in txn.updates if isinstance(update, NextId))
     return dict.fromkeys([*txn.reads, *counters])
-
-
-def _raw(value: bytes | None) -> Raw:
-    return NULL if value is None else Raw(value)

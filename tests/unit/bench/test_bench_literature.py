@@ -25,7 +25,7 @@ from bench.main import app
 from bench.workload import Workload
 from streamydb.errors import ConfigurationError
 from streamydb.records import Transaction, decode
-from streamydb.verify.oracle.core import OutputRecord
+from streamydb.verify.oracle.outputs import OutputRecord
 from tests.support.literature import LastOf, Mutation, Serial, broken
 
 TSPOON = tspoon.TspoonOptions(accounts=300, balance=20, states=2, subgraphs=2, seed=3)

@@ -14,7 +14,8 @@ from streamydb.client import Options
 from streamydb.facade import FacadeSettings
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import Emitted
-from streamydb.testing.clients import Awaited, Faults, Kind, MemoryHost
+from streamydb.testing.clients import Awaited, Kind, MemoryHost
+from streamydb.testing.faults import Faults
 from tests.support.workflows import HEAD
 
 WAYS: list[tuple[Kind, bool]] = [

@@ -18,7 +18,8 @@ from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Resolved, encode_resolved
 from streamydb.testing.in_process import InProcess, scenario
-from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 from streamydb.verify.oracle.core import Oracle
 
 Event = dict[str, Any]

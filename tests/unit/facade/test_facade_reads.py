@@ -14,7 +14,8 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.reads import LogEnds, ReadWaiter
 from streamydb.testing.in_process import InProcess, scenario, until
-from streamydb.testing.memory import MemoryChanges, MemoryDatabase
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:

@@ -24,7 +24,8 @@ from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.in_process import InProcess, scenario, until
-from streamydb.testing.memory import MemoryDatabase, MemoryStreams
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryStreams
 from tests.support.workflows import VOTER
 
 Connect = Callable[..., Any]

@@ -15,6 +15,7 @@ from streamydb.client import AsyncView, InvalidJsonError, SnapshotGoneError, Vie
 from streamydb.layers.documents import AsyncCollection, Collection
 from streamydb.layers.documents.building import IndexedCore
 from streamydb.layers.documents.indexes import CollectionIndexes
+from streamydb.layers.drivers import drive
 from streamydb.layers.errors import (
     DocumentNotFoundError,
     DuplicateIdError,
@@ -26,7 +27,6 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.layers.steps import drive
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, cut_off, interrupted, layer, together
 

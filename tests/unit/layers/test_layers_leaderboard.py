@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import BoundViolatedError, CheckFailedError
+from streamydb.layers.drivers import drive
 from streamydb.layers.errors import InvalidArgumentError
 from streamydb.layers.leaderboard import SCORE_MAX, Leaderboard, Standing
 from streamydb.layers.leaderboard import core as board_core
 from streamydb.layers.leaderboard.ranks import BUCKET_ARRIVALS, beginnings, path_of, score_of
-from streamydb.layers.steps import drive
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together
 

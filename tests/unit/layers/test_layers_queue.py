@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamydb.client import AsyncView, CheckFailedError, View
+from streamydb.layers.drivers import drive
 from streamydb.layers.errors import (
     ClaimLostError,
     DuplicateIdError,
@@ -18,7 +19,6 @@ from streamydb.layers.errors import (
 )
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
-from streamydb.layers.steps import drive
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.shards import ShardConfig
-from streamydb.pipeline import hosts
+from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import tokens
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
@@ -63,7 +63,7 @@ def test_small_batches_are_parsed_in_runs(rows: int) -> None:
 
 
 def test_runs_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_RUN_BYTES", 1000)
+    monkeypatch.setattr(arrow_batches, "_RUN_BYTES", 1000)
     output = list(hosts.Parser(CONFIG)(iter(batches([*transactions(60, 200)], 13))))
     assert len(output) > 15
     assert offsets_by_shard(iter(output)) == {0: list(range(60)), 1: list(range(60))}
@@ -76,9 +76,9 @@ def test_no_input_is_no_output() -> None:
 
 def test_bytes_become_ragged_without_a_copy() -> None:
     array = pa.array([b"ab", b"", b"cde", b"f"], pa.binary()).slice(1, 3)
-    found = hosts._ragged(array)
+    found = arrow_batches.ragged(array)
     assert list(found.tolist() if not isinstance(found, list) else found) == [b"", b"cde", b"f"]
-    with_null = hosts._ragged(pa.array([b"ab", None], pa.binary()))
+    with_null = arrow_batches.ragged(pa.array([b"ab", None], pa.binary()))
     assert with_null == [b"ab", None]
     assert np.shares_memory(
         np.frombuffer(array.buffers()[2], np.uint8), found.data  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ from streamydb.pipeline.foundation import begun
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.oracle.core import replay
+from streamydb.verify.oracle.replay import replay
 
 
 def topic(*ends: int) -> TopicDescription:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer import NumbersExhaustedError, Sequencer
-from streamydb.verify.oracle.core import LogRecord, order, released
+from streamydb.verify.oracle.order import LogRecord, order, released
 
 TRANSACTION = b'{"id":"x"}'
 

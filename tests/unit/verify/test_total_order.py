@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.records import Marker, encode_marker
-from streamydb.verify.oracle.core import LogRecord, order, released, replay
+from streamydb.verify.oracle.order import LogRecord, order, released
+from streamydb.verify.oracle.replay import replay
 
 Log = dict[int, list[LogRecord]]
 

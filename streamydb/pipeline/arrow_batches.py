@@ -1,0 +1,104 @@
+"""Arrow batches: blocks and records as Spark's rows, and rows as columns of byte strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.kafka.names import TopicNames
+from streamydb.pipeline import checks
+from streamydb.pipeline.routes import tokens
+from streamydb.txn_processor.outputs import Records
+
+_BLOCKS = pa.schema(
+    [("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary())]
+)
+_RECORDS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+    ]
+)
+_RUN_BYTES: Final = 3 << 20
+
+
+def runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in runs of a good size for blocks."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= _RUN_BYTES:
+            yield from _cut(gathered)
+            gathered, size = [], 0
+    yield from _cut(gathered)
+
+
+def _cut(gathered: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not gathered:
+        return
+    for batch in pa.Table.from_batches(gathered).combine_chunks().to_batches():
+        values = batch.column(4)
+        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+        sizes = np.diff(ends)
+        for start, end in chunk_bounds(sizes, _RUN_BYTES, batch.num_rows):
+            yield batch.slice(start, end - start)
+
+
+def block_rows(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.RecordBatch:
+    """Blocks as rows for a shard each; a row is (shard, seq, block)."""
+    routes = tokens(destinations)
+    columns = [
+        pa.array([routes[dest] for dest, _, _ in rows], pa.int32()),
+        pa.array([dest for dest, _, _ in rows], pa.int32()),
+        pa.array([seq for _, seq, _ in rows], pa.int64()),
+        pa.array([block for _, _, block in rows], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
+    """Records as rows for Spark's Kafka sink."""
+    names = TopicNames(config.database)
+    feedback = names.feedback_of(config.name)
+    topics = (
+        names.results, names.changes, feedback, names.deadletters, names.digests, names.streams,
+        names.transactions,
+    )
+    n = len(checks.paired(records).values)
+    partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
+    columns = [
+        pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),
+        _texts(records.keys),
+        _texts(records.values),
+        pa.repeat(partition, n),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
+
+
+def ragged(texts: pa.Array) -> Ragged | list[bytes | None]:
+    """An Arrow array of byte strings; a list if one is null. The data is not copied."""
+    if texts.null_count or not len(texts):
+        found: list[bytes | None] = texts.to_pylist()
+        return found
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return Ragged(raw, bounds)
+
+
+def _texts(texts: Ragged) -> pa.Array:
+    """Byte strings as an Arrow array, null where empty; the data is not copied."""
+    empty = texts.lengths() == 0
+    valid = pa.py_buffer(np.packbits(~empty, bitorder="little")) if empty.any() else None
+    offsets = pa.py_buffer(texts.offsets.astype(np.int32))
+    data = pa.py_buffer(np.ascontiguousarray(texts.data))
+    return pa.Array.from_buffers(pa.binary(), len(texts), [valid, offsets, data])

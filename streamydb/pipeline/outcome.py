@@ -1,0 +1,105 @@
+"""The outcome of a run: it waits until the query ends, says why, and gives the exit code."""
+
+from __future__ import annotations
+
+import logging
+
+from streamydb.kafka.connection import is_transient
+from streamydb.pipeline.failures import explain, failure_of
+from streamydb.pipeline.jvm import JvmEndedError
+from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.standby.coordinator import Coordinator
+
+__all__ = ["after_jvm", "wait"]
+
+log = logging.getLogger("streamydb.pipeline")
+_POLL_S = 0.2
+_JVM_END_S = 3.0
+
+
+def after_jvm(parts: Parts, error: Exception) -> int:
+    """Report that the JVM has died, which causes every other error; return the exit code.
+
+    Raises:
+        Exception: the error, if the JVM lives.
+    """
+    why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
+    if why is None:
+        parts.status.update(state="failed", error=f"{type(error).__name__}: {error}"[:4000])
+        raise error
+    if parts.ending.requested.is_set():  # whoever told us to stop may have told the JVM, too
+        log.warning("stopped: %s", why)
+        parts.status.update(state="stopped")
+        return 0
+    log.error("%s", why)
+    parts.status.update(state="failed", error=why)
+    return 1
+
+
+def wait(queries: RestartedQuery, parts: Parts, coordinator: Coordinator) -> int:
+    """Wait until the query ends; return the process's exit code.
+
+    Raises:
+        JvmEndedError: Spark's JVM has ended.
+    """
+    code = 1
+    try:
+        code = _ended(queries, parts, coordinator)
+    finally:
+        parts.ending.leaves(code)
+    return code
+
+
+def _ended(queries: RestartedQuery, parts: Parts, coordinator: Coordinator) -> int:
+    """The exit code of a query that has ended or was told to, with its running batch."""
+    status, ending = parts.status, parts.ending
+    while coordinator.failure is None and not ending.requested.is_set():
+        ended = parts.jvm.ended()
+        if ended is not None:
+            raise JvmEndedError(ended)
+        if not _keeps_up(queries):
+            return _failed(queries.running, parts)
+        ending.requested.wait(_POLL_S)
+    running = queries.running
+    if coordinator.failure is not None:
+        log.error("stopping: %s", coordinator.failure)
+        status.update(state="failed", error=coordinator.failure)
+        ending.abandon("the pipeline must not go on", 1)
+        running.give_up()
+        return 1
+    complete = running.finish(ending.give_up)
+    log.info("stopped %s", "after a finished batch" if complete else "within a batch")
+    return _failed(running, parts) if failure_of(running.query) else 0
+
+
+def _keeps_up(queries: RestartedQuery) -> bool:
+    """Return True if a query runs, or is to be started again when Kafka answers.
+
+    It is asked once, not waited for: the JVM and the other pipelines are looked at in between.
+    """
+    try:
+        return queries.keep_up()
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        log.warning("waiting for Kafka to start the query again: %s", error)
+        return True
+
+
+def _failed(running: RunningQuery, parts: Parts) -> int:
+    messages = failure_of(running.query)
+    for message in messages:
+        log.error("the query failed: %s", message)
+    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
+    if ended is not None:
+        raise JvmEndedError(ended)
+    parts.status.update(state="failed", error=explain(messages)[:4000])
+    log.error("%s", explain(messages))
+    return 1
+
+
+def _by_shutdown(message: str) -> bool:
+    """Return True if a query failed because its JVM was told to end."""
+    return "SparkContext was shut down" in message or "stopped SparkContext" in message

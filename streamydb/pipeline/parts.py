@@ -1,0 +1,43 @@
+"""The objects that the steps of a run of the pipeline share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from streamydb.kafka.patience import Patience
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.jvm import Jvm
+from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
+from streamydb.pipeline.shutdown import Ending
+from streamydb.pipeline.standby.coordinator import StandbyReport
+
+__all__ = ["Parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects that the steps of a run share."""
+
+    config: PipelineConfig
+    status: StatusWriter
+    ending: Ending
+    jvm: Jvm
+    metrics: PipelineMetrics
+    patience: Patience
+
+    def show(self, view: StandbyReport) -> None:
+        """Tell people and programs which part this pipeline has."""
+        self.status.update(
+            name=self.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
+            ready=view.ready if view.role == "following" else None,
+            lag_ms=view.lag_ms if view.role == "following" else None,
+            behind=view.behind if view.role == "following" else None,
+        )
+        leads = view.role == "leading"
+        self.metrics.ready.set(view.ready or leads)
+        self.metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
+        self.metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
+        self.metrics.leads.set(leads)
+        self.metrics.epoch.set(view.epoch)
+        self.metrics.diverged.set(view.alarm is not None)

@@ -1,0 +1,123 @@
+"""The JSON Schema of a transaction."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from streamydb import limits
+from streamydb.records.names import HASH, NAME, UNIQUE_PREFIX
+from streamydb.records.schema_parts import (
+    ANY,
+    COUNT,
+    ID,
+    KEY,
+    NOT_NULL,
+    SEQ,
+    TEXT,
+    Schema,
+    array,
+    object_of,
+)
+
+_NUMBER: Final[Schema] = {
+    "description": "An integer of 64 bits or a double.",
+    "type": "number",
+}
+_OPERAND: Final[Schema] = {"type": ["number", "string"]}
+
+_WRITTEN_KEY: Final[Schema] = {
+    **KEY,
+    "description": f"At most {limits.KEY_BYTES_MAX} bytes of UTF-8, not beginning with $.",
+    "pattern": "^[^$]",
+}
+
+
+def _update(op: str, fields: Schema | None = None, optional: Schema | None = None) -> Schema:
+    return object_of({"op": {"const": op}, "key": _WRITTEN_KEY, **(fields or {})}, optional)
+
+
+_UPDATE: Final[Schema] = {
+    "oneOf": [
+        _update("put", {"value": NOT_NULL}),
+        _update("delete"),
+        _update("add", {"by": _NUMBER}, {"min": _NUMBER, "max": _NUMBER}),
+        _update("max", {"value": _NUMBER}),
+        _update("min", {"value": _NUMBER}),
+        _update("append", {"value": ANY}),
+        _update("next_id"),
+    ]
+}
+_CHECK: Final = object_of(
+    {"key": KEY},
+    {
+        "version": COUNT,
+        "exists": {"type": "boolean"},
+        "eq": ANY,
+        "ne": ANY,
+        "lt": _OPERAND,
+        "le": _OPERAND,
+        "gt": _OPERAND,
+        "ge": _OPERAND,
+    },
+    minProperties=2,
+)
+_NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
+_BATCH: Final[Schema] = {
+    "description": "In follow-ups, which only the database appends.",
+    **object_of({"id": SEQ, "stream": _NAMED, "number": SEQ, "depth": SEQ}),
+}
+_CALL_KEY: Final[Schema] = {
+    **KEY,
+    "description": "As other written keys, or a reserved one of the call's own module.",
+    "pattern": rf"^([^$]|\$(flows/{NAME}|windows/{NAME}\.{NAME})$)",
+}
+_CALL: Final = object_of(
+    {"procedure": {"type": "string", "pattern": rf"^{NAME}\.{NAME}$"}},
+    {
+        "args": {"type": "object"},
+        "keys": array(_CALL_KEY),
+        "reads": array(KEY),
+        "batch": _BATCH,
+    },
+)
+_DEPLOY: Final = object_of(
+    {
+        "module": {"type": "string", "pattern": f"^{NAME}$"},
+        "hash": {"type": "string", "pattern": f"^{HASH}$"},
+        "procedures": {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{NAME}$"},
+            "additionalProperties": array(TEXT),
+        },
+    }
+)
+
+_CONSTRAIN: Final[Schema] = {
+    "oneOf": [
+        object_of({"declare": {"type": "object"}}),
+        object_of({"drop": TEXT}),
+        object_of({"validate": {"type": "object"}}),
+    ]
+}
+
+
+def transaction() -> Schema:
+    """The schema of a transaction's record."""
+    return object_of(
+        {"id": ID},
+        {
+            "asserts": {"type": "object", "propertyNames": KEY},
+            "checks": array(_CHECK),
+            "reads": array(KEY),
+            "updates": {**array(_UPDATE), "maxItems": limits.KEYS_PER_TRANSACTION_MAX},
+            "call": _CALL,
+            "deploy": _DEPLOY,
+            "constrain": _CONSTRAIN,
+            "locks": array({**KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}),
+            "deadline_ms": {
+                **SEQ,
+                "description": "The last commit time (ms since 1970) at which it is executed.",
+            },
+        },
+    )

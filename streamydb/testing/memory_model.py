@@ -1,0 +1,130 @@
+"""The read model of a database in memory (see `testing.memory`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from streamydb.errors import StreamyError
+from streamydb.records import Change
+
+__all__ = ["MemoryEntry", "MemoryModel", "MemoryResolved", "MemorySnapshot"]
+
+
+class MemoryEntry(NamedTuple):
+    """A key's value at a version; None: deleted."""
+
+    key: str
+    value: bytes
+    version: int
+    ts_ms: int
+
+
+class MemoryResolved(NamedTuple):
+    """The position of a read model."""
+
+    seq: int
+    ts_ms: int
+    offsets: Mapping[int, int]
+
+
+class MemorySnapshot:
+    """The state after a seq."""
+
+    def __init__(self, seq: int, entries: dict[str, MemoryEntry]) -> None:
+        """Show these entries."""
+        self.seq = seq
+        self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
+        self._entries = entries
+
+    def get(self, key: str) -> MemoryEntry | None:
+        """Return a key's entry."""
+        return self._entries.get(key)
+
+    def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
+        """Return the entries of several keys."""
+        return [self._entries.get(key) for key in keys]
+
+    def scan(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> list[MemoryEntry]:
+        """Return entries in key order."""
+        keys = sorted(self._entries, key=str.encode)
+        found = [
+            self._entries[key]
+            for key in keys
+            if key.startswith(prefix)
+            and (start is None or key.encode() >= start.encode())
+            and (end is None or key.encode() < end.encode())
+            and (after is None or key.encode() > after.encode())
+        ]
+        return found[:limit]
+
+    def __enter__(self) -> Self:
+        """Return the snapshot itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Nothing is held."""
+
+
+class MemoryModel:
+    """The read model: every state that was ever resolved.
+
+    Attributes:
+        gone: states before this seq are not kept.
+        broken: it cannot be read.
+        looks: how often somebody asked how far it is.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.gone = 0
+        self.broken = False
+        self.looks = 0
+        self._resolved = MemoryResolved(0, 0, {})
+        self._history: dict[str, list[tuple[int, bytes | None, int]]] = {}
+
+    def latest(self) -> MemoryResolved:
+        """Return how far it is."""
+        if self.broken:
+            raise StreamyError("the read model is broken")
+        self.looks += 1
+        return self._resolved
+
+    def oldest(self) -> int:
+        """Return the smallest seq that is kept."""
+        return self.gone
+
+    def snapshot(self, at: int | None = None) -> MemorySnapshot:
+        """Return the state at a seq."""
+        seq = self._resolved.seq if at is None else at
+        if not self.gone <= seq <= self._resolved.seq:
+            raise StreamyError(f"no snapshot at {seq}")
+        return MemorySnapshot(seq, {e.key: e for k in self._history if (e := self._at(k, seq))})
+
+    def apply(self, changes: Sequence[tuple[str, Change]], resolved: MemoryResolved) -> None:
+        """Take in changes, and show them."""
+        for key, change in changes:
+            after = None if change.op == "d" else bytes(change.after)
+            self._history.setdefault(key, []).append((change.source.seq, after, change.ts_ms))
+        self._resolved = resolved
+
+    def _at(self, key: str, seq: int) -> MemoryEntry | None:
+        past = [version for version in self._history[key] if version[0] <= seq]
+        if not past or past[-1][1] is None:
+            return None
+        return MemoryEntry(key, past[-1][1], past[-1][0], past[-1][2])
