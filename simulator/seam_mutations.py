@@ -20,6 +20,7 @@ from streamydb.key_processor.locking import blocks as messages
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import executor
 from streamydb.sorter import core as sorter
+from streamydb.sorter import selection
 from streamydb.sorter.planner import Plan
 from streamydb.txn_processor import core, execution, feedback
 
@@ -104,7 +105,7 @@ def _plans_differ() -> Any:
 
 def _released_twice() -> Any:
     """The sorter releases a record twice."""
-    original = sorter.first_in_order
+    original = selection.first_in_order
 
     def first(merged: Any, watermark: int, limit: int) -> Any:
         found = original(merged, watermark, limit - 1)
