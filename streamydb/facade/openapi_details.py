@@ -94,7 +94,27 @@ _PENDING: Final[_Json] = {
     "type": "object",
     "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
 }
-_HEALTH: Final[_Json] = {"type": "object", "required": ["status"]}
+_LIVE: Final[_Json] = {"type": "object", "required": ["status"]}
+_SERVED: Final = ("reads", "strong", "writes", "changes")
+_HEALTH: Final[_Json] = {
+    "type": "object",
+    "required": ["status", *_SERVED, "seq", "ts_ms", "age_s", "waiting_s", "why"],
+    "properties": {
+        "status": {"enum": ["ready", "degraded"]},
+        **{kind: {"type": "boolean"} for kind in _SERVED},
+        "seq": {"type": ["integer", "null"], "description": "The seq that reads show."},
+        "ts_ms": {"type": ["integer", "null"], "description": "Its commit time."},
+        "age_s": {
+            "type": ["number", "null"],
+            "description": "Reads show the state of so many seconds ago, or a newer one.",
+        },
+        "waiting_s": {
+            "type": ["number", "null"],
+            "description": "The oldest record without a result has waited so long.",
+        },
+        "why": {"type": "array", "items": {"type": "string"}},
+    },
+}
 _PROBLEM: Final[_Json] = {"type": "object", "required": ["type", "status", "title", "when"]}
 
 _BODIES: Final[dict[tuple[str, str], _Json]] = {
@@ -140,8 +160,8 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The constraints by name.", "application/json", {"type": "object"})
     },
     ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
-    ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
-    ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},
+    ("get", "/health/live"): {"200": ("It runs.", "application/json", _LIVE)},
+    ("get", "/health/ready"): {"200": ("It serves these.", "application/json", _HEALTH)},
     ("get", "/problems"): {
         "200": ("The types.", "application/json", {"type": "array", "items": _PROBLEM}),
     },

@@ -42,9 +42,11 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     ts_ms: int | None = None
     version: int | None = None
     oldest: int | None = None
+    latest: int | None = None
     constraint: str | None = None
     key: str | None = None
     violated: str | None = None
+    health: dict[str, Any] | None = None
 
 
 class ProblemError(StreamyError):

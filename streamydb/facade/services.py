@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from streamydb.facade.bounds import Budget, Limiter
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import context_of
+from streamydb.facade.health import HealthMonitor
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ReadModel, TransactionLog
 from streamydb.facade.reads import Reader
@@ -20,6 +22,7 @@ from streamydb.facade.sql_queries import QueryRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
+from streamydb.local.folder import PipelineStatus
 
 __all__ = [
     "AnyRequest",
@@ -51,6 +54,7 @@ class Services:
     feed: Feed
     emitted: StreamFeed
     streams: Limiter
+    health: HealthMonitor
 
 
 def make_services(
@@ -60,6 +64,7 @@ def make_services(
     settings: FacadeSettings,
     tokens: Tokens,
     traces: Traces = OFF,
+    pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> Services:
     """Put the parts of a facade together."""
     metrics = FacadeMetrics()
@@ -78,6 +83,7 @@ def make_services(
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
+        health=HealthMonitor(model, log, changes, settings, pipeline),
     )
     _show(services)
     return services

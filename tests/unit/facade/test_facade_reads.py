@@ -105,6 +105,42 @@ async def test_a_read_that_waited_too_long_says_so() -> None:
             assert answer.headers["retry-after"] == "1"
 
 
+@pytest.mark.parametrize("query", ["at=4", "min_version=4", "consistency=strong&min_version=4"])
+@scenario
+async def test_a_seq_that_cannot_come_is_told_at_once(query: str) -> None:
+    """Two more records are in the log than are shown: seq 3 may come, 4 may not."""
+    database = MemoryDatabase()
+    async with connect(database, poll_s=0.001, read_timeout_s=60, verdict_timeout_s=0.01) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.executing = False
+        for key in "bc":
+            await client.request("PUT", f"/v1/kv/{key}", b"1")
+        answer = await client.request("GET", f"/v1/kv/a?{query}")
+        assert (answer.status, answer.problem) == (400, "invalid-parameter")
+        shown = answer.json()
+        assert shown["detail"] == (
+            "No transaction has seq 4 yet: reads show seq 1, and the log has 2 records after it."
+        )
+        assert (shown["latest"], shown["parameters"]) == (
+            1, ["at" if query.startswith("at") else "min_version"],
+        )
+        waiting = asyncio.create_task(client.request("GET", "/v1/kv/c?at=3"))
+        await settle()
+        assert not waiting.done()
+        database.executing = True
+        database.run()
+        assert (await waiting).body == b"1"
+
+
+@scenario
+async def test_without_kafka_a_seq_to_come_is_waited_for() -> None:
+    database = MemoryDatabase()
+    async with connect(database, poll_s=0.001, read_timeout_s=0.01) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.log.refusing = True
+        assert (await client.request("GET", "/v1/kv/a?at=9")).problem == "read-model-behind"
+
+
 @scenario
 async def test_a_look_that_hangs_ends_in_time() -> None:
     database = MemoryDatabase()
