@@ -22,6 +22,7 @@ from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, put_value
 from streamydb.facade.kv_lists import list_values, read_values
+from streamydb.facade.methods import with_options
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
     get_limits,
@@ -92,9 +93,12 @@ def create_app(
     services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
     console = Console(services, pipeline)
     guarded = Router(
-        "/", route_handlers=[*_GUARDED, *console.guarded], guards=[_authenticate(services)]
+        "/", route_handlers=with_options([*_GUARDED, *console.guarded]),
+        guards=[_authenticate(services)],
     )
-    opened = Router("/", route_handlers=[*_OPEN, *console.opened], guards=[_known_query])
+    opened = Router(
+        "/", route_handlers=with_options([*_OPEN, *console.opened]), guards=[_known_query]
+    )
     inner = Litestar(
         route_handlers=[guarded, opened],
         state=State({"services": services}),

@@ -8,14 +8,16 @@ import copy
 from typing import Any, Final
 
 from streamydb.facade.problems import type_of
+from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
 from streamydb.records.problems import PROBLEMS
+from streamydb.records.schema_parts import KEY, NOT_NULL
 from streamydb.records.schemas import schemas
 
 __all__ = ["completed"]
 
 _Json = dict[str, Any]
 
-_ANY: Final[_Json] = {"description": "Any JSON value but null."}
+_ANY: Final[_Json] = {"description": "Any JSON value but null.", **NOT_NULL}
 _RESULT: Final[_Json] = {"$ref": "#/components/schemas/result"}
 _SEQ: Final[_Json] = {"type": "integer", "minimum": 0}
 _ENTRY: Final[_Json] = {
@@ -41,19 +43,42 @@ _READS: Final[_Json] = {
         },
     },
 }
+_AT: Final[_Json] = {"type": ["integer", "null"], "minimum": 1, "maximum": INTEGER_MAX}
+_FRESHNESS: Final[_Json] = {
+    "at": {**_AT, "description": "The state after this seq; not with strong or session."},
+    "consistency": {"enum": ["strong", "session", "snapshot", None]},
+    "min_version": {**_AT, "description": "At most `at`; session needs it."},
+}
+_CONTRADICTIONS: Final[_Json] = {
+    "anyOf": [
+        {
+            "required": ["at", "consistency"],
+            "properties": {
+                "at": {"type": "integer"}, "consistency": {"enum": ["strong", "session"]},
+            },
+        },
+        {
+            "required": ["consistency"],
+            "properties": {"consistency": {"const": "session"}, "min_version": {"type": "null"}},
+        },
+    ]
+}  # fmt: skip
+"""Bodies that make no sense: `at` fixes the snapshot, and a session needs `min_version`."""
 _READ_BODY: Final[_Json] = {
     "type": "object",
     "required": ["keys"],
+    "additionalProperties": False,
+    "not": _CONTRADICTIONS,
     "properties": {
-        "keys": {"type": "array", "items": {"type": "string"}},
-        "at": {"type": ["integer", "null"], "minimum": 1},
-        "consistency": {"enum": ["strong", "session", "snapshot", None]},
-        "min_version": {"type": ["integer", "null"], "minimum": 1},
+        "keys": {"type": "array", "items": KEY},
+        **_FRESHNESS,
     },
 }
 _QUERY_BODY: Final[_Json] = {
     "type": "object",
     "required": ["sql"],
+    "additionalProperties": False,
+    "not": _CONTRADICTIONS,
     "properties": {
         "sql": {"type": "string"},
         "params": {
@@ -61,9 +86,7 @@ _QUERY_BODY: Final[_Json] = {
             "items": {"type": ["string", "integer", "number", "boolean", "null"]},
         },
         "prefix": {"type": "string"},
-        "at": {"type": ["integer", "null"], "minimum": 1},
-        "consistency": {"enum": ["strong", "session", "snapshot", None]},
-        "min_version": {"type": ["integer", "null"], "minimum": 1},
+        **_FRESHNESS,
     },
 }
 _TABLE: Final[_Json] = {
@@ -187,6 +210,17 @@ _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
 }
 
 
+_TAG: Final = r'(W/)?"[^"\x00-\x20\x7f]*"'
+_SYNTAX: Final = {
+    "If-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
+    "If-None-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
+    "Idempotency-Key": rf"^[ -~]{{1,{ID_BYTES_MAX}}}$",
+    "Deadline-Ms": "^[0-9]{1,19}$",
+    "Last-Event-ID": "^[0-9]{1,19}$",
+}
+"""What a header may hold; each may be sent once."""
+
+
 def completed(document: _Json) -> _Json:
     """Return the OpenAPI document with bodies, answers and headers."""
     full = copy.deepcopy(document)
@@ -215,5 +249,6 @@ def _complete(operation: _Json, of: tuple[str, str]) -> None:
         content = {media_type: {"schema": schema}} if media_type else {}
         operation["responses"][status] = {"description": description, "content": content}
     for name, description in _HEADERS.get(of, {}).items():
-        parameter = {"name": name, "in": "header", "schema": {"type": "string"}}
+        syntax = {"pattern": _SYNTAX[name]} if name in _SYNTAX else {}
+        parameter = {"name": name, "in": "header", "schema": {"type": "string", **syntax}}
         operation.setdefault("parameters", []).append({**parameter, "description": description})

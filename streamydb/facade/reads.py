@@ -24,8 +24,9 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.limits import INTEGER_MAX
 
-__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "in_thread"]
+__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "check_seqs", "in_thread"]
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
@@ -237,6 +238,18 @@ def _retrieve(look: asyncio.Task[Mapping[int, int]]) -> None:
     """Take note of a look's failure, even if all who asked have gone."""
     if not look.cancelled():
         look.exception()
+
+
+def check_seqs(**given: int | None) -> None:
+    """Refuse what is no seq in a body.
+
+    Raises:
+        ProblemError: invalid-parameter, with the names of those.
+    """
+    wrong = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
+    if wrong:
+        detail = f"{' and '.join(wrong)}: a seq is an integer from 1 on."
+        raise ProblemError("invalid-parameter", detail, parameters=wrong)
 
 
 def _check(at: int | None, consistency: Consistency | None, min_version: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from litestar import Request, Response
 
@@ -16,6 +16,7 @@ from streamydb.facade.gate import context_of
 from streamydb.facade.health import HealthMonitor
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -33,6 +34,8 @@ __all__ = [
     "make_services",
     "services_of",
 ]
+
+_SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
@@ -101,7 +104,15 @@ def client_of(request: AnyRequest) -> Caller:
 
 
 def headers_of(request: AnyRequest) -> dict[str, str]:
-    """Return a request's headers; those that were sent several times are joined."""
+    """Return a request's headers; those that were sent several times are joined.
+
+    Raises:
+        ProblemError: invalid-parameter, if one of which there can be one was sent several times.
+    """
+    again = [n for n in _SINGLE if len(request.headers.getall(n.lower(), [])) > 1]
+    if again:
+        detail = f"The header {again[0]} was sent several times."
+        raise ProblemError("invalid-parameter", detail, parameters=again)
     return {name: ", ".join(request.headers.getall(name)) for name in request.headers}
 
 
