@@ -93,7 +93,7 @@ def create(
         print_json(told if restored is None else {**told, "restored": restored._asdict()})
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
-    say(f"Next: `streamydb up --database {target.database}` starts its pipeline.")
+    say(f"Next: `{target.command('up')}` starts its pipeline.")
 
 
 def load_snapshot(target: Target, folder: str) -> Restored:

@@ -256,8 +256,8 @@ def _tell(target: Target, about: About, appended: int, *, json: bool) -> None:
         return
     say(
         f"{target.database} is right after seq {about.seq}: {about.keys:,} keys, state "
-        f"{about.digest}. Start it with `streamydb up --database {target.database}`: its pipeline "
-        "executes the log; `streamydb check` proves it."
+        f"{about.digest}. Start it with `{target.command('up')}`: its pipeline executes the log; "
+        f"`{target.command('check')}` proves it."
     )
 
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from streamydb.records import Result
 
 Texts = list[str] | None
-Strict = Annotated[bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict/--no-strict", help="Exit code 3 if one does not commit, or 0."),
+]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)]
 
 
@@ -63,7 +66,7 @@ def txn(
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
-    strict: Strict = False,
+    strict: Strict = True,
     timeout: Timeout = 60.0,
     database: Database = None,
     home: Home = None,

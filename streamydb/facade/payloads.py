@@ -145,10 +145,12 @@ def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
     found = None if payload is None else culprit(code, payload)
     if found is None:
         return ProblemError(slug, detail, code=code)
-    named = {"field": found.field} if found.field else {}
-    given = {} if found.given is None or not found.field else {"given": found.given}
-    detail = f"{found.field}: {found.wrong}" if found.field else found.wrong
-    return ProblemError(slug, detail, code=code, **named, **given)
+    if not found.field:
+        return ProblemError(slug, found.wrong, code=code)
+    problem = ProblemError(slug, f"{found.field}: {found.wrong}", code=code, field=found.field)
+    if found.given is not None:
+        problem.members["given"] = found.given
+    return problem
 
 
 def authorise(txn: Transaction, client: Caller) -> None:

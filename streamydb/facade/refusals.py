@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb import errors, limits
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.rejection import valid_id, valid_key
 from streamydb.records.transaction import Transaction
 
@@ -58,15 +59,13 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
     """Return what the typed decoder says, or a check that compares nothing."""
     try:
         msgspec.json.decode(payload, type=Transaction)
-    except msgspec.ValidationError as fault:
+    except UNREADABLE as fault:
         said = _SAID.fullmatch(str(fault))
         if said is None:
             return None
         steps = _STEP.findall(said["path"] or "")
         path: _Path = tuple(int(index) if index else name for name, index in steps)
         return Culprit(_named(path), _given(record, path), f"{said['what']}.")
-    except msgspec.DecodeError:
-        return None
     checks = enumerate(record.get("checks", []))
     bare = [number for number, check in checks if check.keys() <= {"key"}]
     if not bare:

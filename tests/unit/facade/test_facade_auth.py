@@ -48,7 +48,7 @@ def bearer(token: str) -> dict[str, str]:
 @scenario
 async def test_other_web_sites_that_the_settings_name_may_send_requests() -> None:
     origin = {"origin": "https://app.example"}
-    settings = settings_of(cors_origins=["https://app.example"])
+    settings = settings_of(cors_origins=("https://app.example",))
     database = MemoryDatabase()
     app = create_app(database.model, database.log, database.changes, settings)
     async with InProcess(app) as client:
@@ -76,7 +76,7 @@ async def test_other_web_sites_that_the_settings_name_may_send_requests() -> Non
 @pytest.mark.parametrize("origin", ["*", "app.example", "https://app.example/", "null"])
 def test_what_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):
-        FacadeSettings(cors_origins=[origin])
+        FacadeSettings(cors_origins=(origin,))
 
 
 @pytest.mark.fault(26, "no token, wrong tokens", "401")
