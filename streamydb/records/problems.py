@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
 _TABLE: Final = (
     Problem("invalid-json", 400, "The body is not JSON", "Not JSON (RFC 8259, UTF-8), NaN, lone "
-            "surrogates, null stored as a value, a number that does not fit."),
+            "surrogates, a number that does not fit."),
     Problem("invalid-parameter", 400, "A parameter makes no sense",
             "A query parameter or header is malformed, unknown, repeated or contradicts another."),
     Problem("invalid-key", 400, "The key cannot be a key",
@@ -115,7 +115,6 @@ _OF_REJECTION: Final = {
     errors.INVALID_JSON: "invalid-json",
     errors.NUMBER_RANGE: "invalid-json",
     errors.TOO_DEEP: "invalid-json",
-    errors.NULL_VALUE: "invalid-json",
     errors.INVALID_KEY: "invalid-key",
     errors.TRANSACTION_TOO_LARGE: "too-large",
     errors.VALUE_TOO_LARGE: "too-large",

@@ -181,7 +181,7 @@ async def test_what_cannot_be_a_key_is_refused(raw: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"nul", b"null", b"NaN", b"Infinity", b'"\\ud800"', b"\xff", b"1 2", b"1e999",
+    [b"", b"{", b"nul", b"NaN", b"Infinity", b'"\\ud800"', b"\xff", b"1 2", b"1e999",
      b"18446744073709551616", b"[" * 100 + b"]" * 100, b"'a'", b"\xef\xbb\xbf1"],
 )  # fmt: skip
 def test_what_is_not_a_value_is_refused(
@@ -308,6 +308,13 @@ def test_an_answer_is_bounded(client: Client) -> None:
 def test_queries_that_make_no_sense(client: Client, query: str) -> None:
     answer = client.get(f"/v1/kv?{query}")
     assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_null_is_no_value(client: Client, database: MemoryDatabase) -> None:
+    answer = client.put("/v1/kv/k", content=b"null")
+    assert (answer.status_code, slug(answer)) == (422, "invalid-transaction")
+    assert answer.json()["code"] == "null-value"
+    assert database.log.records == []
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ async def test_an_id_in_the_body_and_another_in_the_header() -> None:
      (b'{"id": 1}', 422, "invalid-id"), (b'{"id": ""}', 422, "invalid-id"),
      (b'{"x": 1}', 422, "invalid-transaction"), (b'{"reads": [""]}', 400, "invalid-key"),
      (b'{"marker": 1, "partitions": 1, "sequencer": "s"}', 422, "invalid-transaction"),
-     (b'{"updates": [{"op": "put", "key": "a", "value": null}]}', 400, "null-value"),
+     (b'{"updates": [{"op": "put", "key": "a", "value": null}]}', 422, "null-value"),
      (b'{"updates": [{"op": "put", "key": "a", "value": 1e400}]}', 400, "number-range"),
      (b'{"updates": [{"op": "put", "key": "a", "value": NaN}]}', 400, "invalid-json"),
      (b'{"reads": ["\\ud800"]}', 400, "invalid-json"),
