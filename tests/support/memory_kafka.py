@@ -170,6 +170,7 @@ class _Consumer(_Client):
         super().__init__(kafka)
         self._places: dict[int, int] = {}
         self._taken: list[Record] = []
+        self._paused: set[int] = set()
         self._topic = ""
 
     def get_watermark_offsets(self, place: TopicPartition, **_: float) -> tuple[int, int]:
@@ -192,6 +193,8 @@ class _Consumer(_Client):
         if found:
             return found
         for number, place in self._places.items():
+            if number in self._paused:
+                continue
             part, most = self.kafka.topics[self._topic][number], self.kafka.dice.randint(1, 40)
             start = max(place, part.low)
             some = [record for record in part.records if record.at >= start][:most]
@@ -204,6 +207,28 @@ class _Consumer(_Client):
                 reached = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(number, end, 0, None, None, reached))
         return found
+
+    def offsets_for_times(self, asked: list[TopicPartition], **_: float) -> list[TopicPartition]:
+        self.kafka.may_die()
+        found = []
+        for place in asked:
+            part = self.kafka.topics[place.topic][place.partition]
+            later = (record.at for record in part.records if record.append_ms >= place.offset)
+            found.append(TopicPartition(place.topic, place.partition, next(later, -1)))
+        return found
+
+    def seek(self, place: TopicPartition) -> None:
+        self._places[place.partition] = place.offset
+        self._taken = [each for each in self._taken if each.number != place.partition]
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self._paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self._paused -= {place.partition for place in places}
+
+    def unassign(self) -> None:
+        self.assign([])
 
     def close(self) -> None:
         return
