@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from streamydb.backup import restore
 from streamydb.kafka import clients
-from streamydb.kafka.admin import EARLIEST, LATEST
+from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
@@ -291,6 +291,10 @@ class _Admin(_Client):
         if spec in (EARLIEST, LATEST):
             offset = part.low if spec is EARLIEST else part.high
             return SimpleNamespace(offset=offset, timestamp=-1)
+        if spec is not HIGHEST:  # of a time
+            later = (each for each in part.records if each.append_ms >= spec._value)
+            first = next(later, None)
+            return SimpleNamespace(offset=-1 if first is None else first.at, timestamp=-1)
         highest = max(part.records, key=lambda record: record.append_ms, default=None)
         at, stamp = (-1, -1) if highest is None else (highest.at, highest.append_ms)
         return SimpleNamespace(offset=at, timestamp=stamp)
