@@ -16,7 +16,14 @@ from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import LogPosition, Missing, NextRecord
 from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.kafka.names import TopicNames
-from streamydb.records import Resolved, Result, decode_change, decode_result, encode_resolved
+from streamydb.records import (
+    Change,
+    Resolved,
+    Result,
+    decode_change,
+    decode_result,
+    encode_resolved,
+)
 from streamydb.settings import Settings
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import MemoryKafka
@@ -78,8 +85,10 @@ class History:
             if output.topic == "results":
                 self.results.append(decode_result(output.value or b""))
             else:
-                number = decode_change(output.value or b"").transaction.total_order
-                self.changes.append((seq, number, (output.key or b"").decode()))
+                change = decode_change(output.value or b"")
+                assert isinstance(change, Change)
+                place = change.source.seq, change.transaction.total_order
+                self.changes.append((*place, (output.key or b"").decode()))
         return found
 
     def _jump(self) -> None:

@@ -28,9 +28,9 @@ def test_what_is_old_and_was_read_is_deleted_and_nothing_else(
     parts = kafka.create(TOPIC, dice.randint(1, 3))
     for _ in range(dice.randrange(60)):
         kafka.now_ms += dice.choice([0, 1, KEPT_MS // 20])
-        part = dice.randrange(len(parts))
-        parts[part].high += dice.choice([0, 0, 2])
-        kafka.append(TOPIC, part, b"block")
+        at = dice.randrange(len(parts))
+        parts[at].high += dice.choice([0, 0, 2])
+        kafka.append(TOPIC, at, b"block")
     now_ms = kafka.now_ms + dice.choice([0, KEPT_MS // 2, 2 * KEPT_MS])
     clock = SimpleNamespace(time_ns=lambda: now_ms * 10**6)
     monkeypatch.setattr(feedback, "time", clock)

@@ -85,7 +85,8 @@ def test_a_query_is_started_again_exactly_when_that_helps(
             assert ended
             break
         assert len(world.started) == count + needed
-        assert query.running is world.started[-1]
+        running: Any = query.running
+        assert running is world.started[-1]
         assert query.beats()
     numbers = [each.number for each in world.started]
     assert numbers[0] == 0

@@ -32,7 +32,8 @@ RULES: dict[str, list[str]] = {
         "ord(chr(97 + <int> % 26))", "divmod(<int>, <int>)[1]", "<dict>.get(<text>, <int>)",
         "<list>[<int>]", "(<int> if <bool> else <int>)", "next(iter(<list>), <int>)",
         "tuple(<list>).count(<int>)", "int(<float>)", "<dict>[<text>]", "int(<bool>)",
-        "(1, 2, 2).index(<int>)",
+        "(1, 2, 2).index(<int>)", "math.floor(<float>)", "math.isqrt(abs(<int>))",
+        "math.gcd(<int>, 12)",
     ],
     "float": ["<digit>.5", "(<float> + <int>)", "(<int> / <int>)", "float(<int>)", "abs(<float>)",
               "round(<float>, 1)", "float('<digit>.25')", "(<float> * <float>)"],
@@ -100,6 +101,12 @@ LEAVES: dict[str, list[str]] = {
     "list": ["l", "[1, 2, 2]", "[]"], "texts": ["['b', 'a', '']", "t.split()"],
     "set": ["s", "{1, 2}", "set()"], "dict": ["d", "{'a': 1, 'b': 2}", "{}"],
 }  # fmt: skip
+BEGINNING = """\
+import math
+
+def f(db):
+    n, t, l, s, d = 3, 'b,a A', [3, 1, 2], {1, 5}, {'b': 2, 'a': 1}
+"""
 CATCHING = """\
     try:
         {}
@@ -122,7 +129,7 @@ def drawn(dice: random.Random, rule: str, depth: int = 0) -> str:
 
 def written(dice: random.Random) -> str:
     """A procedure."""
-    text = "def f(db):\n    n, t, l, s, d = 3, 'b,a A', [3, 1, 2], {1, 5}, {'b': 2, 'a': 1}\n"
+    text = BEGINNING
     for _ in range(_STATEMENTS):
         text += CATCHING.format(drawn(dice, "do"))
     return f"{text}    n = {drawn(dice, 'int', 1)}\n    t = {drawn(dice, 'text', 1)}\n{RETURNED}"
