@@ -31,6 +31,7 @@ _BEGINS: Final = (
     "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
 )
 _JUDGES: Final = "judges others; mutations and histories by hand show that it notices"
+_LOADS: Final = "loads kernels before a test is traced; a test changes all that they are made of"
 
 REASONS: Final[dict[str, str]] = {
     "streamydb.backup.errors": _SHOWS,
@@ -60,6 +61,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.java": _SHOWS,
     "streamydb.columns.characters": _SHOWS,
     "streamydb.columns.jit": _SHOWS,
+    "streamydb.columns.kernel_cache": _LOADS,
     "streamydb.layers.__main__": _SHOWS,
     "streamydb.layers.errors": _SHOWS,
     "streamydb.limits": _SHOWS,
