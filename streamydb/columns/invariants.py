@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.jit import kernel, same_text
+from streamydb.columns.jit import kernel, leaf, same_text
 from streamydb.columns.table import Bytes, Ragged
 from streamydb.errors import InvariantViolation
 
-__all__ = ["HANDED_IN", "HANDED_ON", "Seam", "disorder", "repeats", "stop"]
+__all__ = ["HANDED_IN", "HANDED_ON", "Seam", "disorder", "not_after", "repeats", "stop"]
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[Any]
 
 HANDED_IN: Final = "is handed"
 HANDED_ON: Final = "hands on"
@@ -74,15 +74,21 @@ def stop(seam: Seam, fact: str, where: dict[str, object]) -> None:
     )
 
 
+@leaf
+def not_after(times: Ints, partitions: Ints, offsets: Ints, i: int) -> bool:
+    """For kernels: return whether record i is not after the one before it, in the total order."""
+    if times[i] != times[i - 1]:
+        return times[i] < times[i - 1]
+    if partitions[i] != partitions[i - 1]:
+        return partitions[i] < partitions[i - 1]
+    return offsets[i] <= offsets[i - 1]
+
+
 @kernel
-def disorder(times: Ints, partitions: npt.NDArray[np.int32], offsets: Ints) -> int:
+def disorder(times: Ints, partitions: Ints, offsets: Ints) -> int:
     """Return where a record is not after the one before it: by time, partition, offset."""
     for i in range(1, len(times)):
-        if times[i] > times[i - 1]:
-            continue
-        if times[i] < times[i - 1] or partitions[i] < partitions[i - 1]:
-            return i
-        if partitions[i] == partitions[i - 1] and offsets[i] <= offsets[i - 1]:
+        if not_after(times, partitions, offsets, i):
             return i
     return -1
 
