@@ -32,7 +32,7 @@ SENT = 500
 ROW = "id bigint, pad string"
 """Rows of some kilobytes: all together are many times what waits between Spark and its workers."""
 DEADLINE_S = 40
-"""So long that rows come to the log in time, however slowly Spark starts its workers."""
+"""So long that what shall come in time does, however slowly Spark starts its workers."""
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_client_sends_again_after_the_id_window(
         db.load([{"id": f"{name}{n}"} for n in range(4 * WINDOW)])
         settled(db)
 
-    until_s = time.time() + 12
+    until_s = time.time() + DEADLINE_S
     with connect(url) as client:
         built = client.atomic(deadline_ms=int(1_000 * until_s)).add("client/n", 1)
         made = built.commit()
