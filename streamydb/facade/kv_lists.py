@@ -74,7 +74,7 @@ async def list_values(
     services = services_of(request)
     place = Cursor(at or 0, prefix or "", start, end, "")
     if cursor is not None:
-        given = decode_cursor(cursor)
+        given = decode_cursor(cursor, Cursor, "a list")
         _check_same(given, prefix, start, end, at)
         place, at = given, given.at
     client_of(request).must_read(place.prefix)
