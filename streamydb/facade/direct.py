@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import MARGIN_S, emissions, table
+from streamydb.client.http import emissions, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
+    MARGIN_S,
     Alive,
     Ask,
     Emissions,

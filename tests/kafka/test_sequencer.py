@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +25,7 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
 from streamydb.settings import Settings
+from streamydb.testing.database import wait_for
 from streamydb.verify.oracle.order import LogRecord, order, released
 
 WAIT_S = 30.0
@@ -76,14 +76,6 @@ def markers_in(settings: Settings) -> list[Marker]:
     """Return all markers in the log."""
     found = [decode_marker(r.value) for part in read_log(settings).values() for r in part]
     return [marker for marker in found if marker is not None]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline, pause = time.monotonic() + WAIT_S, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        pause.wait(0.02)
 
 
 def wait_released(settings: Settings, transactions: int, initial: int) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamydb.client.http import MARGIN_S
 from streamydb.client.problems import ReadModelBehindError
-from streamydb.client.requests import Freshness, Read, Scan
+from streamydb.client.requests import MARGIN_S, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.reads import LogEnds, ReadWaiter
