@@ -12,10 +12,10 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from histories.campaign import STOP
 from streamydb.local.broker import free_port
 from streamydb.local.launcher import LocalProcess
 from streamydb.testing.database import Database, TestingError, wait_for
-from streamydb.verify.histories.campaign import STOP
 
 
 class Process:
