@@ -8,7 +8,6 @@ event loop; those that are not coroutines must return at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
@@ -129,13 +128,7 @@ class Snapshot(Protocol):
     def __enter__(self) -> Self:
         """Return the snapshot itself."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool | None:
+    def __exit__(self, *_error: object) -> bool | None:
         """Let go of the snapshot."""
 
 
