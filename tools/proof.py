@@ -54,6 +54,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.feed_ports": _SHOWS,
     "streamydb.facade.ports": _SHOWS,
     "streamydb.facade.parameters": _TYPES,
+    "streamydb.read_model.ports": _TYPES,
     "streamydb.local.file_lock": _SHOWS,
     "streamydb.local.ivy_output": _SHOWS,
     "streamydb.local.jars": _SHOWS,
