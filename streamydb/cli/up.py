@@ -24,7 +24,7 @@ FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
 Grouping = Annotated[
-    str | None, typer.Option("--grouping", help="planner or single; fixed (default: planner).")
+    str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
 
 
