@@ -27,6 +27,9 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
     "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
+    "streamydb.columns.kernel_cache": (
+        "loads kernels before a test is traced; a test changes all that they are made of"
+    ),
     "streamydb.columns.shards": _ERRORS,
     "streamydb.facade.console.contention": _SHOWS,
     "streamydb.facade.console.history": _SHOWS,
