@@ -43,11 +43,16 @@ def _key_twice() -> Any:
     return _arriving(core, "feedback_block", damage)
 
 
+def _ahead(table: Any) -> None:
+    """The values of a table have versions that are still to come."""
+    table.cols["version"][table.cols["tag"] > 0] += 1_000_000
+
+
 def _versions_ahead() -> Any:
     """Written values have versions of a later plan."""
 
     def damage(writes: Any, verdicts: Any) -> Any:
-        writes.cols["version"][writes.cols["tag"] > 0] += 1_000_000
+        _ahead(writes)
         return writes, verdicts
 
     return _arriving(core, "feedback_block", damage)
@@ -87,7 +92,7 @@ def _values_ahead() -> Any:
     """Values are granted with versions that are still to come."""
 
     def damage(txns: Any, slots: Any) -> Any:
-        slots.cols["version"][slots.cols["tag"] > 0] += 1_000_000
+        _ahead(slots)
         return txns, slots
 
     return _arriving(shard, "grant_block", damage)

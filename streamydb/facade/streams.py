@@ -10,6 +10,7 @@ from litestar import Response, get
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade import parameters as q
+from streamydb.facade.cursors import decode_cursor, encode_cursor, foreign_cursor
 from streamydb.facade.feed_ports import PageBounds
 from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
@@ -22,7 +23,7 @@ from streamydb.facade.services import (
     json_response,
     services_of,
 )
-from streamydb.facade.stream_pages import EmittedPage, StreamPosition, decode_place, encode_place
+from streamydb.facade.stream_pages import EmittedPage, StreamPosition
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import STREAMS_SCOPE, is_stream
@@ -30,6 +31,7 @@ from streamydb.records.emission import STREAMS_SCOPE, is_stream
 __all__ = ["get_stream", "stream_page"]
 
 _LIMIT_DEFAULT: Final = 100
+_GIVER: Final = "this stream"
 _PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "no-such-stream", "too-many-requests",
     "overloaded", "log-unavailable", "read-model-behind", "not-ready",
@@ -84,7 +86,9 @@ async def stream_page(
     """
     place, ts_ms = StreamPosition(name), 0
     if cursor is not None:
-        place = decode_place(cursor, name)
+        place = decode_cursor(cursor, StreamPosition, _GIVER)
+        if place.stream != name:
+            raise foreign_cursor(_GIVER)
     else:
         await _must_exist(services, name, patience_s)
         if after is not None:
@@ -138,5 +142,5 @@ def _time_of(services: Services, seq: int) -> int:
 def _body(page: EmittedPage) -> bytes:
     records = [msgspec.Raw(value) for value in page.values]
     return msgspec.json.encode(
-        {"records": records, "more": page.more, "cursor": encode_place(page.place)}
+        {"records": records, "more": page.more, "cursor": encode_cursor(page.place)}
     )

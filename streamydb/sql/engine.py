@@ -12,7 +12,7 @@ from streamydb.records.table import Table
 if TYPE_CHECKING:
     import duckdb
 
-    from streamydb.sql.dataset import Scannable
+    from streamydb.read_model.ports import Scannable
 
 __all__ = ["Sql", "SqlMissingError", "connect", "lock", "open_read_model", "open_snapshot", "show"]
 

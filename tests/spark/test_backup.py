@@ -83,15 +83,12 @@ def results(db: Database, last: int) -> dict[int, bytes]:
     """The results up to a seq."""
     found = {}
     with TopicReader(db.settings.client_config(), TopicNames(db.name).results) as reader:
-        spans = reader.spans()
-        reader.assign(dict.fromkeys(spans, 0))
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            for record in batch:
-                value = record.value() or b""
-                told = json.loads(value)
-                seq = told.get("duplicate", told)["seq"]
-                if seq <= last:
-                    found[seq] = value
+        for record in reader.whole():
+            value = record.value() or b""
+            told = json.loads(value)
+            seq = told.get("duplicate", told)["seq"]
+            if seq <= last:
+                found[seq] = value
     return found
 
 

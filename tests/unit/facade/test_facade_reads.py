@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamydb.client.http import MARGIN_S
 from streamydb.client.problems import ReadModelBehindError
-from streamydb.client.requests import Emissions, Freshness, Read, Scan
+from streamydb.client.requests import MARGIN_S, Emissions, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.reads import LogEnds, ReadWaiter
-from streamydb.facade.stream_pages import StreamPosition, encode_place
+from streamydb.facade.stream_pages import StreamPosition
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges, MemoryStreams
@@ -270,7 +270,7 @@ async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may()
     changes.streams.put(b"a.b", RECORD)
     settings = FacadeSettings(read_timeout_s=60)
     transport = DirectTransport(database.model, database.log, changes, settings)
-    cursor = encode_place(StreamPosition("a.b"))
+    cursor = encode_cursor(StreamPosition("a.b"))
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 2))
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
     assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]

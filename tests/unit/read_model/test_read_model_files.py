@@ -27,7 +27,7 @@ from streamydb.read_model import (
     environment,
     store,
 )
-from streamydb.read_model.memory import MemoryTopic
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
 
 
