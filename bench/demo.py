@@ -27,7 +27,8 @@ from bench.engine import Engine, EngineOptions, fresh_engine
 from bench.latency import Arrivals
 from bench.proof import read_changes, read_results
 from bench.waiting import Ends, settle, wait_until
-from streamydb.cli.common import EXIT_FAILED, Json
+from streamydb.cli.common import EXIT_FAILED
+from streamydb.cli.options import Json
 from streamydb.cli.phases import Phases, bar
 from streamydb.local.folder import PipelineStatus
 

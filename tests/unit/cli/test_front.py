@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from bench.main import app as bench_app
 from streamydb.cli import front
 from streamydb.cli.common import EXIT_USAGE, Failure
+from streamydb.cli.options import Founding, Named
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.undone import undone_if_interrupted
@@ -80,7 +81,7 @@ def test_a_port_that_is_taken_is_found_before_anything_starts(
 ) -> None:
     home = tmp_path / "home"
     with pytest.raises(Failure, match=f"another program has port {stranger}"):
-        up(home=home, http_port=stranger)
+        up(Named(home=home), Founding(), http_port=stranger)
     assert not home.exists()
 
 
@@ -94,7 +95,7 @@ def interrupted(target: Target) -> None:
 def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = find_target("bank", tmp_path, "127.0.0.1:1")
+    target = find_target(Named("bank", tmp_path, "127.0.0.1:1"))
     folder = target.place.folder
     processes.start(folder, READ_MODEL, ["sleep", "60"])
     try:
@@ -111,9 +112,9 @@ def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
 
 def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     home = tmp_path / "it's a home"
-    command = find_target("shop", home).command("up")
+    command = find_target(Named("shop", home)).command("up")
     assert shlex.split(command) == ["streamydb", "up", "--database", "shop", "--home", str(home)]
-    assert find_target("bank").command("status") == "streamydb status"
+    assert find_target(Named("bank")).command("status") == "streamydb status"
 
 
 def test_a_folder_of_a_benchmark_that_is_not_there(tmp_path: Path) -> None:
