@@ -19,7 +19,7 @@ from streamydb.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
+    *(ROOT / page for page in ("tests/README.md", "bench/README.md", "clients/typescript/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
