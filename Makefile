@@ -94,8 +94,10 @@ sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINU
 	$(BIN)/python -m tools.seeds --minutes $(SIM_MINUTES)
 
 .PHONY: proof
-proof: kernels ## Run the randomized tests; write which modules they execute into docs/proof.md
-	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -m "not (spark or kafka or long)" --record-modules tests/unit tests/simulation
+proof: kernels ## Run the randomized tests; write what they execute into docs/proof.md
+	rm -f bench/results/proof.json
+	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka or long)" --record-modules \
+		tests/unit tests/simulation
 
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon

@@ -51,8 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
             config.pluginmanager.register(Recorder(), "streamydb-faults")
-        if config.getoption(tracing.OPTION):
-            config.pluginmanager.register(tracing.ModuleRecorder(), "streamydb-modules")
+    if config.getoption(tracing.OPTION):
+        config.pluginmanager.register(tracing.ModuleRecorder(config), "streamydb-modules")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -156,10 +156,13 @@ def refuse_changes(target: Target) -> None:
     for name in ("shards", "grouping", "constraints"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
+            other = (
+                "change it with `streamydb resize`" if name == "shards"
+                else "create another database (--database)"
+            )
             fail(
-                f"database {target.database} was created with {name} {known}, which is fixed; "
-                f"{wanted} was asked for. Leave --{name} out, or create another database "
-                "(--database).",
+                f"database {target.database} has {name} {known}, and {wanted} was asked for. "
+                f"Leave --{name} out, or {other}.",
                 EXIT_USAGE,
             )
 

@@ -140,7 +140,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
-            "that its pipeline has; with spark-submit see docs/operations.md"
+            "that its pipeline has; with spark-submit see docs/backup.md"
         )
     given = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:

@@ -33,7 +33,7 @@ Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
 ]
 Grouping = Annotated[
-    str | None, typer.Option("--grouping", help="planner or single; fixed (default: planner).")
+    str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
 
 

@@ -30,6 +30,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
+SHORT_CALL = re.compile(r"`([a-z-]+)((?: --[^`\n]*)+)`")
 
 
 def name(path: Path) -> str:
@@ -62,7 +63,9 @@ def test_modules_that_are_named_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_and_options_exist(page: Path) -> None:
-    for command, rest in CALL.findall(page.read_text("utf-8")):
+    text = page.read_text("utf-8")
+    short = [found for found in SHORT_CALL.findall(text) if found[0] in COMMANDS]
+    for command, rest in [*CALL.findall(text), *short]:
         if command not in COMMANDS:
             assert command in {"is", "pipeline"}, f"{name(page)}: no command {command}"
             continue
