@@ -30,7 +30,8 @@ from bench.errors import BenchError
 from bench.latency import Arrivals
 from bench.proof import read_changes, read_results
 from bench.waiting import Ends, settle, wait_until
-from streamydb.cli.common import EXIT_FAILED, Bootstrap, Database, Home, Json
+from streamydb.cli.common import EXIT_FAILED
+from streamydb.cli.options import Bootstrap, Database, Home, Json, Named
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.kafka import TopicNames
@@ -84,7 +85,7 @@ def served(
     Raises:
         BenchError: the temporary one did not start.
     """
-    target = find_target(database, home, bootstrap)
+    target = find_target(Named(database, home, bootstrap))
     if target.place.status().state == "running":
         names, connection = TopicNames(target.database), dict(target.connection)
         results = Ends(connection, names.results)

@@ -27,6 +27,9 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
     "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
+    "streamydb.columns.kernel_cache": (
+        "loads kernels before a test is traced; a test changes all that they are made of"
+    ),
     "streamydb.columns.shards": _ERRORS,
     "streamydb.facade.console.contention": _SHOWS,
     "streamydb.facade.console.history": _SHOWS,
@@ -55,6 +58,9 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,
+    "streamydb.local.file_lock": (
+        "the rest locks, syncs and tidies; unit/local/test_filelock.py fails and kills writers"
+    ),
     "streamydb.local.folder": _STARTS,
     "streamydb.local.ivy_output": _STARTS,
     "streamydb.local.jars": _STARTS,
@@ -84,6 +90,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.warmup": "compiles what is run later; its results are thrown away",
     "streamydb.procedures.declare": "marks for authors; a module's text counts",
     "streamydb.read_model.metrics": _SHOWS,
+    "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
     "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,
     "streamydb.spark.folders": _FRAMES,
@@ -97,7 +104,6 @@ REASONS: Final[dict[str, str]] = {
     ),
     "streamydb.testing.database": _STARTS,
     "streamydb.verify.check": _JUDGES,
-    "streamydb.verify.histories.budget": "says how long the clients of a campaign go on",
 }
 """Why no randomized test has to execute a module, by its name or that of a package above it."""
 

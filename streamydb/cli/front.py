@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http
-import http.client
 import sys
 from typing import TYPE_CHECKING
 
@@ -145,11 +143,9 @@ def _port_of(url: str) -> int:
 
 
 def _is_ready(url: str) -> bool:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    import httpx
+
     try:
-        connection.request("GET", "/health/ready")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
+        return httpx.get(f"{url}/health/ready", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
         return False
-    finally:
-        connection.close()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
+from streamydb.cli.common import EXIT_NO, print_json, stdout
+from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
 from streamydb.local.folder import PipelineStatus, age_s
 
@@ -39,10 +40,10 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    database: Database = None, home: Home = None, bootstrap: Bootstrap = None, json: Json = False
+    named: Named, json: Json = False
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    overview = describe(find_target(database, home, bootstrap))
+    overview = describe(find_target(named))
     if json:
         print_json(overview)
     else:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.cli.common import fail, read_settings
+from streamydb.cli.options import Named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamydb.cli.options import Named
     from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
 
@@ -54,12 +56,7 @@ class Target(NamedTuple):
         return self.settings.bootstrap_servers
 
 
-def find_target(
-    database: str | None = None,
-    home: Path | None = None,
-    bootstrap: str | None = None,
-    **more: object,
-) -> Target:
+def find_target(named: Named, **more: object) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
     The record of its creation gives the facts that are fixed then (shards, grouping, constraints)
@@ -67,7 +64,7 @@ def find_target(
     """
     from streamydb.local.folder import DatabaseFolder
 
-    settings = read_settings(database=database, home=home, bootstrap=bootstrap, **more)
+    settings = read_settings(**named._asdict(), **more)
     place = DatabaseFolder(settings.home, settings.database)
     record = place.record()
     if record is None:

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json, Procedures, print_json, say
-from streamydb.cli.create import (
-    Constraints,
-    Partitions,
-    Shards,
-    Sync,
-    create_database,
-    refuse_changes,
-)
+from streamydb.cli.common import print_json, say
+from streamydb.cli.create import Sync, create_database, refuse_changes
+from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -29,22 +23,15 @@ HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
-Master = Annotated[
-    str, typer.Option("--master", help="Where Spark runs: local[*], local-cluster[2,2,2048], ...")
-]
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
 
 
 def up(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
-    shards: Shards = None,
-    partitions: Partitions = None,
+    named: Named,
+    founding: Founding,
     grouping: Grouping = None,
-    constraints: Constraints = None,
     master: Master = "local[*]",
     procedures: Procedures = None,
     port: Annotated[
@@ -58,9 +45,7 @@ def up(
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
     ] = True,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
-    ] = 180.0,
+    timeout: ReadyTimeout = 180.0,
     json: Json = False,
 ) -> None:
     """Start a database in the background: broker, topics, pipeline, facade; run a transaction.
@@ -70,10 +55,7 @@ def up(
     from streamydb.cli.front import start_front
     from streamydb.cli.phases import Phases
 
-    target = find_target(
-        database, home, bootstrap, shards=shards, partitions=partitions, grouping=grouping,
-        constraints=constraints, procedures=procedures,
-    )
+    target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
     phases = Phases()
     if _runs(target):

@@ -13,7 +13,7 @@ from streamydb.facade.body import reading
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.kv import READ_PROBLEMS, SNAPSHOT_HEADER
 from streamydb.facade.openapi import answers
-from streamydb.facade.ports import Entry, Snapshot
+from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, in_thread
 from streamydb.facade.services import (
@@ -23,6 +23,7 @@ from streamydb.facade.services import (
     services_of,
 )
 from streamydb.limits import INTEGER_MAX, KEY_BYTES_MAX
+from streamydb.read_model.ports import StoredEntry
 from streamydb.records.formats import UNREADABLE
 
 __all__ = ["list_values", "read_values"]
@@ -74,7 +75,7 @@ async def list_values(
     services = services_of(request)
     place = Cursor(at or 0, prefix or "", start, end, "")
     if cursor is not None:
-        given = decode_cursor(cursor)
+        given = decode_cursor(cursor, Cursor, "a list")
         _check_same(given, prefix, start, end, at)
         place, at = given, given.at
     client_of(request).must_read(place.prefix)
@@ -125,16 +126,18 @@ async def _reading(function: Callable[..., _T], *args: Any, at_once: bool) -> _T
     return function(*args) if at_once else await in_thread(function, *args)
 
 
-def _shown(entry: Entry) -> _Shown:
+def _shown(entry: StoredEntry) -> _Shown:
     return _Shown(entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms)
 
 
-def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple[list[Entry], bool]:
+def _page(
+    snapshot: Snapshot, place: Cursor, most: int, bytes_max: int
+) -> tuple[list[StoredEntry], bool]:
     """The entries of a page, and whether others follow; values of `bytes_max` bytes, at least one.
 
     They are read a few at a time, so that large values do not fill the memory before they count.
     """
-    entries: list[Entry] = []
+    entries: list[StoredEntry] = []
     size = 0
     after = place.after or None
     while True:

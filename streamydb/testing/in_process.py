@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 import msgspec
@@ -144,12 +143,7 @@ class InProcess:
             raise AssertionError(message)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         """Stop the application."""
         for task in self._streams:
             task.cancel()

@@ -10,7 +10,6 @@ from streamydb.read_model import (
     Follower,
     ReadModel,
 )
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -20,6 +19,7 @@ from streamydb.records import (
 )
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
+from tests.support.memory_topic import MemorySource, MemoryTopic
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.cli.create import refuse_changes
+from streamydb.cli.options import Named
 from streamydb.cli.target import find_target
 from streamydb.kafka.connection import listens
 from streamydb.local.broker import free_port
@@ -65,6 +66,6 @@ def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
     DatabaseFolder(tmp_path, "bank").write_record(
         DatabaseRecord(database="bank", shards=1, partitions=1)
     )
-    refuse_changes(find_target("bank", tmp_path, None))
+    refuse_changes(find_target(Named("bank", tmp_path)))
     with pytest.raises(Failure, match=f"bank has {option} .* and {value} was asked for.*{remedy}"):
-        refuse_changes(find_target("bank", tmp_path, None, **{option: value}))
+        refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))

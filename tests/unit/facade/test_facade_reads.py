@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from streamydb.client.http import MARGIN_S
 from streamydb.client.problems import ReadModelBehindError
-from streamydb.client.requests import Freshness, Read, Scan
+from streamydb.client.requests import MARGIN_S, Emissions, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
+from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.reads import LogEnds, ReadWaiter
+from streamydb.facade.stream_pages import StreamPosition
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
-from streamydb.testing.memory_feed import MemoryChanges
+from streamydb.testing.memory_feed import MemoryChanges, MemoryStreams
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
@@ -235,4 +237,41 @@ async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
     ):
         with pytest.raises(ReadModelBehindError):
             await transport.send(request)
+    database.resolving = False
+    database.log.records.append(b'{"id": "a"}')
+    with pytest.raises(ReadModelBehindError):
+        await transport.send(Emissions("a.b", None, None, 9, 9 - MARGIN_S))
+    await transport.close()
+
+
+RECORD = b'{"stream":"a.b","seq":1,"index":1,"ts_ms":1,"id":"t","batch":1,"record":1}'
+
+
+@scenario
+async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may() -> None:
+    asked: list[float] = []
+
+    class Streams(MemoryStreams):
+        async def offset_after(
+            self, partition: int, seq: int, ts_ms: int, patience_s: float
+        ) -> int:
+            asked.append(patience_s)
+            return await super().offset_after(partition, seq, ts_ms, patience_s)
+
+        async def history(
+            self, wanted: StreamSpan, bounds: PageBounds
+        ) -> tuple[list[StreamRow], int]:
+            asked.append(bounds.patience_s)
+            return await super().history(wanted, bounds)
+
+    database = MemoryDatabase()
+    changes = MemoryChanges(database.changes)
+    changes.streams = Streams()
+    changes.streams.put(b"a.b", RECORD)
+    settings = FacadeSettings(read_timeout_s=60)
+    transport = DirectTransport(database.model, database.log, changes, settings)
+    cursor = encode_cursor(StreamPosition("a.b"))
+    await transport.send(Emissions("a.b", cursor, None, 5, 5 + 2))
+    await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
+    assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
     await transport.close()

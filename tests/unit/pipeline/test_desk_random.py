@@ -50,21 +50,36 @@ class Written:
         monkeypatch.setattr(desk, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100_000]))
         self.results = self.kafka.create(NAMES.results, dice.randint(1, 3))
         changes = self.kafka.create(NAMES.changes, 2)
+        self.kafka.create(NAMES.transactions)
         self.last, self.resolved = 0, 0
         for _ in range(dice.randint(0, 8)):
+            self.kafka.now_ms += dice.choice([0, 1_000, 300_000])
             begins = max(0, self.last - dice.choice([0, 0, 0, 4]))  # a batch may be repeated
-            self.last += dice.randint(0, 5)
+            grown = dice.randint(0, 5)
+            for _ in range(grown):
+                self.kafka.append(NAMES.transactions, 0, b"{}")
+            self.kafka.now_ms += dice.choice([0, 100])
+            self.last += grown
             for seq in range(begins + 1, self.last + 1):
                 self._write(seq)
-            if dice.random() < 0.7:
+            if dice.random() < 0.5:
                 self.resolved = self.last
                 for number in range(len(changes)):
                     told = encode_resolved(Resolved(self.resolved, 1, {"0": self.resolved}))
                     self.kafka.append(NAMES.changes, number, told)
+        self._old_checkpoint()
+        for _ in range(3):
+            self.kafka.append(NAMES.transactions, 0, b"{}")
         spans = {number: TopicSpan(part.low, part.high) for number, part in enumerate(changes)}
         described = Topic("id", False, spans)
         monkeypatch.setattr(KafkaSource, "describe", lambda _: described)
         monkeypatch.setattr(admin, "cluster", lambda _: SimpleNamespace(cluster_id="c"))
+
+    def _old_checkpoint(self) -> None:
+        """Another pipeline goes on from it, writes some again, and ends."""
+        begins = self.dice.randint(0, self.last)
+        for seq in range(begins + 1, self.dice.randint(begins, self.last) + 1):
+            self._write(seq)
 
     def _write(self, seq: int) -> None:
         value = b'{"id":"t","seq":%d,"source":{"partition":0,"offset":%d}}' % (seq, seq - 1)
@@ -81,7 +96,8 @@ def test_what_somebody_may_have_seen_is_not_ruled_on(
     given: Any = topic
     none = EarlierRulings(0, {}, dict.fromkeys(range(len(written.results)), 0))
     deciding = Desk(given, CONNECTION, "bank", none)
-    offsets = dice.sample(range(written.last + 3), dice.choice([1, 1, 2]))
+    begins = dice.choice([0, written.resolved])
+    offsets = dice.sample(range(begins, written.last + 3), dice.choice([1, 1, 2]))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in offsets]
     failed = [f"x.UnruledFaults: {UnruledFaults(faults)}"]
     assert not deciding.may_repeat(["no fault of ours"], 5, leads=True)

@@ -8,7 +8,6 @@ import pytest
 from msgspec import Raw
 
 from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
-from streamydb.read_model.memory import MemoryRecord
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -17,6 +16,7 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.records import Resolved as ResolvedRecord
+from tests.support.memory_topic import MemoryRecord
 
 
 def change(offset: int, seq: int, value: bytes) -> MemoryRecord:

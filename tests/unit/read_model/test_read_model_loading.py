@@ -18,9 +18,9 @@ from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.read_model import ReadModel, collection, load, verify
 from streamydb.read_model.encoding import pack_version, stored, version_key
-from streamydb.read_model.memory import MemorySource
 from streamydb.records import Change, decode_change
 from streamydb.records import Resolved as ResolvedRecord
+from tests.support.memory_topic import MemorySource
 from tests.unit.backup.test_snapshots import make
 from tests.unit.read_model.test_read_model_history import (
     ODD_KEYS,

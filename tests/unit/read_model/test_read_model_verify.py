@@ -14,7 +14,7 @@ from streamydb.read_model import (
     verify,
 )
 from streamydb.read_model.encoding import pack_version, stored, version_key
-from streamydb.read_model.memory import MemorySource, MemoryTopic
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, write
 
 

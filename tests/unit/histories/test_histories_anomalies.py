@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamydb.verify.histories import (
+from histories import (
     Answer,
     AppendOperation,
     Delivered,

@@ -20,13 +20,10 @@ from typing import Final, TypeAlias
 import httpx
 import msgspec
 
-from streamydb.errors import StreamyError
-from streamydb.facade.payloads import new_id
-from streamydb.local.processes import end_with_parent
-from streamydb.verify.histories.budget import Budget
-from streamydb.verify.histories.library import make_recorders
-from streamydb.verify.histories.recorder import HttpRecorder, Recorder
-from streamydb.verify.histories.records import (
+from histories.budget import Budget
+from histories.library import make_recorders
+from histories.recorder import HttpRecorder, Recorder
+from histories.records import (
     AppendOperation,
     History,
     Line,
@@ -38,8 +35,11 @@ from streamydb.verify.histories.records import (
     encode_line,
     read_history,
 )
-from streamydb.verify.histories.watcher import Watcher
-from streamydb.verify.histories.workload import HistoryClient, Shape
+from histories.watcher import Watcher
+from histories.workload import HistoryClient, Shape
+from streamydb.errors import StreamyError
+from streamydb.facade.payloads import new_id
+from streamydb.local.processes import end_with_parent
 
 __all__ = ["STOP", "Campaign", "CampaignError", "files", "run"]
 

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streamydb.facade import FacadeSettings
-from streamydb.facade.server import listen, make_server
-from streamydb.testing.memory import MemoryDatabase
-from streamydb.verify.histories import (
+from histories import (
     AppendOperation,
     Get,
     History,
@@ -21,11 +18,14 @@ from streamydb.verify.histories import (
     WriteOperation,
     check_history,
 )
-from streamydb.verify.histories.answers import told
-from streamydb.verify.histories.campaign import Campaign, CampaignError, files, run
-from streamydb.verify.histories.main import app
-from streamydb.verify.histories.watcher import parse_event
-from streamydb.verify.histories.workload import Shape
+from histories.answers import told
+from histories.campaign import Campaign, CampaignError, files, run
+from histories.main import app
+from histories.watcher import parse_event
+from histories.workload import Shape
+from streamydb.facade import FacadeSettings
+from streamydb.facade.server import listen, make_server
+from streamydb.testing.memory import MemoryDatabase
 
 RESTLESS = Shape(impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 """Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""

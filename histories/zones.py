@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from streamydb.verify.histories.steps import RegisterStep
+from histories.steps import RegisterStep
 
 __all__ = ["Clash", "clashing"]
 

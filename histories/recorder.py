@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx
 
-from streamydb.verify.histories.answers import (
+from histories.answers import (
     AttemptAnswer,
     HttpCall,
     ask_call,
@@ -19,7 +19,7 @@ from streamydb.verify.histories.answers import (
     page_call,
     told,
 )
-from streamydb.verify.histories.records import (
+from histories.records import (
     Answer,
     AppendOperation,
     Line,
@@ -28,7 +28,7 @@ from streamydb.verify.histories.records import (
     ScanOperation,
     WriteOperation,
 )
-from streamydb.verify.histories.workload import HistoryClient, Shape
+from histories.workload import HistoryClient, Shape
 
 __all__ = ["PATIENCE_S", "HttpRecorder", "Recorder"]
 

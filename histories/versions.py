@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     AppendOperation,
     Get,
     History,
@@ -26,7 +26,7 @@ from streamydb.verify.histories.records import (
     WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.violations import Anomaly, shown
+from histories.violations import Anomaly, shown
 
 __all__ = ["check_numbers", "check_pages", "check_sessions"]
 

@@ -8,11 +8,11 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from streamydb.verify.histories.campaign import Campaign, files
-from streamydb.verify.histories.campaign import run as run_campaign
-from streamydb.verify.histories.judge import check_history
-from streamydb.verify.histories.records import History, read_history
-from streamydb.verify.histories.workload import Shape
+from histories.campaign import Campaign, files
+from histories.campaign import run as run_campaign
+from histories.judge import check_history
+from histories.records import History, read_history
+from histories.workload import Shape
 
 __all__ = ["app", "check", "run"]
 

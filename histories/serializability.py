@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from streamydb.verify.histories.graph import STARTS_MAX, DependencyGraph, Edge
-from streamydb.verify.histories.lists import Lists, infer
-from streamydb.verify.histories.records import Get, History, Operation, ReadOperation, ScanOperation
-from streamydb.verify.histories.violations import Anomaly, shown
+from histories.graph import STARTS_MAX, DependencyGraph, Edge
+from histories.lists import Lists, infer
+from histories.records import Get, History, Operation, ReadOperation, ScanOperation
+from histories.violations import Anomaly, shown
 
 __all__ = ["REALTIME", "SESSION", "add_real_time", "check_lists"]
 

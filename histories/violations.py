@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     AppendOperation,
     Get,
     Operation,

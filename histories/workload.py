@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     AppendOperation,
     Consistency,
     Get,

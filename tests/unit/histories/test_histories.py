@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.verify.histories import (
+from histories import (
     Answer,
     AppendOperation,
     Get,
@@ -19,10 +19,10 @@ from streamydb.verify.histories import (
     read_history,
     write_history,
 )
-from streamydb.verify.histories.linearizability import linearize, register_steps
-from streamydb.verify.histories.records import History, Line, Request
-from streamydb.verify.histories.steps import RegisterStep
-from streamydb.verify.histories.zones import clashing
+from histories.linearizability import linearize, register_steps
+from histories.records import History, Line, Request
+from histories.steps import RegisterStep
+from histories.zones import clashing
 from tests.support.histories import Script, Simulation, Store
 
 

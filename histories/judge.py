@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from streamydb.verify.histories.linearizability import check_registers
-from streamydb.verify.histories.records import History
-from streamydb.verify.histories.serializability import check_lists
-from streamydb.verify.histories.versions import check_numbers, check_pages, check_sessions
-from streamydb.verify.histories.violations import Anomaly
-from streamydb.verify.histories.watches import check_watches
+from histories.linearizability import check_registers
+from histories.records import History
+from histories.serializability import check_lists
+from histories.versions import check_numbers, check_pages, check_sessions
+from histories.violations import Anomaly
+from histories.watches import check_watches
 
 __all__ = ["CHECKERS", "HistoryReport", "check_history"]
 

@@ -4,7 +4,7 @@ The search is that of Wing and Gong (1993) with Lowe's memoisation of configurat
 linearizability", 2017, section 4). Each key is checked alone, as linearizability is local (Herlihy
 and Wing 1990, theorem 1). Three observations keep it fast:
 
-- Most violations show in the zones of two values already (`streamydb.verify.histories.zones`).
+- Most violations show in the zones of two values already (`histories.zones`).
 - A read (or a refused compare-and-set) that fits the present state may be taken at once: nothing
   later can need it to come later.
 - An operation whose outcome is unknown may take effect at any time after its invocation, or never.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     Get,
     History,
     Operation,
@@ -27,9 +27,9 @@ from streamydb.verify.histories.records import (
     WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.steps import RegisterStep
-from streamydb.verify.histories.violations import Anomaly, shown
-from streamydb.verify.histories.zones import Clash, clashing
+from histories.steps import RegisterStep
+from histories.violations import Anomaly, shown
+from histories.zones import Clash, clashing
 
 __all__ = ["CONFIGURATIONS_MAX", "check_registers", "linearize", "register_steps"]
 

@@ -1,6 +1,6 @@
 """Histories of what concurrent clients did and saw through REST, and checkers of the contract.
 
-In: the lines that clients record while they use a database (`streamydb.verify.histories.records`),
+In: the lines that clients record while they use a database (`histories.records`),
 also while its parts are killed. Out: violations, each with the operations that contradict one
 another.
 
@@ -16,8 +16,8 @@ clients.
 
 from __future__ import annotations
 
-from streamydb.verify.histories.judge import CHECKERS, HistoryReport, check_history
-from streamydb.verify.histories.records import (
+from histories.judge import CHECKERS, HistoryReport, check_history
+from histories.records import (
     Answer,
     AppendOperation,
     Delivered,
@@ -34,7 +34,7 @@ from streamydb.verify.histories.records import (
     read_history,
     write_history,
 )
-from streamydb.verify.histories.violations import Anomaly
+from histories.violations import Anomaly
 
 __all__ = [
     "CHECKERS",

@@ -15,6 +15,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeAlias
 
+from histories.answers import AttemptAnswer
+from histories.recorder import PATIENCE_S, Recorder
+from histories.records import (
+    Answer,
+    AppendOperation,
+    Get,
+    Line,
+    Outcome,
+    ReadOperation,
+    Request,
+    ScanOperation,
+    Seen,
+    WriteOperation,
+)
+from histories.workload import Shape
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
@@ -29,21 +44,6 @@ from streamydb.client.problems import (
 )
 from streamydb.client.session import Options, Session
 from streamydb.client.transactions import Committed
-from streamydb.verify.histories.answers import AttemptAnswer
-from streamydb.verify.histories.recorder import PATIENCE_S, Recorder
-from streamydb.verify.histories.records import (
-    Answer,
-    AppendOperation,
-    Get,
-    Line,
-    Outcome,
-    ReadOperation,
-    Request,
-    ScanOperation,
-    Seen,
-    WriteOperation,
-)
-from streamydb.verify.histories.workload import Shape
 
 __all__ = ["FunctionRecorder", "TransactionRecorder", "make_recorders"]
 

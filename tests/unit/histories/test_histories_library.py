@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.client import InvalidTransactionError, Options, Session, attempts
-from streamydb.client.transactions import prepare
-from streamydb.testing.clients import Kind, MemoryHost
-from streamydb.verify.histories import (
+from histories import (
     AppendOperation,
     History,
     ReadOperation,
@@ -20,9 +17,12 @@ from streamydb.verify.histories import (
     WriteOperation,
     check_history,
 )
-from streamydb.verify.histories.library import FunctionRecorder, TransactionRecorder
-from streamydb.verify.histories.records import Line, Request
-from streamydb.verify.histories.workload import HistoryClient, Shape
+from histories.library import FunctionRecorder, TransactionRecorder
+from histories.records import Line, Request
+from histories.workload import HistoryClient, Shape
+from streamydb.client import InvalidTransactionError, Options, Session, attempts
+from streamydb.client.transactions import prepare
+from streamydb.testing.clients import Kind, MemoryHost
 
 SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
 CLIENTS = 6

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     AppendOperation,
     Delivery,
     History,
@@ -17,7 +17,7 @@ from streamydb.verify.histories.records import (
     WriteOperation,
     frozen,
 )
-from streamydb.verify.histories.violations import Anomaly, shown
+from histories.violations import Anomaly, shown
 
 __all__ = ["check_watches"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from streamydb.verify.histories.graph import DependencyGraph
-from streamydb.verify.histories.records import (
+from histories.graph import DependencyGraph
+from histories.records import (
     AppendOperation,
     Get,
     History,
@@ -22,7 +22,7 @@ from streamydb.verify.histories.records import (
     ScanOperation,
     frozen,
 )
-from streamydb.verify.histories.violations import Anomaly, shown
+from histories.violations import Anomaly, shown
 
 __all__ = ["Lists", "infer"]
 

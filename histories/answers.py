@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streamydb.verify.histories.records import (
+from histories.records import (
     Answer,
     AppendOperation,
     Get,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import msgspec
 
-from streamydb.verify.histories.records import Delivered, Delivery, Line, WatchOperation
+from histories.records import Delivered, Delivery, Line, WatchOperation
 
 __all__ = ["Event", "Watcher", "parse_event"]
 
