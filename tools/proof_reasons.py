@@ -40,6 +40,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.kafka_tail": _REAL,
     "streamydb.facade.openapi_details": _SHOWS,
+    "streamydb.facade.openapi_types": _SHOWS,
     "streamydb.facade.operations": _SHOWS,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.appends": _REAL,

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
+    ROOT / "clients" / "typescript" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
@@ -104,6 +105,13 @@ def test_the_spark_submit_example_is_what_the_job_takes() -> None:
         assert (config.settings.database, config.settings.shards) == ("bank", 4)
         assert config.master is None
         assert (config.standby, config.name) == (bool(name), name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_is_installed_exists(page: Path) -> None:
+    """The package is in no registry: it comes of a checkout or of a wheel that was made there."""
+    wanted = re.findall(r"pip install ([^`\n]+)", page.read_text("utf-8"))
+    assert [what for what in wanted if re.match(r"['\"]?streamydb\b", what)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -302,8 +302,8 @@ async def test_a_verdict_is_as_the_document_says() -> None:
     shown = await document()
     async with connect(MemoryDatabase()) as client:
         verdict = await client.request("POST", "/v1/transactions", b'{"reads": ["a"]}')
-    schemas = shown["components"]["schemas"]
-    validator = jsonschema_rs.Draft202012Validator(schemas["result"])
+    named = {"$ref": "#/components/schemas/result", "components": shown["components"]}
+    validator = jsonschema_rs.Draft202012Validator(named)
     validator.validate(verdict.json())
     with pytest.raises(jsonschema_rs.ValidationError):
         validator.validate({"id": "x"})
