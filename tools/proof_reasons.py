@@ -36,6 +36,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.console.sampler": _SHOWS,
     "streamydb.facade.console.static": _SHOWS,
     "streamydb.facade.console.stats": _SHOWS,
+    "streamydb.facade.health": _SHOWS,
     "streamydb.facade.kafka": _REAL,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.kafka_tail": _REAL,

@@ -11,7 +11,6 @@ from streamydb.cli.options import Named
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamydb.cli.options import Named
     from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
 

@@ -40,9 +40,12 @@ class Culprit(NamedTuple):
 def culprit(code: str, payload: bytes) -> Culprit | None:
     """Return the first field that the reason code of a refused payload is about, if one is."""
     try:
-        record = json.loads(payload)
-    except (ValueError, RecursionError):
+        return _found(code, payload, json.loads(payload))
+    except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
         return None
+
+
+def _found(code: str, payload: bytes, record: Any) -> Culprit | None:
     if code == errors.INVALID_TRANSACTION:
         return _of_shape(payload, record)
     fits = _TESTS.get(code)

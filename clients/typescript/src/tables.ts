@@ -219,7 +219,7 @@ export const REJECTED = {
     "when": "The id is missing, not a string, empty, too long, or has a control character."
   },
   "invalid-key": {
-    "problem": "invalid-transaction",
+    "problem": "invalid-key",
     "when": "A key is not a string, is empty, or is too long."
   },
   "null-value": {
