@@ -14,7 +14,7 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["copy_bytes", "inlined", "kernel", "leaf", "same_text"]
+__all__ = ["brief", "copy_bytes", "inlined", "kernel", "leaf", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,6 +22,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
     return cast("_F", _forgiving(numba.njit(cache=True, nogil=True)(function)))
+
+
+def brief(function: _F) -> _F:
+    """Compile a kernel that is soon done, and keeps the GIL: nobody frees what it reads."""
+    return cast("_F", _forgiving(numba.njit(cache=True)(function)))
 
 
 def leaf(function: _F) -> _F:
