@@ -158,9 +158,10 @@ def row_at(part: int, length: int, count: int, i: int) -> int:
     """The row ``i`` of a part of ``count`` rows; 0 if it does not lie in the part."""
     index = length - FOOT_BYTES - INDEX_BYTES * count
     at = double_at(part + index + INDEX_BYTES * i)
-    if at + HEAD_BYTES > index or at + row_bytes(part + at) > index:
+    row = part + at
+    if at + HEAD_BYTES > index or key_bytes_of(row) == 0 or at + row_bytes(row) > index:
         return 0
-    return part + at
+    return row
 
 
 @leaf

@@ -191,9 +191,10 @@ class Runs:
         made = self._written(kept(rows, horizon, step.run == 0))
         self._remove(old)
         self._remove(above)
-        self.runs[step.run] = np.concatenate(
-            [lower[: step.lower_first], made, lower[step.lower_last :]]
-        )
+        before, behind = lower[: step.lower_first], lower[step.lower_last :]
+        _note_boundary(before, made)
+        _note_boundary(made, behind)
+        self.runs[step.run] = np.concatenate([before, made, behind])
         self.runs = [run for run in self.runs if len(run)]
         return size
 
@@ -232,6 +233,16 @@ def _rows(parts: Parts) -> Ints:
     if len(rows) != parts["rows"].sum():
         raise ValueError("a part is damaged")
     return rows
+
+
+def _note_boundary(before: Parts, behind: Parts) -> None:
+    """Count it if a key goes on in the next part: its first row there is superfluous some day."""
+    if not len(before) or not len(behind):
+        return
+    key, seq = _last(before, len(before) - 1)
+    if _first(behind, 0)[0] == key:
+        behind["extra"][0] += 1
+        behind["due"][0] = max(behind["due"][0], -seq)
 
 
 def _first(parts: Parts, i: int) -> tuple[bytes, int]:

@@ -245,15 +245,22 @@ class Store:
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
         places = np.array(self.environment.parts(txn, parts["id"].tolist()), np.int64)
         places = places.reshape(-1, 2)
-        if not fits(parts) or (places[:, 1] != parts["length"]).any():
+        stored = np.maximum(parts["length"], self._apart(txn))
+        if not fits(parts) or (places[:, 1] != stored).any():
             raise self.damaged()
         parts["address"] = places[:, 0]
         return [parts[parts["run"] == run] for run in np.unique(parts["run"])]
 
+    def _apart(self, txn: lmdb.Transaction[memoryview]) -> int:
+        """The least size of what LMDB gives pages of its own: only that stays where it is."""
+        return int(txn.stat(self.tables.versions)["psize"])
+
     def _put_runs(self, txn: lmdb.Transaction[memoryview], runs: Runs) -> None:
         """Store what is new of the runs, and remove what is gone."""
+        least = self._apart(txn)
         for number, data in runs.fresh.items():
-            txn.put(pack_seq(number), data, db=self.tables.versions)
+            whole = data if len(data) >= least else bytes(data).ljust(least, b"\0")
+            txn.put(pack_seq(number), whole, db=self.tables.versions)
         for number in runs.gone:
             txn.delete(pack_seq(number), db=self.tables.versions)
         txn.put(_PARTS, packed(runs.runs), db=self.tables.about)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import pytest
 from msgspec import Raw
 
+from streamydb.columns.addresses import address_of, bytes_at
+from streamydb.columns.table import Ragged
 from streamydb.read_model import (
     Follower,
     ReadModel,
+    runs,
 )
 from streamydb.read_model.memory import MemorySource, MemoryTopic
+from streamydb.read_model.rows import Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -74,10 +81,47 @@ def example() -> MemoryTopic:
     return made
 
 
-def entries_in(model: ReadModel, table: str = "versions") -> int:
-    """Rows of a sub-database."""
+def small_parts(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
+    """Let parts, merges and commits be so small that little data has many of them."""
+    patch.setattr(runs, "PART_BYTES", rng.choice([1, 100, 400, 1 << 18]))
+    patch.setattr(runs, "STEP_BYTES", rng.choice([1, 1_000, 3_000, 1 << 23]))
+    patch.setattr(runs, "COMMIT_BYTES", rng.choice([1, 2_000, 1 << 24]))
+    patch.setattr(runs, "COMMIT_RATIO", rng.choice([1, 4, 32]))
+    patch.setattr(runs, "RATIO", rng.choice([1, 2, 8]))
+    patch.setattr(runs, "SHARE", rng.choice([0, 0.25, 1]))
+
+
+def nothing_superfluous(patch: pytest.MonkeyPatch) -> None:
+    """Let the runs be merged to one, and all be removed that can be."""
+    patch.setattr(runs, "RATIO", 1 << 40)
+    patch.setattr(runs, "SHARE", 0)
+
+
+def rows_in(model: ReadModel) -> list[Row]:
+    """All versions that are stored, run by run."""
     with model.store.environment.reading() as txn:
-        return txn.stat(getattr(model.store.tables, table))["entries"]
+        found = model.store._listed(txn)
+        return [
+            unpack_row(bytes_at(row, int(row_bytes(row))))
+            for run in found
+            for row in runs._rows(run).tolist()
+        ]
+
+
+def rewritten(model: ReadModel, change: Callable[[list[Row]], list[Row]]) -> None:
+    """Change what is stored behind the store's back; it is one run then."""
+    rows = sorted(change(rows_in(model)), key=lambda row: (row.key, -row.seq))
+
+    def work(txn: Any) -> None:
+        held = model.store._runs(txn, 1 << 60)
+        for run in held.runs:
+            held._remove(run)
+        held.runs = []
+        data = Ragged.of([*(pack_row(*row) for row in rows), bytes(8)])
+        held.add(data.offsets[:-2] + address_of(data.data))
+        model.store._put_runs(txn, held)
+
+    model.store.environment.write(work)
 
 
 def drained(follower: Follower, seq: int) -> None:
