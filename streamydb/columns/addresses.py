@@ -17,8 +17,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "copy_at", "double_at", "ordered_at", "put_double", "put_word",
-    "short_at", "start_of", "word_at",
+    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "copy_at", "double_at", "ordered_at",
+    "put_double", "put_word", "short_at", "start_of", "word_at",
 ]  # fmt: skip
 
 SPARE_BYTES: Final = 8
@@ -108,8 +108,8 @@ double_at = cast("Callable[[int], int]", _load(32))
 word_at = cast("Callable[[int], int]", _load(64))
 """In a kernel: eight bytes, little end first, with a sign."""
 
-ordered_at = cast("Callable[[int], int]", _load(64, big_end_first=True))
-"""In a kernel: eight bytes of a text as an integer (uint64) that sorts as the text does."""
+ordered_at = cast("Callable[[int], np.uint64]", _load(64, big_end_first=True))
+"""In a kernel: eight bytes of a text as an integer that sorts as the text does."""
 
 put_word = cast("Callable[[int, int], None]", _store(64))
 """In a kernel: write eight bytes at an address."""

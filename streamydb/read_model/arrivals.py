@@ -104,7 +104,7 @@ def times_of(rows: Ints, partitions: Ints, count: int) -> Ints:
 
 
 @leaf
-def _hash(row: int) -> int:
+def _hash(row: int) -> np.uint64:
     """The hash of a row's key and seq; never 0."""
     start, left = key_of(row), key_bytes_of(row)
     h = np.uint64(_SEED) ^ np.uint64(seq_of(row))
@@ -119,7 +119,7 @@ def _hash(row: int) -> int:
 
 
 @leaf
-def _enter(seen: Seen, h: int, seq: int, partition: int) -> bool:
+def _enter(seen: Seen, h: np.uint64, seq: int, partition: int) -> bool:
     """Put an entry in the table; True if one like it is there."""
     mask = np.uint64(len(seen.hashes) - 1)
     at = (h >> np.uint64(8)) & mask

@@ -28,6 +28,7 @@ from streamydb.kafka.source import Record, SourceError
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
+from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProgress
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
@@ -40,59 +41,8 @@ __all__ = [
     "StoreBatch",
     "TopicProgress",
     "plan",
+    "single_change",
 ]
-
-
-class Resolved(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to ``seq`` is known.
-
-    Attributes:
-        seq: the last seq, 0 before the first transaction.
-        ts_ms: its commit timestamp.
-        offsets: per partition of the log, the first offset that is not covered.
-    """
-
-    seq: int = 0
-    ts_ms: int = 0
-    offsets: dict[int, int] = {}
-
-
-class PartitionProgress(msgspec.Struct):
-    """The position in a partition of the changes: next offset, and the highest resolved record."""
-
-    position: int = 0
-    resolved: Resolved = Resolved()
-
-
-class TopicProgress(msgspec.Struct):
-    """The position in the topic.
-
-    Attributes:
-        topic_id: Kafka's id of the topic; empty before the first start.
-        parts: every partition of the topic.
-        commits: how many batches were committed.
-    """
-
-    topic_id: str = ""
-    parts: dict[int, PartitionProgress] = {}
-    commits: int = 0
-
-    def copy(self) -> TopicProgress:
-        """One that may be changed; partitions are copied, resolved points are never changed."""
-        parts = {
-            n: PartitionProgress(part.position, part.resolved) for n, part in self.parts.items()
-        }
-        return TopicProgress(self.topic_id, parts, self.commits)
-
-    def resolved(self) -> Resolved:
-        """Return the point up to which every partition is resolved."""
-        points = [part.resolved for part in self.parts.values()]
-        if not points:
-            return Resolved()
-        least = min(points, key=lambda point: point.seq)
-        covered = set.intersection(*(set(point.offsets) for point in points))
-        offsets = {q: min(point.offsets[q] for point in points) for q in sorted(covered)}
-        return Resolved(least.seq, least.ts_ms, offsets)
 
 
 def _none() -> Ints:
@@ -249,7 +199,7 @@ class _Others:
                 _resolve(self._batch, part, value)
                 self._steps.append((i, number, part.resolved.seq))
             else:
-                self._rows.append(_change(key, value, self._database))
+                self._rows.append(single_change(key, value, self._database))
                 self._places.append(i)
         except (*UNREADABLE, ValueError, RecordError) as fault:
             raise RecordError(
@@ -269,7 +219,7 @@ class _Others:
         return Steps(*np.ascontiguousarray(columns))
 
 
-def _change(key: bytes, value: bytes, database: str) -> bytes:
+def single_change(key: bytes, value: bytes, database: str) -> bytes:
     """The row of a change."""
     change = _decode_change(value)
     if change.format != FORMAT:

@@ -98,9 +98,9 @@ def _word(data: Bytes, at: int, end: int) -> int:
 
 @leaf
 def value_end(data: Bytes, at: int, end: int) -> int:
-    """The position behind the JSON value at ``at``, or -1 if there is none or it is not plain.
+    r"""The position behind the JSON value at ``at``, or -1 if there is none or it is not plain.
 
-    Plain: no blanks between its parts, ASCII characters, no \\u escapes, not nested too deeply.
+    Plain: no blanks between its parts, ASCII characters, no \u escapes, not nested too deeply.
     """
     depth, objects = 0, np.uint64(0)
     while 0 <= at < end:

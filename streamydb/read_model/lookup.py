@@ -24,12 +24,14 @@ from streamydb.read_model.rows import (
     key_of,
     row_at,
     row_bytes,
-    same_key,
     seq_of,
     ts_of,
 )
 
-__all__ = ["DAMAGED", "NONE", "PART_WORDS", "find", "find_each", "found_many", "scanned"]
+__all__ = [
+    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "found_many", "gathered", "part_place",
+    "place_of", "row_in",
+]  # fmt: skip
 
 NONE: Final = 0
 """In place of a row: there is none."""
@@ -40,20 +42,20 @@ DAMAGED: Final = -1
 PART_WORDS: Final = 3
 """Integers of a part in a view."""
 
-_BEFORE_ALL: Final = -1
-"""A seq: behind all versions of a key."""
+BEHIND_ALL: Final = -1
+"""A seq that comes after all versions of a key."""
 
 
 @leaf
-def _part(view: Ints, part: int) -> int:
+def part_place(view: Ints, part: int) -> int:
     """The place of a part in a view."""
     return 2 + 2 * view[0] + PART_WORDS * part  # type: ignore[no-any-return]
 
 
 @leaf
-def _row(view: Ints, part: int, i: int) -> int:
+def row_in(view: Ints, part: int, i: int) -> int:
     """A row of a part; `DAMAGED`."""
-    at = _part(view, part)
+    at = part_place(view, part)
     row = row_at(view[at], view[at + 1], view[at + 2], i)
     return row if row != 0 else DAMAGED
 
@@ -66,7 +68,7 @@ def _precedes(row: int, key: int, key_bytes: int, seq: int) -> bool:
 
 
 @leaf
-def _place(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[int, int]:
+def place_of(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[int, int]:
     """The place in a run, part and row, of the version ``seq`` of a key or of what follows it.
 
     The part is the end of the run if nothing does; it is `DAMAGED` if a row is.
@@ -75,7 +77,7 @@ def _place(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[in
     end = high
     while low < high:  # the first part that does not begin before it
         middle = (low + high) // 2
-        row = _row(view, middle, 0)
+        row = row_in(view, middle, 0)
         if row == DAMAGED:
             return DAMAGED, 0
         if _precedes(row, key, key_bytes, seq):
@@ -85,17 +87,17 @@ def _place(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[in
     if low == view[1 + run]:
         return low, 0
     part = low - 1
-    first, last = 1, view[_part(view, part) + 2]
+    first, last = 1, view[part_place(view, part) + 2]
     while first < last:
         middle = (first + last) // 2
-        row = _row(view, part, middle)
+        row = row_in(view, part, middle)
         if row == DAMAGED:
             return DAMAGED, 0
         if _precedes(row, key, key_bytes, seq):
             first = middle + 1
         else:
             last = middle
-    if first == view[_part(view, part) + 2]:
+    if first == view[part_place(view, part) + 2]:
         return (part + 1, 0) if part + 1 < end else (end, 0)
     return part, first
 
@@ -103,18 +105,18 @@ def _place(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[in
 @leaf
 def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
     """The newest version of a key up to ``seq``; `NONE` or `DAMAGED`."""
-    best, best_seq = NONE, _BEFORE_ALL
+    best, best_seq = NONE, BEHIND_ALL
     runs = view[0]
     for k in range(runs):
         run = runs - 1 - k
         if view[2 + runs + run] <= best_seq:
             continue
-        part, i = _place(view, run, key, key_bytes, seq)
+        part, i = place_of(view, run, key, key_bytes, seq)
         if part == DAMAGED:
             return DAMAGED
         if part == view[2 + run]:
             continue
-        row = _row(view, part, i)
+        row = row_in(view, part, i)
         if row == DAMAGED:
             return DAMAGED
         if compare(key_of(row), key_bytes_of(row), key, key_bytes) == 0 and seq_of(row) > best_seq:
@@ -123,7 +125,7 @@ def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
 
 
 @leaf
-def _value_at(row: int) -> int:
+def value_at(row: int) -> int:
     """Where in a row its value begins."""
     return HEAD_BYTES + key_bytes_of(row) + byte_at(row + 22)
 
@@ -138,7 +140,7 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
     row = _find(view, start_of(key), key_bytes, seq)
     if row <= NONE:
         return row, 0, 0, 0, 0
-    return row, row_bytes(row), _value_at(row), seq_of(row), ts_of(row)
+    return row, row_bytes(row), value_at(row), seq_of(row), ts_of(row)
 
 
 @kernel
@@ -154,7 +156,7 @@ def find_each(view: Ints, rows: Ints) -> Ints:
 
 
 @brief
-def _gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
+def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
     """Keys, if wanted, and values of rows, and of each where both end, its seq and timestamp."""
     numbers = np.empty((len(rows), 4), np.int64)
     size = 0
@@ -171,7 +173,7 @@ def _gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - n
                 copy_at(base + at, row + HEAD_BYTES, key_bytes_of(row))
                 at += key_bytes_of(row)
             numbers[i, 0] = at
-            value = _value_at(row)
+            value = value_at(row)
             copy_at(base + at, row + value, row_bytes(row) - value)
             at += row_bytes(row) - value
             numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
@@ -183,7 +185,7 @@ def _gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - n
 
 @brief
 def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints]:
-    """Values of the keys that exist at ``seq``; see `_gathered`. A seq `NONE`: it does not.
+    """Values of the keys that exist at ``seq``; see `gathered`. A seq `NONE`: it does not.
 
     ``keys``: one after the other, and `SPARE_BYTES`; ``ends``: where each ends.
     """
@@ -194,117 +196,4 @@ def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, In
         if rows[i] > 0 and deleted(rows[i]):
             rows[i] = NONE
         start = ends[i]
-    return _gathered(rows, False)
-
-
-@leaf
-def _set(view: Ints, heads: Ints, run: int, part: int, i: int) -> bool:
-    """Put a run's head on a row; False if it is damaged."""
-    heads[run, 0], heads[run, 1], heads[run, 2] = part, i, NONE
-    if part != DAMAGED and part < view[2 + run]:
-        heads[run, 2] = _row(view, part, i)
-    return part != DAMAGED and heads[run, 2] != DAMAGED  # type: ignore[no-any-return]
-
-
-@leaf
-def _next(view: Ints, heads: Ints, run: int) -> bool:
-    """Move a run's head to its next row; False if that is damaged."""
-    part, i = heads[run, 0], heads[run, 1] + 1
-    if i == view[_part(view, part) + 2]:
-        part, i = part + 1, 0
-    return _set(view, heads, run, part, i)
-
-
-@leaf
-def _seek(view: Ints, heads: Ints, run: int, row: int, seq: int) -> bool:
-    """Move a run's head to a version of a row's key, or behind it; False if that is damaged."""
-    part, i = _place(view, run, key_of(row), key_bytes_of(row), seq)
-    return _set(view, heads, run, part, i)
-
-
-@leaf
-def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
-    """Move a run's head behind the key of a row; its newest version up to ``seq``, if any."""
-    if seq_of(heads[run, 2]) > seq and not _seek(view, heads, run, key, seq):
-        return DAMAGED
-    found = heads[run, 2]
-    if found == NONE or not same_key(found, key):
-        return NONE
-    if not _next(view, heads, run):
-        return DAMAGED
-    row = heads[run, 2]
-    older = row != NONE and same_key(row, key)
-    if older and not _seek(view, heads, run, key, _BEFORE_ALL):
-        return DAMAGED
-    return found  # type: ignore[no-any-return]
-
-
-@leaf
-def _first(heads: Ints) -> int:
-    """The least key among the heads: a row, or `NONE`."""
-    first = NONE
-    for run in range(len(heads)):
-        row = heads[run, 2]
-        if row != NONE and (
-            first == NONE
-            or compare(key_of(row), key_bytes_of(row), key_of(first), key_bytes_of(first)) < 0
-        ):
-            first = row
-    return first
-
-
-@leaf
-def _newest(view: Ints, heads: Ints, key: int, seq: int) -> int:
-    """Move all heads behind a row's key; its newest version up to ``seq``, `NONE`, `DAMAGED`."""
-    newest = NONE
-    for run in range(len(heads)):
-        row = heads[run, 2]
-        if row != NONE and same_key(row, key):
-            found = _pass(view, heads, run, key, seq)
-            if found == DAMAGED:
-                return DAMAGED
-            if found != NONE and (newest == NONE or seq_of(found) > seq_of(newest)):
-                newest = found
-    return newest
-
-
-@leaf
-def _scan(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: Ints) -> int:
-    """Fill ``out`` with the rows that exist, up to a key; how many, or `DAMAGED`."""
-    n = 0
-    while n < len(out):
-        first = _first(heads)
-        if first == NONE:
-            break
-        if stop_bytes > 0 and compare(key_of(first), key_bytes_of(first), stop, stop_bytes) >= 0:
-            break
-        row = _newest(view, heads, first, seq)
-        if row == DAMAGED:
-            return DAMAGED
-        if row != NONE and not deleted(row):
-            out[n] = row
-            n += 1
-    return n
-
-
-@brief
-def scanned(
-    view: Ints, bounds: bytes, first_bytes: int, stop_bytes: int, seq: int, limit: int
-) -> tuple[Bytes, Ints]:
-    """Keys and values that exist at ``seq``; see `_gathered`. A single seq `DAMAGED`: they are.
-
-    ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`.
-    """
-    runs = view[0]
-    heads = np.empty((runs, 3), np.int64)
-    first = start_of(bounds)
-    rows = np.full(1, DAMAGED, np.int64)
-    for run in range(runs):
-        part, i = _place(view, run, first, first_bytes, seq)
-        if not _set(view, heads, run, part, i):
-            return _gathered(rows, True)
-    rows = np.empty(limit, np.int64)
-    n = _scan(view, heads, first + first_bytes, stop_bytes, seq, rows)
-    if n == DAMAGED:
-        rows[0], n = DAMAGED, 1
-    return _gathered(rows[:n], True)
+    return gathered(rows, False)

@@ -28,7 +28,8 @@ from streamydb.read_model.rows import (
 )
 
 __all__ = [
-    "WRITTEN", "differing", "distinct", "kept", "merged", "newer", "rows_of", "sorted_rows", "written",
+    "WRITTEN", "differing", "distinct", "kept", "merged", "newer", "rows_of", "sorted_rows",
+    "written",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -70,11 +71,11 @@ def _common(rows: Ints) -> int:
 
 
 @leaf
-def _head(row: int, common: int) -> int:
+def _head(row: int, common: int) -> np.uint64:
     """Eight bytes of a key behind the first ``common``, zeros where it ends."""
     left = key_bytes_of(row) - common
     if left <= 0:
-        return np.uint64(0)  # type: ignore[return-value]
+        return np.uint64(0)
     word = ordered_at(key_of(row) + common)
     if left >= _WORD_BYTES:
         return word

@@ -20,7 +20,8 @@ from streamydb.errors import INVALID_KEY, ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 
 __all__ = [
-    "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "Ints", "compare", "compare_rows", "deleted",
+    "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
+    "compare_rows", "deleted",
     "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "row_at",
     "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq",
 ]  # fmt: skip
@@ -39,6 +40,10 @@ _WORD_BYTES: Final = 8
 
 _head = struct.Struct("<qqIHBx")
 _number = struct.Struct(">Q")
+
+
+class DamagedError(Exception):
+    """What is stored is no part."""
 
 
 class Row(NamedTuple):
@@ -92,11 +97,11 @@ def last_row(part: int, length: int, count: int) -> int:
     """The address of the last row of a part.
 
     Raises:
-        ValueError: it does not lie in the part.
+        DamagedError: it does not lie in the part.
     """
     row = int(row_at(part, length, count, count - 1))
     if row == 0:
-        raise ValueError("a part is damaged")
+        raise DamagedError
     return row
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from streamydb.columns.addresses import address_of
 from streamydb.read_model.catalogue import PART, Parts, no_parts, view_of
 from streamydb.read_model.merging import kept, merged, newer, rows_of, written
-from streamydb.read_model.rows import Ints, last_row, row_named
+from streamydb.read_model.rows import DamagedError, Ints, last_row, row_named
 
 __all__ = ["Runs"]
 
@@ -91,7 +91,7 @@ class Runs:
         """Merge what has to be merged, but not for too long; whether more is left.
 
         Raises:
-            ValueError: a part is damaged.
+            DamagedError: a part cannot be read.
         """
         budget = max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
         turn = 0.0
@@ -218,7 +218,7 @@ class Runs:
         for number, start, length in zip(
             parts["id"].tolist(), made["start"].tolist(), made["length"].tolist(), strict=True
         ):
-            self.fresh[number] = memoryview(buffer)[start : start + length]
+            self.fresh[number] = buffer.data[start : start + length]
         return parts
 
 
@@ -226,12 +226,12 @@ def _rows(parts: Parts) -> Ints:
     """All rows of parts.
 
     Raises:
-        ValueError: they are damaged.
+        DamagedError: they cannot be read.
     """
     columns = (np.ascontiguousarray(parts[name]) for name in ("address", "length", "rows"))
     rows = rows_of(*columns)
     if len(rows) != parts["rows"].sum():
-        raise ValueError("a part is damaged")
+        raise DamagedError
     return rows
 
 

@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
-from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many, scanned
+from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
 from streamydb.read_model.rows import key_bytes, pack_seq, unpack_row
+from streamydb.read_model.scanning import scanned
 from streamydb.read_model.times import commit_time
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,12 +17,12 @@ from streamydb.read_model.catalogue import Parts, fits, packed, unpacked, view_o
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
-from streamydb.read_model.lookup import DAMAGED, NONE, find_each
-from streamydb.read_model.merging import differing, distinct, newer, sorted_rows
-from streamydb.read_model.rows import Ints, pack_seq, row_named, unpack_seq
+from streamydb.read_model.lookup import find_each
+from streamydb.read_model.merging import newer
+from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.times import forget_times, last_until
-from streamydb.read_model.unresolved import Unresolved
+from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -112,9 +114,8 @@ class Store:
     def _check_identity(self) -> None:
         folder = self.environment.folder
         with self.environment.reading() as txn:
-            data = txn.get(_IDENTITY, db=self.tables.about)
-            found = None if data is None else bytes(data)
-        if found is None:
+            found = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
+        if not found:
             raise StoreMissingError(f"the read model in {folder} is still empty; try again")
         try:
             identity = msgspec.json.decode(found, type=_Identity)
@@ -149,7 +150,7 @@ class Store:
         return found
 
     def damaged(self) -> StoreFailedError:
-        """The error for a file that does not hold what it should."""
+        """The error for a damaged file."""
         return StoreFailedError(
             f"what is stored in {self.environment.folder} cannot be read: the file is damaged. "
             "Delete the folder; its follower loads it again"
@@ -213,8 +214,9 @@ class Store:
     ) -> bool:
         bounds = self.bounds(txn)
         runs = self._runs(txn, batch.progress.commits << _NUMBERS_BITS)
-        added = self._add(runs, batch, self._progress(txn))
-        self._check_repeats(runs.view(), batch.repeats, bounds.oldest)
+        with self._undamaged():
+            added = self._add(runs, batch, self._progress(txn))
+            self._check_repeats(runs.view(), batch.repeats, bounds.oldest)
         times = [(pack_seq(seq), pack_seq(ts_ms)) for ts_ms, seq in batch.times.items()]
         txn.cursor(self.tables.times).putmulti(times)
         latest = self._put_progress(txn, batch.progress)
@@ -223,12 +225,18 @@ class Store:
         oldest = max(bounds.oldest, self._horizon(txn, retention, latest, bounds.oldest))
         txn.put(_BOUNDS, pack_seq(oldest, latest.seq, latest.ts_ms), db=self.tables.about)
         forget_times(txn, self.tables, oldest)
-        try:
+        with self._undamaged():
             more = runs.settle(oldest, added)
-        except ValueError as fault:
-            raise self.damaged() from fault
         self._put_runs(txn, runs)
         return more
+
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        """A block that fails with our error when what is stored is no part."""
+        try:
+            yield
+        except DamagedError as fault:
+            raise self.damaged() from fault
 
     def _runs(self, txn: lmdb.Transaction[memoryview], number: int) -> Runs:
         """The runs that are stored; new parts are numbered from ``number`` on."""
@@ -243,8 +251,8 @@ class Store:
             StoreFailedError: the list and the parts do not fit.
         """
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
-        places = np.array(self.environment.parts(txn, parts["id"].tolist()), np.int64)
-        places = places.reshape(-1, 2)
+        found = self.environment.parts(txn, parts["id"].tolist())
+        places = np.array(found, np.int64).reshape(-1, 2)
         stored = np.maximum(parts["length"], self._apart(txn))
         if not fits(parts) or (places[:, 1] != stored).any():
             raise self.damaged()
@@ -266,43 +274,17 @@ class Store:
         txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
 
     def _add(self, runs: Runs, batch: StoreBatch, before: TopicProgress) -> int:
-        """Add new versions; those that are there must be equal. How many bytes they have."""
-        rows = batch.rows
-        if not len(rows):
-            return 0
+        """Add what is new, compare the rest; how many bytes were added."""
         suspects = self._unresolved.suspects(before, runs, batch)
-        if suspects.any():
-            found = find_each(runs.view(), rows[suspects])
-            self._check_same(found[found != NONE], rows[suspects][found != NONE])
-            suspects[suspects] = found != NONE
-            rows = rows[~suspects]
-        ordered, wrong = distinct(sorted_rows(rows))
-        if wrong > 0:
-            key, seq = row_named(wrong)
-            raise InvariantViolation(f"two different changes of {key!r} have seq {-seq}")
-        runs.add(ordered)
-        return int(runs.runs[-1]["length"].sum()) if len(ordered) else 0
+        rows = new_rows(runs.view(), batch.rows, suspects)
+        runs.add(rows)
+        return int(runs.runs[-1]["length"].sum()) if len(rows) else 0
 
     def _check_repeats(self, view: Ints, rows: Ints, oldest: int) -> None:
         """Changes that came before must be there, unless they may have been collected."""
         rows = newer(rows, oldest)
         if len(rows):
-            self._check_same(find_each(view, rows), rows)
-
-    def _check_same(self, found: Ints, rows: Ints) -> None:
-        """Require that stored rows are equal to others of their names."""
-        if (found == DAMAGED).any():
-            raise self.damaged()
-        wrong = differing(found, rows)
-        if wrong >= 0:
-            what = "another change" if found[wrong] != NONE else "nothing"
-            key, seq = row_named(int(rows[wrong]))
-            raise InvariantViolation(
-                f"a change that was read before is read again, and the store has {what} at its "
-                f"place ({key!r}, seq {-seq}): the changes topic is not what this read model has "
-                "followed, or a resolved record came too early; load the read model again from "
-                "the topic"
-            )
+            check_same(find_each(view, rows), rows)
 
     def _put_progress(self, txn: lmdb.Transaction[memoryview], progress: TopicProgress) -> Resolved:
         latest = progress.resolved()

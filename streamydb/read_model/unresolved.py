@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.errors import InvariantViolation
 from streamydb.read_model.arrivals import Seen, enter, unresolved
+from streamydb.read_model.lookup import DAMAGED, NONE, find_each
+from streamydb.read_model.merging import differing, distinct, sorted_rows
+from streamydb.read_model.rows import DamagedError, row_named
 
 if TYPE_CHECKING:
     from streamydb.read_model.core import StoreBatch, TopicProgress
     from streamydb.read_model.rows import Ints
     from streamydb.read_model.runs import Runs
 
-__all__ = ["Unresolved"]
+__all__ = ["Unresolved", "check_same", "new_rows"]
 
 
 class Unresolved:
@@ -57,3 +61,48 @@ def _resolved(progress: TopicProgress) -> Ints:
     """The resolved seq of each partition, and of changes whose partition is not known."""
     found = [progress.parts[number].resolved.seq for number in sorted(progress.parts)]
     return np.array([*found, min(found)], np.int64)
+
+
+def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
+    """The rows that are not stored, sorted, each of them once.
+
+    Args:
+        view: what is stored.
+        rows: changes.
+        suspects: which of them may be stored.
+
+    Raises:
+        InvariantViolation: one is stored and differs, or two of a name differ.
+        DamagedError: what is stored cannot be read.
+    """
+    if suspects.any():
+        found = find_each(view, rows[suspects])
+        stored = found != NONE
+        check_same(found[stored], rows[suspects][stored])
+        suspects[suspects] = stored
+        rows = rows[~suspects]
+    ordered, wrong = distinct(sorted_rows(rows))
+    if wrong > 0:
+        key, seq = row_named(wrong)
+        raise InvariantViolation(f"two different changes of {key!r} have seq {-seq}")
+    return ordered
+
+
+def check_same(found: Ints, rows: Ints) -> None:
+    """Require that stored rows, or `NONE`, are equal to others.
+
+    Raises:
+        InvariantViolation: one is not.
+        DamagedError: what is stored cannot be read.
+    """
+    if (found == DAMAGED).any():
+        raise DamagedError
+    wrong = differing(found, rows)
+    if wrong >= 0:
+        what = "another change" if found[wrong] != NONE else "nothing"
+        key, seq = row_named(int(rows[wrong]))
+        raise InvariantViolation(
+            f"a change that was read before is read again, and the store has {what} at its place "
+            f"({key!r}, seq {-seq}): the changes topic is not what this read model has followed, "
+            "or a resolved record came too early; load the read model again from the topic"
+        )

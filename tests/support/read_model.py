@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import Raw
@@ -17,7 +17,7 @@ from streamydb.read_model import (
     runs,
 )
 from streamydb.read_model.memory import MemorySource, MemoryTopic
-from streamydb.read_model.rows import Row, pack_row, row_bytes, unpack_row
+from streamydb.read_model.rows import Ints, Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -81,6 +81,23 @@ def example() -> MemoryTopic:
     return made
 
 
+class Held(NamedTuple):
+    """Rows at their addresses, and the buffers that they lie in."""
+
+    buffers: list[Any]
+    rows: Ints
+
+    def read(self, rows: Iterable[int]) -> list[Row]:
+        """What lies at addresses."""
+        return [unpack_row(bytes_at(int(row), int(row_bytes(row)))) for row in rows]
+
+
+def held(rows: Iterable[Row]) -> Held:
+    """Put rows into memory."""
+    data = Ragged.of([*(pack_row(*row) for row in rows), bytes(8)])
+    return Held([data.data], data.offsets[:-2] + address_of(data.data))
+
+
 def small_parts(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
     """Let parts, merges and commits be so small that little data has many of them."""
     patch.setattr(runs, "PART_BYTES", rng.choice([1, 100, 400, 1 << 18]))
@@ -113,13 +130,13 @@ def rewritten(model: ReadModel, change: Callable[[list[Row]], list[Row]]) -> Non
     rows = sorted(change(rows_in(model)), key=lambda row: (row.key, -row.seq))
 
     def work(txn: Any) -> None:
-        held = model.store._runs(txn, 1 << 60)
-        for run in held.runs:
-            held._remove(run)
-        held.runs = []
-        data = Ragged.of([*(pack_row(*row) for row in rows), bytes(8)])
-        held.add(data.offsets[:-2] + address_of(data.data))
-        model.store._put_runs(txn, held)
+        stored = model.store._runs(txn, 1 << 60)
+        for run in stored.runs:
+            stored._remove(run)
+        stored.runs = []
+        placed = held(rows)
+        stored.add(placed.rows)
+        model.store._put_runs(txn, stored)
 
     model.store.environment.write(work)
 
