@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -170,6 +170,11 @@ class Environment:
         finally:
             self.end(txn)
 
+    def drop(self, txn: lmdb.Transaction[memoryview], name: str) -> None:
+        """Remove a table of an earlier format, if it is there."""
+        with suppress(lmdb.NotFoundError):
+            txn.drop(self._env.open_db(name.encode(), txn=txn, create=False))
+
     def parts(
         self, txn: lmdb.Transaction[memoryview], numbers: list[int]
     ) -> list[tuple[int, int]]:
@@ -255,7 +260,7 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
     """Open a file and its sub-databases; make what is missing if it is to be written."""
     try:
         env = lmdb.open(
-            str(folder), map_size=map_bytes, max_dbs=len(_TABLES), max_readers=READERS_MAX,
+            str(folder), map_size=map_bytes, max_dbs=len(_TABLES) + 1, max_readers=READERS_MAX,
             readonly=not write, create=write, readahead=False,
         )
         try:

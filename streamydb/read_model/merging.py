@@ -195,7 +195,7 @@ def merged(one: Ints, other: Ints) -> Ints:
 
 
 @kernel
-def kept(rows: Ints, horizon: int, bottom: bool) -> Ints:
+def kept(rows: Ints, horizon: int, bottom: bool) -> Ints:  # noqa: FBT001 - numba's arguments
     """Sorted rows without those that no snapshot at or after the horizon can show.
 
     Of each key, the versions after the horizon and the newest one before stay; this one goes, too,

@@ -35,7 +35,7 @@ def _set(view: Ints, heads: Ints, run: int, part: int, i: int) -> bool:
     heads[run, 0], heads[run, 1], heads[run, 2] = part, i, NONE
     if part != DAMAGED and part < view[2 + run]:
         heads[run, 2] = row_in(view, part, i)
-    return part != DAMAGED and heads[run, 2] != DAMAGED  # type: ignore[no-any-return]
+    return part != DAMAGED and heads[run, 2] != DAMAGED
 
 
 @leaf
@@ -68,7 +68,7 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     older = row != NONE and same_key(row, key)
     if older and not _seek(view, heads, run, key, BEHIND_ALL):
         return DAMAGED
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @leaf

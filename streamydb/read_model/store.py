@@ -17,6 +17,7 @@ from streamydb.read_model.catalogue import Parts, fits, packed, unpacked, view_o
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
+from streamydb.read_model.format_one import SUPERSEDED, taken_over
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
@@ -46,6 +47,10 @@ _NUMBERS_BITS: Final = 20
 class _Identity(msgspec.Struct):
     format: int
     database: str
+
+
+def _identity(number: int, database: str) -> bytes:
+    return msgspec.json.encode(_Identity(number, database))
 
 
 class SnapshotBounds(NamedTuple):
@@ -104,12 +109,18 @@ class Store:
 
     def _initialise(self, txn: lmdb.Transaction[memoryview]) -> None:
         about = self.tables.about
-        if txn.get(_IDENTITY, db=about) is None:
-            identity = _Identity(FORMAT, self.database)
-            txn.put(_IDENTITY, msgspec.json.encode(identity), db=about)
+        found = txn.get(_IDENTITY, db=about)
+        if found is None:
             self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
             txn.put(_PARTS, b"", db=about)
+        elif bytes(found) == _identity(1, self.database):
+            for rows in taken_over(txn, self.tables):
+                self._preload(txn, rows)
+            self.environment.drop(txn, SUPERSEDED)
+        else:
+            return
+        txn.put(_IDENTITY, _identity(FORMAT, self.database), db=about)
 
     def _check_identity(self) -> None:
         folder = self.environment.folder
@@ -121,6 +132,11 @@ class Store:
             identity = msgspec.json.decode(found, type=_Identity)
         except UNREADABLE as fault:
             raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
+        if identity.format < FORMAT:
+            raise StoreMissingError(
+                f"the read model in {folder} has format {identity.format}, of an earlier release; "
+                "its follower takes it over when it starts"
+            )
         if identity.format != FORMAT:
             raise StoreMismatchError(
                 f"the read model in {folder} has format {identity.format}, this program writes "
@@ -177,14 +193,13 @@ class Store:
 
     def preload(self, rows: list[bytes]) -> None:
         """Put rows, in the order of their keys and behind those before, into an empty store."""
+        self.environment.write(lambda txn: self._preload(txn, rows))
 
-        def put(txn: lmdb.Transaction[memoryview]) -> None:
-            runs = self._runs(txn, 1)
-            data = Ragged.of([*rows, bytes(SPARE_BYTES)])
-            runs.extend(data.offsets[:-2] + address_of(data.data))
-            self._put_runs(txn, runs)
-
-        self.environment.write(put)
+    def _preload(self, txn: lmdb.Transaction[memoryview], rows: list[bytes]) -> None:
+        runs = self._runs(txn, 1)
+        data = Ragged.of([*rows, bytes(SPARE_BYTES)])
+        runs.extend(data.offsets[:-2] + address_of(data.data))
+        self._put_runs(txn, runs)
 
     def begin_at(self, progress: TopicProgress, seq: int, ts_ms: int) -> None:
         """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""

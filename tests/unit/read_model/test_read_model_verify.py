@@ -81,7 +81,7 @@ def test_what_is_no_entry_is_an_error(
             if how == "gone":
                 txn.delete(number, db=tables.versions)
             elif how == "index":  # behind the last row: where the first one is
-                end = data.rindex(b"id4[4]") + len(b"id4[4]")
+                end = data.rindex(b'id2"two"') + len(b'id2"two"')
                 txn.put(number, data[:end] + b"\xff" * 4 + data[end + 4 :], db=tables.versions)
             else:
                 other = data[:-1] if how == "shorter" else bytes(len(data))

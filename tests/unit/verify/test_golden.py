@@ -134,7 +134,7 @@ def test_what_lies_on_disk_is_understood(golden: Path, tmp_path: Path) -> None:
         id_window=config_of(BackupFolder(copy / "backup").manifest()).id_window,
         modules=modules_of(golden),
     ).state
-    model = ReadModel.open(copy / "read-model", DATABASE)
+    model = ReadModel.open(copy / "read-model", DATABASE, write=True)  # takes over its format
     with model.snapshot() as shown:
         for key, (value, version) in state.items():
             entry = shown.get(key)
