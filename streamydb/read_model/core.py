@@ -214,7 +214,7 @@ class _Others:
         return self._places, rows.offsets[:-2] + address_of(rows.data)
 
     def steps(self) -> Steps:
-        """What they resolve."""
+        """Return what they resolve."""
         columns = np.array(self._steps, np.int64).reshape(-1, 3).T
         return Steps(*np.ascontiguousarray(columns))
 

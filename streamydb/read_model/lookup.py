@@ -125,8 +125,8 @@ def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
 
 
 @leaf
-def value_at(row: int) -> int:
-    """Where in a row its value begins."""
+def _value_at(row: int) -> int:
+    """The offset of the value in a row."""
     return HEAD_BYTES + key_bytes_of(row) + byte_at(row + 22)
 
 
@@ -140,7 +140,7 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
     row = _find(view, start_of(key), key_bytes, seq)
     if row <= NONE:
         return row, 0, 0, 0, 0
-    return row, row_bytes(row), value_at(row), seq_of(row), ts_of(row)
+    return row, row_bytes(row), _value_at(row), seq_of(row), ts_of(row)
 
 
 @kernel
@@ -173,7 +173,7 @@ def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - nu
                 copy_at(base + at, row + HEAD_BYTES, key_bytes_of(row))
                 at += key_bytes_of(row)
             numbers[i, 0] = at
-            value = value_at(row)
+            value = _value_at(row)
             copy_at(base + at, row + value, row_bytes(row) - value)
             at += row_bytes(row) - value
             numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)

@@ -1,4 +1,4 @@
-"""How far a read model has read its topic."""
+"""The position of a read model in its topic."""
 
 from __future__ import annotations
 

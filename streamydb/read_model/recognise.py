@@ -36,7 +36,7 @@ _OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END = rang
 
 
 class _Change(NamedTuple):
-    """Where the parts of a change are in the buffer, and its numbers."""
+    """Positions of a change's parts in the buffer, and its numbers."""
 
     seq: int
     ts_ms: int
@@ -50,7 +50,7 @@ _NOT = _Change(-1, 0, 0, 0, 0, 0)
 
 
 def _pieces(database: str) -> Ragged:
-    """What stands between the parts of a change; see `txn_processor.format`."""
+    """The texts between the parts of a change; see `txn_processor.format`."""
     origin = f',"source":{{"connector":"streamydb","db":"{database}","partition":'
     texts = [
         '{"op":"', '","before":', ',"after":', ',"ts_ms":', origin, ',"offset":', ',"seq":',

@@ -43,7 +43,7 @@ _number = struct.Struct(">Q")
 
 
 class DamagedError(Exception):
-    """What is stored is no part."""
+    """Raised when what is stored is no part."""
 
 
 class Row(NamedTuple):

@@ -68,7 +68,7 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     older = row != NONE and same_key(row, key)
     if older and not _seek(view, heads, run, key, BEHIND_ALL):
         return DAMAGED
-    return found
+    return found  # type: ignore[no-any-return]
 
 
 @leaf

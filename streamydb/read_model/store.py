@@ -16,15 +16,15 @@ from streamydb.errors import InvariantViolation
 from streamydb.read_model.catalogue import Parts, fits, packed, unpacked, view_of
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
-from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
+from streamydb.read_model.errors import StoreFailedError
 from streamydb.read_model.format_one import SUPERSEDED, taken_over
+from streamydb.read_model.identity import check_identity, identity
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.times import forget_times, last_until
 from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
-from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import lmdb
@@ -42,15 +42,6 @@ _PARTS = b"parts"
 
 _NUMBERS_BITS: Final = 20
 """A commit writes fewer than two to the power of so many parts."""
-
-
-class _Identity(msgspec.Struct):
-    format: int
-    database: str
-
-
-def _identity(number: int, database: str) -> bytes:
-    return msgspec.json.encode(_Identity(number, database))
 
 
 class SnapshotBounds(NamedTuple):
@@ -114,39 +105,18 @@ class Store:
             self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
             txn.put(_PARTS, b"", db=about)
-        elif bytes(found) == _identity(1, self.database):
+        elif bytes(found) == identity(1, self.database):
             for rows in taken_over(txn, self.tables):
                 self._preload(txn, rows)
             self.environment.drop(txn, SUPERSEDED)
         else:
             return
-        txn.put(_IDENTITY, _identity(FORMAT, self.database), db=about)
+        txn.put(_IDENTITY, identity(FORMAT, self.database), db=about)
 
     def _check_identity(self) -> None:
-        folder = self.environment.folder
         with self.environment.reading() as txn:
             found = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
-        if not found:
-            raise StoreMissingError(f"the read model in {folder} is still empty; try again")
-        try:
-            identity = msgspec.json.decode(found, type=_Identity)
-        except UNREADABLE as fault:
-            raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
-        if identity.format < FORMAT:
-            raise StoreMissingError(
-                f"the read model in {folder} has format {identity.format}, of an earlier release; "
-                "its follower takes it over when it starts"
-            )
-        if identity.format != FORMAT:
-            raise StoreMismatchError(
-                f"the read model in {folder} has format {identity.format}, this program writes "
-                f"format {FORMAT}; delete the folder and load it again"
-            )
-        if identity.database != self.database:
-            raise StoreMismatchError(
-                f"the read model in {folder} is of the database {identity.database!r}, not of "
-                f"{self.database!r}; name another folder"
-            )
+        check_identity(found, FORMAT, self.database, self.environment.folder)
 
     def bounds(self, txn: lmdb.Transaction[memoryview]) -> SnapshotBounds:
         """Return the seqs of which a transaction can take snapshots."""
