@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -106,8 +106,8 @@ class Store:
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
             txn.put(_PARTS, b"", db=about)
         elif bytes(found) == identity(1, self.database):
-            for rows in taken_over(txn, self.tables):
-                self._preload(txn, rows)
+            txn.put(_PARTS, b"", db=about)
+            self._preload(txn, taken_over(txn, self.tables))
             self.environment.drop(txn, SUPERSEDED)
         else:
             return
@@ -163,13 +163,16 @@ class Store:
 
     def preload(self, rows: list[bytes]) -> None:
         """Put rows, in the order of their keys and behind those before, into an empty store."""
-        self.environment.write(lambda txn: self._preload(txn, rows))
+        self.environment.write(lambda txn: self._preload(txn, [rows]))
 
-    def _preload(self, txn: lmdb.Transaction[memoryview], rows: list[bytes]) -> None:
+    def _preload(self, txn: lmdb.Transaction[memoryview], batches: Iterable[list[bytes]]) -> None:
+        """Put rows; what a transaction has put is not read in it, as it is not in its place yet."""
         runs = self._runs(txn, 1)
-        data = Ragged.of([*rows, bytes(SPARE_BYTES)])
-        runs.extend(data.offsets[:-2] + address_of(data.data))
-        self._put_runs(txn, runs)
+        for rows in batches:
+            data = Ragged.of([*rows, bytes(SPARE_BYTES)])
+            runs.extend(data.offsets[:-2] + address_of(data.data))
+            self._put_parts(txn, runs)
+        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
 
     def begin_at(self, progress: TopicProgress, seq: int, ts_ms: int) -> None:
         """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""
@@ -250,13 +253,17 @@ class Store:
 
     def _put_runs(self, txn: lmdb.Transaction[memoryview], runs: Runs) -> None:
         """Store what is new of the runs, and remove what is gone."""
+        self._put_parts(txn, runs)
+        for number in runs.gone:
+            txn.delete(pack_seq(number), db=self.tables.versions)
+        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
+
+    def _put_parts(self, txn: lmdb.Transaction[memoryview], runs: Runs) -> None:
         least = self._apart(txn)
         for number, data in runs.fresh.items():
             whole = data if len(data) >= least else bytes(data).ljust(least, b"\0")
             txn.put(pack_seq(number), whole, db=self.tables.versions)
-        for number in runs.gone:
-            txn.delete(pack_seq(number), db=self.tables.versions)
-        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
+        runs.fresh.clear()
 
     def _add(self, runs: Runs, batch: StoreBatch, before: TopicProgress) -> int:
         """Add what is new, compare the rest; how many bytes were added."""

@@ -125,6 +125,15 @@ def rows_in(model: ReadModel) -> list[Row]:
         ]
 
 
+def check_stored(model: ReadModel) -> None:
+    """Require that no version is stored twice, and no part that is not in the list."""
+    names = [(row.key, row.seq) for row in rows_in(model)]
+    assert len(set(names)) == len(names)
+    with model.store.environment.reading() as txn:
+        parts = sum(map(len, model.store._listed(txn)))
+        assert txn.stat(model.store.tables.versions)["entries"] == parts
+
+
 def rewritten(model: ReadModel, change: Callable[[list[Row]], list[Row]]) -> None:
     """Change what is stored behind the store's back; it is one run then."""
     rows = sorted(change(rows_in(model)), key=lambda row: (row.key, -row.seq))

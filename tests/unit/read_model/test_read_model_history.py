@@ -41,7 +41,7 @@ from streamydb.records import (
 )
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
-from tests.support.read_model import nothing_superfluous, rows_in, small_parts
+from tests.support.read_model import check_stored, nothing_superfluous, rows_in, small_parts
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 
@@ -300,6 +300,7 @@ def test_any_history_read_in_any_way_is_right_at_every_seq(
             reader.step()
         reader.restart()
         reader.check()
+        check_stored(reader.model)
     assert readers[1].model.oldest() == expected_oldest(history, retained, history.seq)
     check_agreement(history, readers)
     for reader in readers:
@@ -340,6 +341,7 @@ def test_nothing_is_left_of_what_no_snapshot_shows(
     history.finish()
     while reader.model.latest().seq < history.seq or reader.follower._more:
         reader.step()
+    check_stored(reader.model)
     assert [(row.key.decode(), row.seq) for row in rows_in(reader.model)] == [
         (entry.key, entry.version) for entry in history.at(history.seq)
     ]
