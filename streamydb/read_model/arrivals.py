@@ -107,7 +107,7 @@ def times_of(rows: Ints, partitions: Ints, count: int) -> Ints:
 def _hash(row: int) -> np.uint64:
     """The hash of a row's key and seq; never 0."""
     start, left = key_of(row), key_bytes_of(row)
-    h = np.uint64(_SEED) ^ np.uint64(seq_of(row))
+    h = mix(np.uint64(_SEED) ^ np.uint64(seq_of(row))) ^ np.uint64(left)
     while left > 0:
         word = ordered_at(start)
         if left < _WORD_BYTES:
@@ -120,15 +120,21 @@ def _hash(row: int) -> np.uint64:
 
 @leaf
 def _enter(seen: Seen, h: np.uint64, seq: int, partition: int) -> bool:
-    """Put an entry in the table; True if one like it is there."""
+    """Put an entry in the table, unless it is there; True if one looks alike.
+
+    What looks alike in another partition is another entry: it is resolved at another time.
+    """
+    alike = False
     mask = np.uint64(len(seen.hashes) - 1)
     at = (h >> np.uint64(8)) & mask
     while seen.hashes[at] != 0:
         if seen.hashes[at] == h and seen.seqs[at] == seq:
-            return True
+            alike = True
+            if seen.partitions[at] == partition:
+                return True
         at = (at + np.uint64(1)) & mask
     seen.hashes[at], seen.seqs[at], seen.partitions[at] = h, seq, partition
-    return False
+    return alike
 
 
 @kernel
