@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Final
 
 from confluent_kafka import Consumer
@@ -11,6 +11,7 @@ from confluent_kafka import Consumer
 from bench.errors import BenchError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.connection import watermarks
+from streamydb.local import launcher
 
 __all__ = ["POLL_S", "Ends", "settle", "wait_until"]
 
@@ -63,15 +64,16 @@ def wait_until(
     Raises:
         BenchError: the time is up.
     """
-    begun = looked = time.monotonic()
-    while not condition():
-        now = time.monotonic()
-        if now - looked > _CHECK_S:
+    turns, each = count(1), max(1, round(_CHECK_S / poll_s))
+
+    def holds() -> object:
+        found = condition()
+        if not found and next(turns) % each == 0:
             check()
-            looked = now
-        if now - begun > timeout_s:
-            raise BenchError(f"{timeout_s:.0f} s were not enough until {what}")
-        time.sleep(poll_s)
+        return found
+
+    if not launcher.wait_until(holds, timeout_s, poll_s):
+        raise BenchError(f"{timeout_s:.0f} s were not enough until {what}")
 
 
 def settle(

@@ -43,11 +43,16 @@ def _key_twice() -> Any:
     return _arriving(core, "feedback_block", damage)
 
 
+def _ahead(table: Any) -> None:
+    """The values of a table have versions that are still to come."""
+    table.cols["version"][table.cols["tag"] > 0] += 1_000_000
+
+
 def _versions_ahead() -> Any:
     """Written values have versions of a later plan."""
 
     def damage(writes: Any, verdicts: Any) -> Any:
-        writes.cols["version"][writes.cols["tag"] > 0] += 1_000_000
+        _ahead(writes)
         return writes, verdicts
 
     return _arriving(core, "feedback_block", damage)
@@ -59,7 +64,8 @@ def _feedback_elsewhere() -> Any:
 
     def block(header: Any, writes: Any, verdicts: Any) -> Any:
         if len(writes) and header["shard"] == 1:
-            names = [b"elsewhere/%d" % i for i in range(len(writes))]
+            block = header["proc"], header["chunk"]
+            names = [b"elsewhere/%d/%d/%d" % (*block, i) for i in range(len(writes))]
             writes.texts["key"] = Ragged.of(names)
         return original(header, writes, verdicts)
 
@@ -86,7 +92,7 @@ def _values_ahead() -> Any:
     """Values are granted with versions that are still to come."""
 
     def damage(txns: Any, slots: Any) -> Any:
-        slots.cols["version"][slots.cols["tag"] > 0] += 1_000_000
+        _ahead(slots)
         return txns, slots
 
     return _arriving(shard, "grant_block", damage)

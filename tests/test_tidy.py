@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE_FOLDERS = ("streamydb", "simulator", "jobs", "tests", "bench", "docs", "docker", "examples")
+CODE_FOLDERS = (
+    "streamydb", "simulator", "histories", "jobs", "tests", "bench", "docs", "docker", "examples"
+)  # fmt: skip
 LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -269,6 +271,9 @@ def it_does_not_sleep(path: Path) -> Faults:
 
 CODE: list[Rule] = [functions_are_short, modules_say_what_they_are_for, functions_are_fully_typed]
 PACKAGE: list[Rule] = [public_names_have_docstrings, nothing_reads_the_environment_at_import]
+PROGRAM: list[Rule] = [
+    *PACKAGE, docstrings_name_their_subject, all_is_true, packages_declare_their_public_names
+]  # fmt: skip
 FOLDERS: dict[str, list[Rule]] = {
     "streamydb": [
         *PACKAGE, docstrings_name_their_subject, all_is_true,
@@ -276,9 +281,8 @@ FOLDERS: dict[str, list[Rule]] = {
         one_module_makes_clients_of_kafka, one_list_of_what_decoders_raise,
     ],
     "jobs": PACKAGE,
-    "simulator": [
-        *PACKAGE, docstrings_name_their_subject, all_is_true, packages_declare_their_public_names,
-    ],
+    "simulator": PROGRAM,
+    "histories": PROGRAM,
     "tests": [it_does_not_sleep],
 }  # fmt: skip
 """What holds for all code, for the code of packages, and in one folder."""

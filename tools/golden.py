@@ -39,7 +39,6 @@ from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline.config import recorded_config
 from streamydb.read_model import Follower, ReadModel
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.control import (
     Audited,
@@ -55,6 +54,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.outputs import OutputRecord
 from streamydb.verify.oracle.replay import replay as replay_serially
+from tests.support.memory_topic import MemorySource, MemoryTopic
 
 __all__ = ["make"]
 

@@ -3,7 +3,7 @@
 Javidi Kishi, Peluso, Korth, Palmieri: "SSS: Scalable Key-Value Store with External Consistent and
 Abort-free Read-only Transactions", ICDCS 2019 (arXiv 1901.03772). Read-only transactions go through
 the facade to the read model: they never abort, and take no lock. Values are lists of the updates
-that were made, so that the checkers of `streamydb.verify.histories` can tell from what was read in
+that were made, so that the checkers of `histories` can tell from what was read in
 which order the transactions must have been, and whether real time contradicts it.
 """
 
@@ -21,10 +21,10 @@ from bench.literature.judging import Base, Changed, Invariant, LastValues, invar
 from bench.literature.players import Play, Played, latency_facts, playing
 from bench.rest.servers import Server, facade
 from bench.workload import Zipf, funding
+from histories import AppendOperation, History, Operation, ReadOperation
+from histories.answers import call_of, told
+from histories.serializability import check_lists
 from streamydb.cli.phases import Phases
-from streamydb.verify.histories import AppendOperation, History, Operation, ReadOperation
-from streamydb.verify.histories.answers import call_of, told
-from streamydb.verify.histories.serializability import check_lists
 
 __all__ = ["SssJudge", "SssOptions", "mix", "operation_of", "sss"]
 

@@ -95,11 +95,8 @@ def told_digests(
     """
     found: dict[tuple[int, str], dict[int, StateDigest]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
-        spans = reader.spans()
-        reader.assign({number: span.low for number, span in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            for record in batch:
-                _note(found, record.key() or b"", record.value() or b"", interval)
+        for record in reader.whole():
+            _note(found, record.key() or b"", record.value() or b"", interval)
     told: dict[int, dict[str, str]] = {}
     for (seq, pipeline), shards in found.items():
         if len(shards) == next(iter(shards.values())).shards:

@@ -97,17 +97,14 @@ def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Ne
     leader = (0, "")
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
-            spans = reader.spans()
-            reader.assign({number: span.low for number, span in spans.items()})
-            for batch in reader.until({number: span.high for number, span in spans.items()}):
-                for record in batch:
-                    message = _message(record.value(), log)
-                    if isinstance(message, LeaderClaim) and message.epoch > leader[0]:
-                        leader = message.epoch, message.pipeline
-                    if isinstance(message, Beat | Following):
-                        name = message.name or "active"
-                        what = f"the pipeline {name}, as it last told,"
-                        found[name] = message.pipeline, Need(what, name, message.resolved, None)
+            for record in reader.whole():
+                message = _message(record.value(), log)
+                if isinstance(message, LeaderClaim) and message.epoch > leader[0]:
+                    leader = message.epoch, message.pipeline
+                if isinstance(message, Beat | Following):
+                    name = message.name or "active"
+                    what = f"the pipeline {name}, as it last told,"
+                    found[name] = message.pipeline, Need(what, name, message.resolved, None)
     except TopicMissingError:
         return
     yield from (need for pipeline, need in found.values() if pipeline != leader[1])

@@ -24,6 +24,7 @@ from streamydb.cli.doctor import doctor
 from streamydb.cli.down import down
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
+from streamydb.cli.options import grouped
 from streamydb.cli.procedures import procedures
 from streamydb.cli.rebuild import rebuild
 from streamydb.cli.restore import resize, restore
@@ -62,6 +63,6 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     backup, restore, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:
-    app.command()(_command)
+    app.command()(grouped(_command))
 for _program in (bench, sim, demo, histories):
     app.command(context_settings=PASSED_ON)(_program)

@@ -8,7 +8,8 @@ import platform
 import typer
 
 from streamydb import __version__
-from streamydb.cli.common import Json, print_json, stdout
+from streamydb.cli.common import print_json, stdout
+from streamydb.cli.options import Json
 
 PACKAGES = (
     "pyspark",

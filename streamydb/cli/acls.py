@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, fail, say
+from streamydb.cli.common import EXIT_USAGE, fail, say
+from streamydb.cli.options import Named
 from streamydb.cli.target import find_target
 
 _EXAMPLE = "User:bank-facade"
@@ -15,9 +16,7 @@ _EXAMPLE = "User:bank-facade"
 def acls(
     role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
     principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
     ] = False,
@@ -29,7 +28,7 @@ def acls(
         fail(f"there is no role {role!r}; there are {', '.join(roles.ROLES)}", EXIT_USAGE)
     if not principal.startswith("User:"):
         fail(f"{principal!r} is no principal: write {_EXAMPLE}", EXIT_USAGE)
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     if apply:
         count = roles.apply(target.connection, target.database, role, principal)
         say(f"{principal} may do what {role} of {target.database} does: {count} operations")

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_NO,
-    Bootstrap,
-    Database,
-    Home,
-    Json,
-    Procedures,
-    print_json,
-    say,
-)
+from streamydb.cli.common import EXIT_NO, print_json, say
+from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -28,9 +20,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 
 def backup(
     folder: Folder,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     procedures: Procedures = None,
     keep: Annotated[
         int, typer.Option("--keep", help="States to keep, the newest; `trim` cuts at the oldest.")
@@ -49,7 +39,7 @@ def backup(
     from streamydb.backup.copy import take
     from streamydb.cli.backup_options import noting, resolved_seq, size_of, subject_of
 
-    target = find_target(database, home, bootstrap, procedures=procedures)
+    target = find_target(named, procedures=procedures)
     with Phases().phase(f"Backup of {target.database}") as phase:
         subject = subject_of(target)
         seq = resolved_seq(target)
@@ -67,9 +57,7 @@ def backup(
 
 def trim(
     folder: Folder,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
     without: Annotated[
         list[str] | None,
@@ -88,7 +76,7 @@ def trim(
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
     from streamydb.read_model.needs import read_model_needs
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     kept = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)

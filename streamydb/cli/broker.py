@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_FAILED, Home, fail, read_settings, say
+from streamydb.cli.common import EXIT_FAILED, fail, read_settings, say
+from streamydb.cli.options import Home
 
 _LOOK_S = 1.0
 

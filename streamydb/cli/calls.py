@@ -72,16 +72,7 @@ def call_many(
                 appended()
             if len(waiting) >= WINDOW:
                 oldest = waiting.popleft()
-                yield _typed(results.wait_at(oldest.partition, oldest.offset, timeout_s))
+                yield results.wait_at(oldest.partition, oldest.offset, timeout_s)
         while waiting:
             oldest = waiting.popleft()
-            yield _typed(results.wait_at(oldest.partition, oldest.offset, timeout_s))
-
-
-def _typed(result: Mapping[str, Any]) -> Result:
-    """The result as a struct."""
-    import msgspec
-
-    from streamydb.records import decode_result
-
-    return decode_result(msgspec.json.encode(result))
+            yield results.wait_at(oldest.partition, oldest.offset, timeout_s)

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_NO,
-    Bootstrap,
-    Database,
-    Home,
-    Json,
-    Procedures,
-    print_json,
-    stdout,
-)
+from streamydb.cli.common import EXIT_NO, print_json, stdout
+from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -28,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     timeout: Annotated[
         float,
         typer.Option("--timeout", help="Seconds to wait for a pipeline that is behind.", min=0),
@@ -60,7 +50,7 @@ def check(
     Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
     different.
     """
-    target = find_target(database, home, bootstrap, id_window=id_window, procedures=procedures)
+    target = find_target(named, id_window=id_window, procedures=procedures)
     report = run_check(target, timeout, created_partitions, backup)
     if json:
         print_json(report)

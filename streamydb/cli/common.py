@@ -1,15 +1,14 @@
-"""The shared parts of all commands: options, a database's files, messages and JSON, failures.
+"""The shared parts of all commands: settings, messages and JSON, failures.
 
 Exit codes: 0 done; 1 the command could not do its work (a message on standard error says why);
 2 the arguments make no sense; 3 the work was done and the answer is no (`check` found a difference,
-`doctor` a fault, `txn --strict` a transaction that did not commit, `status` nothing that runs).
+`doctor` a fault, `txn` a transaction that did not commit, `status` nothing that runs).
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -22,42 +21,6 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO = 3
-
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database", "-d", help="The database's name (env: STREAMYDB_DATABASE; default: bank)."
-    ),
-]
-Home = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        help="Folder of the embedded broker, checkpoints and logs "
-        "(env: STREAMYDB_HOME; default: ~/.local/share/streamydb).",
-    ),
-]
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        help="Kafka's address, host:port[,host:port] "
-        "(env: STREAMYDB_BOOTSTRAP; default: where `up` put the database).",
-    ),
-]
-Procedures = Annotated[
-    Path | None,
-    typer.Option(
-        "--procedures",
-        help="Folder with the modules of stored procedures "
-        "(env: STREAMYDB_PROCEDURES; default: in the database's folder).",
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")
-]
-
 
 class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an exception
     """A command cannot go on; the message says what happened, where, and what to do next."""

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    Bootstrap,
-    Database,
-    Failure,
-    Home,
-    Json,
-    fail,
-    print_json,
-    say,
-)
+from streamydb.cli.common import EXIT_FAILED, EXIT_USAGE, Failure, fail, print_json, say
+from streamydb.cli.options import Json, Named, ResultTimeout
 from streamydb.cli.target import Target, find_target
 from streamydb.records.formats import UNREADABLE
 
@@ -37,6 +27,7 @@ class ConstraintAction(StrEnum):
 
 
 def constraints(
+    named: Named,
     action: Annotated[
         ConstraintAction,
         typer.Argument(
@@ -48,12 +39,7 @@ def constraints(
         str | None,
         typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
-    ] = 60.0,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    timeout: ResultTimeout = 60.0,
     json: Json = False,
 ) -> None:
     """List, declare, drop and verify integrity constraints.
@@ -61,7 +47,7 @@ def constraints(
     Declarations go through the log: they hold for the transactions after them. The database must
     have been created with `--constraints`.
     """
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     if what is None and action in (ConstraintAction.DECLARE, ConstraintAction.DROP):
         fail(f"{action} what? Give a declaration as JSON, @FILE, or a name.", EXIT_USAGE)
     if action is ConstraintAction.LIST:

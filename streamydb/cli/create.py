@@ -6,46 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_USAGE,
-    Bootstrap,
-    Database,
-    Home,
-    Json,
-    fail,
-    print_json,
-    say,
-)
+from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
+from streamydb.cli.options import Founding, Json, Named, Replicas
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from streamydb.backup.snapshots import Restored
     from streamydb.kafka import TopicNames
     from streamydb.local.folder import DatabaseRecord
-
-Shards = Annotated[
-    int | None,
-    typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
-]
-Partitions = Annotated[
-    int | None,
-    typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
-]
-Replication = Annotated[
-    int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
-]
-MinInsync = Annotated[
-    int | None,
-    typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
-]
-
-Constraints = Annotated[
-    bool | None,
-    typer.Option(
-        "--constraints/--no-constraints",
-        help="Allow constraints to be declared; fixed for good (default: no).",
-    ),
-]
 
 Sync = Annotated[
     bool | None,
@@ -57,14 +25,9 @@ Sync = Annotated[
 
 
 def create(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
-    shards: Shards = None,
-    partitions: Partitions = None,
-    replication: Replication = None,
-    min_insync: MinInsync = None,
-    constraints: Constraints = None,
+    named: Named,
+    founding: Founding,
+    replicas: Replicas,
     from_snapshot: Annotated[
         str | None,
         typer.Option(
@@ -75,16 +38,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
-    target = find_target(
-        database,
-        home,
-        bootstrap,
-        shards=shards,
-        partitions=partitions,
-        replication=replication,
-        min_insync=min_insync,
-        constraints=constraints,
-    )
+    target = find_target(named, **founding._asdict(), **replicas._asdict())
     names = create_database(target, sync)
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
@@ -93,7 +47,7 @@ def create(
         print_json(told if restored is None else {**told, "restored": restored._asdict()})
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
-    say(f"Next: `streamydb up --database {target.database}` starts its pipeline.")
+    say(f"Next: `{target.command('up')}` starts its pipeline.")
 
 
 def load_snapshot(target: Target, folder: str) -> Restored:
@@ -156,10 +110,13 @@ def refuse_changes(target: Target) -> None:
     for name in ("shards", "grouping", "constraints"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
+            other = (
+                "change it with `streamydb resize`" if name == "shards"
+                else "create another database (--database)"
+            )
             fail(
-                f"database {target.database} was created with {name} {known}, which is fixed; "
-                f"{wanted} was asked for. Leave --{name} out, or create another database "
-                "(--database).",
+                f"database {target.database} has {name} {known}, and {wanted} was asked for. "
+                f"Leave --{name} out, or {other}.",
                 EXIT_USAGE,
             )
 

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 import typer
 
 from streamydb.cli.about import installed
-from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json
+from streamydb.cli.common import EXIT_NO, print_json
+from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
 
 PYTHON_MIN = (3, 11)
@@ -30,10 +31,10 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    database: Database = None, home: Home = None, bootstrap: Bootstrap = None, json: Json = False
+    named: Named, json: Json = False
 ) -> None:
     """Check Java, Python, jars, broker, topics, pipeline and clocks; exit code 3 if one fails."""
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     findings = list(examine(target))
     if json:
         print_json([finding._asdict() for finding in findings])

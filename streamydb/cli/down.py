@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import Database, Home, Json, print_json, say
+from streamydb.cli.common import print_json, say
+from streamydb.cli.options import Database, Home, Json, Named
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def down(
     from streamydb.cli.phases import Phases
     from streamydb.local.folder import databases
 
-    target = find_target(database, home)
+    target = find_target(Named(database, home))
     phases = Phases()
     grace_s = target.settings.finish_batch_s + ENDING_S_MAX if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http
-import http.client
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,6 +22,22 @@ READY_S_MAX = 60.0
 POLL_S = 0.1
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
+
+
+def refuse_taken(target: Target, port: int | None) -> None:
+    """Find out before anything is started that the facade could not have its port.
+
+    Raises:
+        Failure: another program listens there.
+    """
+    from streamydb.local.broker.ports import is_free
+
+    if port is None or is_free(port) or target.place.facade_url() is not None:
+        return
+    fail(
+        f"another program has port {port}; choose another with --http-port, or leave it out: then "
+        "a free one is found. Nothing was started"
+    )
 
 
 def start_front(target: Target, port: int | None, phases: Phases) -> str:
@@ -145,11 +159,9 @@ def _port_of(url: str) -> int:
 
 
 def _is_ready(url: str) -> bool:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    import httpx
+
     try:
-        connection.request("GET", "/health/ready")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
+        return httpx.get(f"{url}/health/ready", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
         return False
-    finally:
-        connection.close()

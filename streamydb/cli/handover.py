@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json, fail, print_json, say
+from streamydb.cli.common import fail, print_json, say
+from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
 
 
 def handover(
+    named: Named,
     to: Annotated[
         str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds the hand-over may take.")
     ] = 30.0,
@@ -31,7 +30,7 @@ def handover(
     """
     from streamydb.pipeline.standby.handover import HandoverError, hand_over
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     try:
         done = hand_over(target.connection, target.database, to, timeout)
     except HandoverError as error:

@@ -16,7 +16,7 @@ import typer
 from streamydb.cli.common import fail
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-"""Where the package lies: in a checkout, bench/ and simulator/ lie there, too."""
+"""Where the package lies: in a checkout, the programs lie there, too."""
 
 PASSED_ON = {
     "allow_extra_args": True,
@@ -43,7 +43,7 @@ def demo(context: typer.Context) -> None:
 
 def histories(context: typer.Context) -> None:
     """Record and judge what clients see through REST. (`streamydb histories --help`)"""
-    run("streamydb.verify.histories", "histories", context.args)
+    run(_of_the_checkout("histories"), "histories", context.args)
 
 
 def run(module: str, name: str, arguments: list[str]) -> None:

@@ -12,14 +12,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+import typer
 
 from streamydb.records.formats import UNREADABLE
 
 JsonObject = dict[str, Any]
+Texts = list[str] | None
 
 _COMPARATORS = {">=": "ge", "<=": "le", "==": "eq", "=": "eq", "!=": "ne", ">": "gt", "<": "lt"}
 _CHECK = re.compile(r"(?P<key>.+?)\s*(?P<op>>=|<=|==|!=|=|>|<)\s*(?P<value>.+)", re.DOTALL)
@@ -120,50 +121,61 @@ def check_of(text: str) -> JsonObject:
     )
 
 
-def transaction_of(
-    *,
-    puts: Sequence[str] = (),
-    adds: Sequence[str] = (),
-    maxes: Sequence[str] = (),
-    mins: Sequence[str] = (),
-    appends: Sequence[str] = (),
-    next_ids: Sequence[str] = (),
-    deletes: Sequence[str] = (),
-    reads: Sequence[str] = (),
-    asserts: Sequence[str] = (),
-    checks: Sequence[str] = (),
-    call: str | None = None,
-    args: Sequence[str] = (),
-    keys: Sequence[str] = (),
-    key_reads: Sequence[str] = (),
-) -> JsonObject:
-    """The transaction (without its id) of these arguments, updates in this order of kinds.
+class Parts(NamedTuple):
+    """The options of `streamydb txn` that make a transaction."""
+
+    put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
+    add: Annotated[
+        Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")
+    ] = None
+    maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None
+    minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None
+    append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None
+    next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None
+    delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None
+    read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None
+    assert_: Annotated[
+        Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
+    ] = None
+    check: Annotated[
+        Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
+    ] = None
+    call: Annotated[
+        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
+    ] = None
+    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None
+    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None
+    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None
+
+
+def transaction_of(parts: Parts) -> JsonObject:
+    """The transaction (without its id) of these options, updates in this order of kinds.
 
     Raises:
         PartError: an argument is not in the language.
     """
     updates: list[JsonObject] = [
-        *map(put_of, puts),
-        *map(add_of, adds),
-        *(extreme_of(text, "max") for text in maxes),
-        *(extreme_of(text, "min") for text in mins),
-        *map(append_of, appends),
-        *({"op": "next_id", "key": key} for key in next_ids),
-        *({"op": "delete", "key": key} for key in deletes),
+        *map(put_of, parts.put or ()),
+        *map(add_of, parts.add or ()),
+        *(extreme_of(text, "max") for text in parts.maximum or ()),
+        *(extreme_of(text, "min") for text in parts.minimum or ()),
+        *map(append_of, parts.append or ()),
+        *({"op": "next_id", "key": key} for key in parts.next_id or ()),
+        *({"op": "delete", "key": key} for key in parts.delete or ()),
     ]
-    pairs = (pair_of(text, "--assert") for text in asserts)
-    parts: JsonObject = {
+    pairs = (pair_of(text, "--assert") for text in parts.assert_ or ())
+    made: JsonObject = {
         "asserts": {key: value_of(value) for key, value in pairs},
-        "checks": [check_of(text) for text in checks],
-        "reads": list(reads),
+        "checks": [check_of(text) for text in parts.check or ()],
+        "reads": list(parts.read or ()),
         "updates": updates,
     }
-    if call is not None:
-        given = (pair_of(text, "--arg", "NAME=VALUE") for text in args)
-        parts["call"] = {
-            "procedure": call, "args": {name: value_of(value) for name, value in given},
-            "keys": list(keys), "reads": list(key_reads),
+    if parts.call is not None:
+        given = (pair_of(text, "--arg", "NAME=VALUE") for text in parts.arg or ())
+        made["call"] = {
+            "procedure": parts.call, "args": {name: value_of(value) for name, value in given},
+            "keys": list(parts.key or ()), "reads": list(parts.key_read or ()),
         }
-    elif args or keys or key_reads:
+    elif parts.arg or parts.key or parts.key_read:
         raise PartError("--arg, --key and --key-read belong to --call MODULE.PROCEDURE")
-    return {name: part for name, part in parts.items() if part}
+    return {name: part for name, part in made.items() if part}

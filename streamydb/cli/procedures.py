@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_NO,
-    EXIT_USAGE,
-    Bootstrap,
-    Database,
-    Failure,
-    Home,
-    Json,
-    Procedures,
-    print_json,
-    say,
-    stdout,
-)
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, print_json, say, stdout
+from streamydb.cli.options import Json, Named, Procedures, ResultTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -36,6 +25,7 @@ class ProcedureAction(StrEnum):
 
 
 def procedures(
+    named: Named,
     action: Annotated[
         ProcedureAction,
         typer.Argument(
@@ -46,12 +36,7 @@ def procedures(
         list[Path] | None, typer.Argument(help="Modules like bank.py.", show_default=False)
     ] = None,
     folder: Procedures = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
-    ] = 60.0,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    timeout: ResultTimeout = 60.0,
     json: Json = False,
 ) -> None:
     """Check, deploy and list modules of stored procedures.
@@ -62,7 +47,7 @@ def procedures(
     if action is ProcedureAction.LIST:
         if files:
             raise Failure("list takes no files", EXIT_USAGE)
-        _list(find_target(database, home, bootstrap, procedures=folder), timeout, json=json)
+        _list(find_target(named, procedures=folder), timeout, json=json)
         return
     if not files:
         raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
@@ -70,7 +55,7 @@ def procedures(
     if action is ProcedureAction.CHECK:
         _show_checked(modules, json=json)
         return
-    target = find_target(database, home, bootstrap, procedures=folder)
+    target = find_target(named, procedures=folder)
     for file in files:
         _deploy(target, file, timeout, json=json)
 

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json, Procedures, fail, print_json, say
+from streamydb.cli.common import fail, print_json, say
+from streamydb.cli.options import Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
-from streamydb.cli.up import Master
 
 if TYPE_CHECKING:
     from streamydb.cli.target import Target
 
 
 def rebuild(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     from_backup: Annotated[
         Path | None,
         typer.Option("--from-backup", help="Begin with the newest state of this backup."),
@@ -29,9 +27,7 @@ def rebuild(
     ] = "",
     procedures: Procedures = None,
     master: Master = "local[*]",
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
-    ] = 180.0,
+    timeout: ReadyTimeout = 180.0,
     json: Json = False,
 ) -> None:
     """Set a damaged checkpoint aside and execute the log again, from its beginning or a backup.
@@ -42,7 +38,7 @@ def rebuild(
     from streamydb.cli.launch import start_pipeline, wait_until_ready
     from streamydb.cli.up import start_broker
 
-    target = find_target(database, home, bootstrap, procedures=procedures)
+    target = find_target(named, procedures=procedures)
     phases = Phases()
     start_broker(target, None, phases)
     checkpoint = target.place.checkpoint_of(name)

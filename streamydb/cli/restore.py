@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_USAGE,
-    Bootstrap,
-    Database,
-    Home,
-    Json,
-    Procedures,
-    fail,
-    print_json,
-    say,
-)
+from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
+from streamydb.cli.options import Json, Named, Procedures, Replicas
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 
@@ -35,21 +26,13 @@ Shards = Annotated[
 
 def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
+    replicas: Replicas,
     at: Annotated[
         str | None,
         typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest)."),
     ] = None,
     shards: Shards = None,
-    replication: Annotated[
-        int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
-    ] = None,
-    min_insync: Annotated[
-        int | None,
-        typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Make a new database that is right after any seq of a backup.
@@ -63,10 +46,7 @@ def restore(
 
     backup = BackupFolder(folder)
     manifest = backup.manifest()
-    target = _empty_target(
-        manifest, database=database, home=home, bootstrap=bootstrap, shards=shards,
-        replication=replication, min_insync=min_insync,
-    )
+    target = _empty_target(manifest, named, shards, replicas)
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
         about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
@@ -86,14 +66,12 @@ def restore(
 
 
 def resize(
+    named: Named,
     shards: Shards = None,
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", help="Partitions of the log; it can only get more."),
     ] = None,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
     procedures: Procedures = None,
     from_state: Annotated[
         Path | None,
@@ -104,7 +82,7 @@ def resize(
     """Change the number of shards (of a stopped database) or of the log's partitions (any time)."""
     from streamydb.cli.up import start_broker
 
-    target = find_target(database, home, bootstrap, procedures=procedures)
+    target = find_target(named, procedures=procedures)
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
     start_broker(target, None, Phases())
@@ -140,7 +118,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
-            "that its pipeline has; with spark-submit see docs/operations.md"
+            "that its pipeline has; with spark-submit see docs/backup.md"
         )
     given = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
@@ -181,19 +159,20 @@ def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
     return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
 
 
-def _empty_target(manifest: BackupManifest, **options: Any) -> Target:
+def _empty_target(
+    manifest: BackupManifest, named: Named, shards: int | None, replicas: Replicas
+) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
     Raises:
         Failure: it exists.
     """
-    database, home, bootstrap = (options.pop(name) for name in ("database", "home", "bootstrap"))
-    shards = options.pop("shards") or manifest.shards
     target = find_target(
-        database or manifest.database, home, bootstrap, shards=shards, grouping=manifest.grouping,
+        named._replace(database=named.database or manifest.database),
+        shards=shards or manifest.shards, grouping=manifest.grouping,
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
-        constraints=manifest.constraints, **options,
-    )
+        constraints=manifest.constraints, **replicas._asdict(),
+    )  # fmt: skip
     if target.place.checkpoint.exists():
         fail(
             f"database {target.database} has run in {target.settings.home} already: restore into a "
@@ -256,8 +235,8 @@ def _tell(target: Target, about: About, appended: int, *, json: bool) -> None:
         return
     say(
         f"{target.database} is right after seq {about.seq}: {about.keys:,} keys, state "
-        f"{about.digest}. Start it with `streamydb up --database {target.database}`: its pipeline "
-        "executes the log; `streamydb check` proves it."
+        f"{about.digest}. Start it with `{target.command('up')}`: its pipeline executes the log; "
+        f"`{target.command('check')}` proves it."
     )
 
 

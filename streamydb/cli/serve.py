@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, fail, say
+from streamydb.cli.common import EXIT_NO, fail, say
+from streamydb.cli.options import Named
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -25,26 +26,30 @@ ReadModelFolder = Annotated[
 ]
 
 
-def serve(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+class Listening(NamedTuple):
+    """The options of `serve` that are settings of the facade."""
+
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
-    ] = None,
+    ] = None
     port: Annotated[
         int | None, typer.Option("--port", help="Port to listen on (default: 8080).")
-    ] = None,
-    folder: ReadModelFolder = None,
+    ] = None
     tokens_file: Annotated[
         Path | None, typer.Option("--tokens-file", help="Who may do what; needed off loopback.")
-    ] = None,
+    ] = None
     tls_certificate_file: Annotated[
         Path | None, typer.Option("--tls-certificate-file", help="PEM file: certificate chain.")
-    ] = None,
+    ] = None
     tls_key_file: Annotated[
         Path | None, typer.Option("--tls-key-file", help="PEM file: its private key.")
-    ] = None,
+    ] = None
+
+
+def serve(
+    named: Named,
+    listening: Listening,
+    folder: ReadModelFolder = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for the read model to be there.")
     ] = 60.0,
@@ -58,11 +63,8 @@ def serve(
     from streamydb.errors import StreamyError
     from streamydb.facade import FacadeSettings, serve_database
 
-    target = find_target(database, home, bootstrap)
-    given: dict[str, Any] = {
-        "host": host, "port": port, "tokens_file": tokens_file,
-        "tls_certificate_file": tls_certificate_file, "tls_key_file": tls_key_file,
-    }  # fmt: skip
+    target = find_target(named)
+    given: dict[str, Any] = listening._asdict()
     try:
         facade = FacadeSettings(**{n: value for n, value in given.items() if value is not None})
         with _opened(target, folder or target.place.read_model, timeout) as model:
@@ -74,9 +76,7 @@ def serve(
 
 
 def read_model(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
@@ -106,7 +106,7 @@ def read_model(
     """
     from streamydb.read_model.service import run
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     place = folder or target.place.read_model
     if verify:
         _verify(target, place)

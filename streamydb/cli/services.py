@@ -8,17 +8,14 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, Bootstrap, Database, Home, Procedures, fail, say
+from streamydb.cli.common import EXIT_USAGE, fail, say
+from streamydb.cli.options import Master, Named, Procedures
 from streamydb.cli.target import find_target
 
 
 def pipeline(
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
-    master: Annotated[
-        str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
-    ] = "local[*]",
+    named: Named,
+    master: Master = "local[*]",
     standby: Annotated[
         bool,
         typer.Option("--standby", help="Follow silently; take over when the active one stops."),
@@ -44,7 +41,7 @@ def pipeline(
     from streamydb.cli.launch import pipeline_command
     from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
 
-    target = find_target(database, home, bootstrap, procedures=procedures)
+    target = find_target(named, procedures=procedures)
     called = name if name is not None else STANDBY if standby else ""
     extra = [*(["--standby"] if standby else []), *(option or ())]
     if from_state is not None:
@@ -56,13 +53,13 @@ def pipeline(
     os.execv(command[0], command)  # noqa: S606 - our own interpreter and module
 
 
-def sequencer(database: Database = None, home: Home = None, bootstrap: Bootstrap = None) -> None:
+def sequencer(named: Named) -> None:
     """Write epoch markers in the foreground, until Ctrl-C; several at once are harmless.
 
     The pipeline runs one itself. With one partition there is nothing to do.
     """
     from streamydb.pipeline.markers import run
 
-    code = run(find_target(database, home, bootstrap).settings, say)
+    code = run(find_target(named).settings, say)
     if code:
         raise typer.Exit(code)

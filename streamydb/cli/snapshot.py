@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json
+from streamydb.cli.options import Json, Named
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -15,9 +15,7 @@ def snapshot(
     to: Annotated[
         str, typer.Option("--to", help="Folder, or URI of one, in which the snapshot gets its own.")
     ],
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    named: Named,
     at: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +34,7 @@ def snapshot(
     """Write a consistent snapshot as Parquet; one that is there already is left as it is."""
     from streamydb.spark.snapshot import run, shown
 
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     with Phases().phase(f"Snapshot of {target.database}") as phase:
         written = run(settings, to, at=at, base=base, master=master or None)

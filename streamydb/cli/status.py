@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from streamydb.cli.common import EXIT_NO, Bootstrap, Database, Home, Json, print_json, stdout
+from streamydb.cli.common import EXIT_NO, print_json, stdout
+from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
 from streamydb.local.folder import PipelineStatus, age_s
 
@@ -32,6 +33,8 @@ class Overview(msgspec.Struct):
     """`answers`, or what is wrong."""
     log_records: int | None
     """Records in the transactions topic, markers included; None if the broker does not answer."""
+    lag: int | None
+    """Records in the log now that the pipeline has not read; None if nobody knows."""
     http: str | None
     """Where the REST facade that `up` started serves."""
     log: str | None
@@ -39,10 +42,10 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    database: Database = None, home: Home = None, bootstrap: Bootstrap = None, json: Json = False
+    named: Named, json: Json = False
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    overview = describe(find_target(database, home, bootstrap))
+    overview = describe(find_target(named))
     if json:
         print_json(overview)
     else:
@@ -69,9 +72,20 @@ def describe(target: Target) -> Overview:
         age_s=age_s(said.updated_ms),
         broker=broker,
         log_records=records,
+        lag=unread(said, records),
         http=target.place.facade_url(),
         log=record.log if record is not None else None,
     )
+
+
+def unread(said: PipelineStatus, records: int | None) -> int | None:
+    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows.
+
+    What the pipeline says of its lag is as old as its last batch, and it may be dead since.
+    """
+    if records is not None and said.read is not None:
+        return max(0, records - said.read)
+    return said.lag if said.state == "running" and records is not None else None
 
 
 def show(overview: Overview) -> None:
@@ -116,7 +130,7 @@ def _table(overview: Overview) -> Table:
         ("log records", overview.log_records),
         ("last seq", said.seq),
         ("resolved seq", said.resolved),
-        ("lag, records", said.lag),
+        ("lag, records", overview.lag),
         ("input, records/s", said.input_per_s),
         ("batch, ms", said.batch_ms),
         ("batch", said.batch),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.cli.common import fail, read_settings
+from streamydb.cli.options import Named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamydb.cli.options import Named
     from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
+
+
+DATABASE: Final = "bank"
+"""The name of the database that a command means if none is given."""
 
 
 class Target(NamedTuple):
@@ -43,6 +50,16 @@ class Target(NamedTuple):
                 "with --bootstrap"
             )
 
+    def options(self) -> list[str]:
+        """Return the options that name this database again."""
+        named = [] if self.database == DATABASE else ["--database", self.database]
+        home = "home" in self.settings.model_fields_set
+        return [*named, *(["--home", str(self.settings.home)] if home else [])]
+
+    def command(self, *words: str) -> str:
+        """Return a command for this database as a person can type it."""
+        return shlex.join(["streamydb", *words, *self.options()])
+
     @property
     def procedures(self) -> Path:
         """The folder of the modules of stored procedures."""
@@ -54,12 +71,7 @@ class Target(NamedTuple):
         return self.settings.bootstrap_servers
 
 
-def find_target(
-    database: str | None = None,
-    home: Path | None = None,
-    bootstrap: str | None = None,
-    **more: object,
-) -> Target:
+def find_target(named: Named, **more: object) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
     The record of its creation gives the facts that are fixed then (shards, grouping, constraints)
@@ -67,7 +79,7 @@ def find_target(
     """
     from streamydb.local.folder import DatabaseFolder
 
-    settings = read_settings(database=database, home=home, bootstrap=bootstrap, **more)
+    settings = read_settings(**named._asdict(), **more)
     place = DatabaseFolder(settings.home, settings.database)
     record = place.record()
     if record is None:

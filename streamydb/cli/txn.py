@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_NO,
-    EXIT_USAGE,
-    Bootstrap,
-    Database,
-    Failure,
-    Home,
-    Json,
-    print_raw,
-    say,
-    stderr,
-)
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, print_raw, say, stderr
+from streamydb.cli.options import Json, Named, ResultTimeout
+from streamydb.cli.parts import PartError, Parts, transaction_of
 from streamydb.cli.target import Target, find_target
 from streamydb.records.formats import UNREADABLE
 
@@ -28,66 +19,37 @@ if TYPE_CHECKING:
 
     from streamydb.records import Result
 
-Texts = list[str] | None
-Strict = Annotated[bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict/--no-strict", help="Exit code 3 if one does not commit, or 0."),
+]
 
 
 def txn(
+    parts: Parts,
+    named: Named,
     file: Annotated[
         Path | None,
         typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),
     ] = None,
-    put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None,
-    add: Annotated[
-        Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")
-    ] = None,
-    maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None,
-    minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None,
-    append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None,
-    next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None,
-    delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None,
-    read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None,
-    assert_: Annotated[
-        Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
-    ] = None,
-    check: Annotated[
-        Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
-    ] = None,
-    call: Annotated[
-        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
-    ] = None,
-    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None,
-    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None,
-    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
-    strict: Strict = False,
-    timeout: Timeout = 60.0,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
+    strict: Strict = True,
+    timeout: ResultTimeout = 60.0,
     json: Json = False,
 ) -> None:
     """Run transactions and show their results: checks see the state before, reads that after.
 
     Updates are made in this order: put, add, max, min, append, next-id, delete.
     """
-    from streamydb.cli import parts
-
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     try:
-        given = parts.transaction_of(
-            puts=put or (), adds=add or (), maxes=maximum or (), mins=minimum or (),
-            appends=append or (), next_ids=next_id or (), deletes=delete or (), reads=read or (),
-            asserts=assert_ or (), checks=check or (), call=call, args=arg or (),
-            keys=key or (), key_reads=key_read or (),
-        )
-    except parts.PartError as error:
+        given = transaction_of(parts)
+    except PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
-    named = given if id_ is None else {"id": id_, **given}
-    committed = _run(target, file, named, timeout, json=json)
+    wanted = given if id_ is None else {"id": id_, **given}
+    committed = _run(target, file, wanted, timeout, json=json)
     if strict and not committed:
         raise typer.Exit(EXIT_NO)
 

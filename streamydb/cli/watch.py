@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from streamydb.cli.common import Bootstrap, Database, Home, Json, print_json, say, stdout
+from streamydb.cli.common import print_json, say, stdout
+from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
 from streamydb.records.formats import UNREADABLE
 
@@ -33,10 +34,8 @@ class WatchTarget(enum.StrEnum):
 
 
 def watch(
+    named: Named,
     feed: Annotated[WatchTarget, typer.Argument(help="What to watch.")] = WatchTarget.changes,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest record, not the next one.")
     ] = False,
@@ -60,7 +59,7 @@ def watch(
 
     After a restart of the pipeline a record may come twice, with the same seq and index.
     """
-    target = find_target(database, home, bootstrap)
+    target = find_target(named)
     shown = 0
     try:
         for message in records(target, feed, from_start=from_start, follow=follow):

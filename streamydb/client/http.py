@@ -11,6 +11,7 @@ import msgspec
 
 from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.requests import (
+    MARGIN_S,
     Ask,
     Emissions,
     EmissionsPage,
@@ -34,7 +35,6 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
 __all__ = [
-    "MARGIN_S",
     "HttpAnswer",
     "HttpRequest",
     "decode",
@@ -47,9 +47,6 @@ __all__ = [
 
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"
-
-MARGIN_S: Final = 5.0
-"""How long an answer may be late before the connection counts as dead."""
 
 _SILENCE_S: Final = 60.0
 """How long an event stream may be silent; a facade sends a heartbeat every 15 s."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
 
 __all__ = [
+    "MARGIN_S",
     "Alive",
     "Ask",
     "Change",
@@ -46,6 +47,9 @@ __all__ = [
 
 R = TypeVar("R")
 _A = TypeVar("_A")
+
+MARGIN_S: Final = 5.0
+"""How long an answer may be late before the connection counts as dead."""
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.requests import Consistency, Freshness, Pause
+from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.procedures.modules import Modules
 
@@ -21,9 +21,6 @@ __all__ = ["Options", "Retry", "Session", "new_id"]
 
 _SHORTEST_S: Final = 0.1
 """Time that is left and not divided any more."""
-
-_LAST_S: Final = 5
-"""How much longer than its timeout a call may last."""
 
 _AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
 """Farthest deadline that is set: the log refuses one that is twice as far."""
@@ -104,7 +101,7 @@ class Session:
     def deadline_ms(self, timeout_s: float | None = None) -> int:
         """Return the deadline of a transaction that is tried for so long from now on."""
         wait_s = self.options.timeout_s if timeout_s is None else timeout_s
-        ahead_ms = int(1_000 * min(wait_s + _LAST_S + self.options.clock_skew_s, _AHEAD_S))
+        ahead_ms = int(1_000 * min(wait_s + MARGIN_S + self.options.clock_skew_s, _AHEAD_S))
         return self.wall_ms() + self.behind_ms + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:

@@ -1,4 +1,4 @@
-"""Cursors of lists: the snapshot, the range, and the last key that was given.
+"""Cursors: where a list or a stream goes on, as a text that a client hands back.
 
 A cursor is no secret and grants nothing: what it says is checked like any other parameter. Its
 bytes are MessagePack, which escapes nothing: four keys of any characters fit in an address.
@@ -8,46 +8,47 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["Cursor", "decode_cursor", "encode_cursor"]
+__all__ = ["Cursor", "decode_cursor", "encode_cursor", "foreign_cursor"]
+
+_Place = TypeVar("_Place", bound=msgspec.Struct)
 
 
 class Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The place where a list goes on."""
+    """The place where a list goes on: the snapshot, the range, and the last key that was given."""
 
-    at: int
+    at: Annotated[int, msgspec.Meta(ge=1)]
     prefix: str
     start: str | None
     end: str | None
     after: str
 
 
-def encode_cursor(cursor: Cursor) -> str:
-    """Return the text of a cursor, safe in a query."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode().rstrip("=")
+def encode_cursor(place: msgspec.Struct) -> str:
+    """Return the text of a place, safe in a query."""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
 
 
-def decode_cursor(text: str) -> Cursor:
-    """Return the cursor in a text.
+def decode_cursor(text: str, kind: type[_Place], giver: str) -> _Place:
+    """Return the place in a text that `giver` ("a list") has given.
 
     Raises:
         ProblemError: invalid-parameter.
     """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.msgpack.decode(data, type=Cursor)
+        return msgspec.msgpack.decode(data, type=kind)
     except (binascii.Error, ValueError, *UNREADABLE):
-        raise _invalid() from None
-    if cursor.at < 1:
-        raise _invalid()
-    return cursor
+        raise foreign_cursor(giver) from None
 
 
-def _invalid() -> ProblemError:
-    detail = "The cursor is not one that a list gave; begin again without it."
+def foreign_cursor(giver: str) -> ProblemError:
+    """The problem of a cursor that comes from elsewhere."""
+    detail = f"The cursor is not one that {giver} gave; begin again without it."
     return ProblemError("invalid-parameter", detail, parameters=["cursor"])

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import MARGIN_S, emissions, table
+from streamydb.client.http import emissions, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
+    MARGIN_S,
     Alive,
     Ask,
     Emissions,
@@ -41,7 +42,6 @@ from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
 from streamydb.facade.ports import (
-    Entry,
     LogPosition,
     LogUnavailableError,
     ReadModel,
@@ -54,6 +54,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.streams import stream_page
 from streamydb.facade.writes import PendingWrite
+from streamydb.read_model.ports import StoredEntry
 from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
@@ -174,6 +175,7 @@ class DirectTransport:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
+            request.timeout_s - request.wait_s + MARGIN_S,
         )  # fmt: skip
         return emissions(body)
 
@@ -225,7 +227,7 @@ def _is_local(request: Request[Any]) -> bool:
     return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
 
 
-def _stored(entry: Entry) -> Stored:
+def _stored(entry: StoredEntry) -> Stored:
     return Stored(entry.key, entry.value, entry.version, entry.ts_ms)
 
 

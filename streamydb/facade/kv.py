@@ -19,7 +19,6 @@ from streamydb.facade.headers import (
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
-from streamydb.facade.ports import Entry
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import (
     AnyRequest,
@@ -30,6 +29,7 @@ from streamydb.facade.services import (
     services_of,
 )
 from streamydb.facade.transactions import execute
+from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 
 __all__ = ["READ_PROBLEMS", "SNAPSHOT_HEADER", "delete_value", "get_value", "put_value"]
@@ -93,7 +93,9 @@ def _key(request: AnyRequest) -> str:
     return key_of(context_of(request.scope).name or b"")
 
 
-def _answer(headers: dict[str, str], entry: Entry | None, shown: dict[str, str]) -> Response[bytes]:
+def _answer(
+    headers: dict[str, str], entry: StoredEntry | None, shown: dict[str, str]
+) -> Response[bytes]:
     """The answer to a read, as its conditions have it."""
     version = 0 if entry is None else entry.version
     if "if-match" in headers and not matches(headers["if-match"], version):

@@ -13,16 +13,17 @@ from streamydb.facade.body import reading
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.kv import READ_PROBLEMS, SNAPSHOT_HEADER
 from streamydb.facade.openapi import answers
-from streamydb.facade.ports import Entry, Snapshot
+from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, in_thread
+from streamydb.facade.reads import Consistency, check_seqs, in_thread
 from streamydb.facade.services import (
     AnyRequest,
     client_of,
     json_response,
     services_of,
 )
-from streamydb.limits import INTEGER_MAX, KEY_BYTES_MAX
+from streamydb.limits import KEY_BYTES_MAX
+from streamydb.read_model.ports import StoredEntry
 from streamydb.records.formats import UNREADABLE
 
 __all__ = ["list_values", "read_values"]
@@ -74,7 +75,7 @@ async def list_values(
     services = services_of(request)
     place = Cursor(at or 0, prefix or "", start, end, "")
     if cursor is not None:
-        given = decode_cursor(cursor)
+        given = decode_cursor(cursor, Cursor, "a list")
         _check_same(given, prefix, start, end, at)
         place, at = given, given.at
     client_of(request).must_read(place.prefix)
@@ -125,16 +126,18 @@ async def _reading(function: Callable[..., _T], *args: Any, at_once: bool) -> _T
     return function(*args) if at_once else await in_thread(function, *args)
 
 
-def _shown(entry: Entry) -> _Shown:
+def _shown(entry: StoredEntry) -> _Shown:
     return _Shown(entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms)
 
 
-def _page(snapshot: Snapshot, place: Cursor, most: int, bytes_max: int) -> tuple[list[Entry], bool]:
+def _page(
+    snapshot: Snapshot, place: Cursor, most: int, bytes_max: int
+) -> tuple[list[StoredEntry], bool]:
     """The entries of a page, and whether others follow; values of `bytes_max` bytes, at least one.
 
     They are read a few at a time, so that large values do not fill the memory before they count.
     """
-    entries: list[Entry] = []
+    entries: list[StoredEntry] = []
     size = 0
     after = place.after or None
     while True:
@@ -193,9 +196,7 @@ def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
         raise ProblemError("invalid-json", detail) from None
     if len(body.keys) > keys_max:
         raise ProblemError("too-large", f"A read has at most {keys_max} keys.")
-    numbers = [number for number in (body.at, body.min_version) if number is not None]
-    if not all(1 <= number <= INTEGER_MAX for number in numbers):
-        raise ProblemError("invalid-parameter", "`at` and `min_version` are seqs, from 1.")
+    check_seqs(at=body.at, min_version=body.min_version)
     if not all(1 <= len(key.encode()) <= KEY_BYTES_MAX for key in body.keys):
         raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
     return body

@@ -8,15 +8,15 @@ event loop; those that are not coroutines must return at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
+from streamydb.read_model.ports import Scannable, StoredEntry
 from streamydb.records import Result
 
 __all__ = [
     "AppendUnknownError",
-    "Entry",
+    "Decided",
     "LogPosition",
     "LogUnavailableError",
     "Missing",
@@ -44,10 +44,28 @@ class LogPosition(NamedTuple):
 
 
 class NextRecord(NamedTuple):
-    """The offset of the next record of a partition, or of the partition's end if there is none."""
+    """The offset of the next record of a partition, or of the partition's end if there is none.
+
+    ``ts_ms``: when the record was appended.
+    """
 
     offset: int
     found: bool
+    ts_ms: int = 0
+
+
+class Decided(NamedTuple):
+    """The end of the results that were seen, anybody's.
+
+    Attributes:
+        seq: the largest.
+        ts_ms: its commit time.
+        offsets: partition of the log -> offset after the last record whose result was seen.
+    """
+
+    seq: int
+    ts_ms: int
+    offsets: Mapping[int, int]
 
 
 class Missing(NamedTuple):
@@ -60,26 +78,6 @@ class Missing(NamedTuple):
 
     complete: bool
     since_ms: int | None
-
-
-class Entry(Protocol):
-    """A key that is there: its value in canonical JSON, its version and that version's time."""
-
-    @property
-    def key(self) -> str:
-        """The key."""
-
-    @property
-    def value(self) -> bytes:
-        """The value, canonical JSON."""
-
-    @property
-    def version(self) -> int:
-        """The seq of the transaction that wrote the value."""
-
-    @property
-    def ts_ms(self) -> int:
-        """The commit timestamp of the version."""
 
 
 class Resolved(Protocol):
@@ -98,7 +96,7 @@ class Resolved(Protocol):
         """Partition of the log -> first offset that is not covered."""
 
 
-class Snapshot(Protocol):
+class Snapshot(Scannable, Protocol):
     """The state after one transaction."""
 
     @property
@@ -109,33 +107,16 @@ class Snapshot(Protocol):
     def ts_ms(self) -> int:
         """Its commit timestamp."""
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoredEntry | None:
         """Return a key's entry, if it is there."""
 
-    def get_many(self, keys: Sequence[str]) -> Sequence[Entry | None]:
+    def get_many(self, keys: Sequence[str]) -> Sequence[StoredEntry | None]:
         """Return the entries of several keys."""
-
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> Sequence[Entry]:
-        """Return entries in the order of their keys' UTF-8 bytes."""
 
     def __enter__(self) -> Self:
         """Return the snapshot itself."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool | None:
+    def __exit__(self, *_error: object) -> bool | None:
         """Let go of the snapshot."""
 
 
@@ -201,6 +182,9 @@ class TransactionLog(Protocol):
 
     def time_ms(self) -> int:
         """Return the time of the log now, as far as it is known: commit times are not before it."""
+
+    def decided(self) -> Decided:
+        """Return how far the results go that were seen."""
 
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""

@@ -7,8 +7,6 @@ request. A page that begins before them is read from the topic, a few such at a 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -17,11 +15,9 @@ import msgspec
 
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
-from streamydb.facade.problems import ProblemError
 from streamydb.records.emission import partition_of, place_of
-from streamydb.records.formats import UNREADABLE
 
-__all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "decode_place", "encode_place", "fresh"]
+__all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "fresh"]
 
 _OVERHEAD_BYTES: Final = 300
 _UNKNOWN: Final = -1
@@ -45,28 +41,6 @@ class EmittedPage(NamedTuple):
     values: list[bytes]
     place: StreamPosition
     more: bool
-
-
-def encode_place(place: StreamPosition) -> str:
-    """A cursor: no secret, and it grants nothing."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
-
-
-def decode_place(text: str, stream: str) -> StreamPosition:
-    """The place in a cursor of a stream.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
-    try:
-        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        place = msgspec.msgpack.decode(data, type=StreamPosition)
-    except (binascii.Error, ValueError, *UNREADABLE):
-        place = StreamPosition("")
-    if place.stream != stream:
-        detail = "The cursor is not one that this stream gave; begin again without it."
-        raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
-    return place
 
 
 class _News:
@@ -152,7 +126,9 @@ class StreamFeed:
         with self._catch_ups.enter():
             begin = place.offset
             if begin < 0:
-                begin = await self._source.offset_after(partition, place.seq, ts_ms)
+                begin = await self._source.offset_after(
+                    partition, place.seq, ts_ms, bounds.patience_s
+                )
             end = self._floors[partition]
             rows: list[StreamRow] = []
             if begin < end:

@@ -109,14 +109,12 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
     """
     try:
         with TopicReader(connection, TopicNames(database).founding) as reader:
-            span = reader.spans()[0]
-            reader.assign({0: span.low})
-            batches = list(reader.until({0: span.high}))
+            values = [record.value() or b"" for record in reader.whole()]
     except TopicMissingError:
         return Founding(log=log)
     except ReadingError as error:
         raise TopicsError(str(error)) from error
-    return merged(log, (record.value() or b"" for batch in batches for record in batch))
+    return merged(log, values)
 
 
 def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:

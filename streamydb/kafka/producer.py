@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 import time
@@ -10,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
@@ -134,17 +132,6 @@ class Producer:
         self.append_async(transaction, deliver, partition=partition, key=key)
         return future
 
-    async def append_awaited(
-        self,
-        transaction: bytes | Mapping[str, Any],
-        *,
-        partition: int | None = None,
-        key: bytes | str | None = None,
-    ) -> Appended:
-        """Append a transaction from a coroutine, as `append` does from a thread."""
-        submit = functools.partial(self.submit, transaction, partition=partition, key=key)
-        return await asyncio.wrap_future(await asyncio.to_thread(submit))
-
     def append_async(
         self,
         transaction: bytes | Mapping[str, Any],
@@ -201,29 +188,6 @@ class Producer:
         while under_way:
             yield under_way.popleft().result()
 
-    def load(self, transactions: Iterable[bytes | Mapping[str, Any]]) -> int:
-        """Append transactions as fast as the broker takes them; return how many, all of them safe.
-
-        Raises:
-            AppendError: one was not appended; the others may be in the log.
-        """
-        first: list[AppendError] = []
-
-        def delivered(error: KafkaError | None, _message: Any) -> None:
-            if error is not None and not first:
-                first.append(self._explained(error))
-
-        count = 0
-        for transaction in transactions:
-            self._produce(encode(transaction, validate=self._validate), None, None, delivered)
-            count += 1
-            if first:
-                break
-        self.flush()
-        if first:
-            raise first[0]
-        return count
-
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was appended is safe or has failed.
 
@@ -249,12 +213,7 @@ class Producer:
         """Return the producer itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Close."""
         self.close()
 

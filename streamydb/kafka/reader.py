@@ -154,6 +154,21 @@ class TopicReader:
             if records:
                 yield records
 
+    def whole(self, *, follow: bool = False) -> Iterator[Message]:
+        """All records of the topic up to its ends as they are now, each partition's in order.
+
+        What is appended meanwhile may be among them; with `follow`, it all is, for ever.
+
+        Raises:
+            ReadingError: as `partitions` and `until`.
+        """
+        spans = self.spans()
+        self.assign({number: span.low for number, span in spans.items()})
+        for batch in self.until({number: span.high for number, span in spans.items()}):
+            yield from batch
+        while follow:
+            yield from self.batch()
+
     def span(self, number: int) -> Span:
         """First and end offset of one partition, asked of the broker now; also while it is read."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from streamydb.errors import INTERNAL, StreamyError
 from streamydb.kafka.appender import TopicAppender
@@ -126,7 +126,8 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
     """
     found = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
-        for value in _values(reader):
+        for record in reader.whole():
+            value = record.value() or b""
             if b'"code":"internal"' not in value:
                 continue
             letter = decode_dead_letter(value)
@@ -135,10 +136,3 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
                 place = letter.source.partition, letter.source.offset
                 found.append(Fault(*place, letter.error or "", named, named, shown))
     return found
-
-
-def _values(reader: TopicReader) -> Iterator[bytes]:
-    spans = reader.spans()
-    reader.assign({number: span.low for number, span in spans.items()})
-    for batch in reader.until({number: span.high for number, span in spans.items()}):
-        yield from (record.value() or b"" for record in batch)

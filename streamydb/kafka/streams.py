@@ -60,15 +60,7 @@ def follow(
     """
     order = StreamOrder(stream, after)
     with TopicReader(connection, TopicNames(database).streams) as reader:
-        spans = reader.spans()
-        reader.assign({number: span.low for number, span in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            for message in batch:
-                found = order.take(message.key(), message.value())
-                if found is not None:
-                    yield found
-        while not end:
-            for message in reader.batch():
-                found = order.take(message.key(), message.value())
-                if found is not None:
-                    yield found
+        for message in reader.whole(follow=not end):
+            found = order.take(message.key(), message.value())
+            if found is not None:
+                yield found

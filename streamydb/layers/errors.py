@@ -13,7 +13,6 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidNameError",
     "LayerError",
-    "MemberNotFoundError",
     "MovedError",
     "UniqueViolationError",
     "UpdateError",
@@ -69,10 +68,6 @@ class UpdateError(LayerError):
 
 class ClaimLostError(LayerError):
     """The claim is over: completed, released, or its time was up and another worker has it."""
-
-
-class MemberNotFoundError(LayerError):
-    """The member is not on the board."""
 
 
 class MovedError(LayerError):

@@ -22,7 +22,6 @@ from streamydb.local.logs import end_of_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     import psutil
 
@@ -108,12 +107,7 @@ class LocalProcess:
         """It runs already."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Stop it."""
         self.stop()
 

@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 __all__ = ["StopSignals", "stop_event"]
@@ -53,12 +52,7 @@ class StopSignals:
         self.catch()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Leave the signals to whom they were before."""
         if self._write_end < 0:
             return

@@ -146,16 +146,13 @@ def _told(connection: Mapping[str, str], database: str, known_log: str) -> Itera
     """
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
-            spans = reader.spans()
-            reader.assign({number: span.low for number, span in spans.items()})
-            for batch in reader.until({number: span.high for number, span in spans.items()}):
-                for each in batch:
-                    try:
-                        message = decode_message(each.value())
-                    except RecordError:
-                        continue
-                    if message.log == known_log and message.terms:
-                        yield of_terms(known_log, message.terms)
+            for each in reader.whole():
+                try:
+                    message = decode_message(each.value())
+                except RecordError:
+                    continue
+                if message.log == known_log and message.terms:
+                    yield of_terms(known_log, message.terms)
     except TopicMissingError:
         return
     except ReadingError as error:

@@ -37,7 +37,6 @@ from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transac
 __all__ = [
     "BLOCK_SCHEMA",
     "GRANT_SCHEMA",
-    "INPUT_SCHEMA",
     "RECORD_SCHEMA",
     "Executor",
     "Explode",
@@ -47,9 +46,6 @@ __all__ = [
     "SparkBlobs",
 ]
 
-INPUT_SCHEMA: Final = (
-    "feedback BOOLEAN, partition INT, offset BIGINT, append_ms BIGINT, value BINARY"
-)
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"

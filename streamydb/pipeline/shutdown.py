@@ -18,7 +18,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, NoReturn, Self
 
 from streamydb.local.signals import StopSignals
@@ -84,14 +83,9 @@ class Ending:
         self.signals.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """All is over."""
-        self.signals.__exit__(kind, error, traceback)
+        self.signals.__exit__(*error)
         self._enter(Stage.DONE, None)
         self._thread.join(1)
 

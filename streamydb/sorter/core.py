@@ -150,10 +150,6 @@ class KeyedEventTimeSorter:
         ]
         return min([*last, *caps])
 
-    def holds_back(self) -> bool:
-        """Return True if records are waiting, in this batch's input or held."""
-        return bool(self._fresh or self.state.held)
-
     def covered(self) -> dict[int, int]:
         """Return, per partition, the first offset that has not been released."""
         covered = {q: s.position for q, s in self.state.partitions.items()}

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from streamydb.read_model.ports import Scannable, StoredEntry
 from streamydb.sql.keyspace import KeyRange, range_of
 
-__all__ = ["SCHEMA", "DatasetRow", "KeyValues", "Scannable"]
+__all__ = ["SCHEMA", "KeyValues"]
 
 SCHEMA: Final = pa.schema(
     [
@@ -28,41 +29,6 @@ SCHEMA: Final = pa.schema(
 )
 
 _PAGE_ROWS: Final = 4_096
-
-
-class DatasetRow(Protocol):
-    """A key that exists, as `streamydb.read_model.Entry`."""
-
-    @property
-    def key(self) -> str:
-        """The key."""
-
-    @property
-    def value(self) -> bytes:
-        """Canonical JSON."""
-
-    @property
-    def version(self) -> int:
-        """The seq that wrote it."""
-
-    @property
-    def ts_ms(self) -> int:
-        """The commit time in ms."""
-
-
-class Scannable(Protocol):
-    """A snapshot, as `streamydb.read_model.Snapshot`."""
-
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> Sequence[DatasetRow]:
-        """Entries in key order."""
 
 
 class KeyValues(ds.Dataset):  # type: ignore[misc]
@@ -103,7 +69,7 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
                 yield _batch(page)
                 after = page[-1].key
 
-    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[DatasetRow]:
+    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[StoredEntry]:
         with self._lock:
             page = self._snapshot.scan(
                 prefix=prefix, start=keys.start, end=keys.end, after=after, limit=_PAGE_ROWS
@@ -112,7 +78,7 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
         return page
 
 
-def _batch(page: Sequence[DatasetRow]) -> pa.RecordBatch:
+def _batch(page: Sequence[StoredEntry]) -> pa.RecordBatch:
     return pa.record_batch(
         [
             pa.array([row.key for row in page], pa.string()),

@@ -20,8 +20,8 @@ import duckdb
 import msgspec
 
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
+from streamydb.read_model.ports import Scannable
 from streamydb.sql.answers import AnswerTooLargeError, answer
-from streamydb.sql.dataset import Scannable
 from streamydb.sql.engine import connect, lock, show
 from streamydb.sql.pool import READY
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import httpx
@@ -81,15 +80,10 @@ class MemoryHost:
         self.portal.call(self._facade.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End."""
         self.portal.call(self._direct.close())
-        self.portal.call(self._facade.__aexit__(kind, error, traceback))
+        self.portal.call(self._facade.__aexit__(*error))
         self.portal.close()
 
     def resume(self, *, executing: bool = True, resolving: bool = True) -> None:

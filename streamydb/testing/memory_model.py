@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from streamydb.errors import StreamyError
@@ -71,13 +70,7 @@ class MemorySnapshot:
         """Return the snapshot itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Nothing is held."""
 
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from histories.campaign import files
+from histories.records import read_history
 from streamydb.testing.database import wait_for
-from streamydb.verify.histories.campaign import files
-from streamydb.verify.histories.records import read_history
 from tests.campaign.faults import FAULTS, Fault
 from tests.campaign.rounds import tell
 from tests.campaign.world import World

@@ -12,11 +12,11 @@ from streamydb import client as api
 from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.facade import create_app
 from streamydb.read_model import ReadModel
-from streamydb.read_model.memory import MemoryTopic
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 from tests.docs.test_rest import EXAMPLE, same, split
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
 from tests.unit.backup.test_snapshots import make
 

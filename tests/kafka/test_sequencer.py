@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,7 +24,9 @@ from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
+from streamydb.records.result import Duplicate
 from streamydb.settings import Settings
+from streamydb.testing.database import wait_for
 from streamydb.verify.oracle.order import LogRecord, order, released
 
 WAIT_S = 30.0
@@ -78,14 +79,6 @@ def markers_in(settings: Settings) -> list[Marker]:
     return [marker for marker in found if marker is not None]
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline, pause = time.monotonic() + WAIT_S, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        pause.wait(0.02)
-
-
 def wait_released(settings: Settings, transactions: int, initial: int) -> None:
     """Wait until as many transactions are released."""
 
@@ -135,25 +128,19 @@ class TestProducer:
         settings = settings_of(bootstrap, database)
         called: list[tuple[Appended | None, AppendError | None]] = []
 
-        async def many() -> list[Appended]:
-            appending = [producer.append_awaited(put(n)) for n in range(50)]
-            return await asyncio.gather(*appending)
-
         with Producer(settings) as producer:
             for number in range(100):
                 producer.append_async(put(number), lambda *told: called.append(told))
             futures = [producer.submit(put(number)) for number in range(100)]
             assert [future.result(WAIT_S).offset for future in futures] == list(range(100, 200))
-            assert len(asyncio.run(many())) == 50
         assert [told[0].offset for told in called if told[0]] == list(range(100))
-        assert ends(settings) == (250,)
+        assert ends(settings) == (200,)
 
     def test_many_keep_their_order(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
         with Producer(settings) as producer:
-            places = list(producer.append_many((put(n) for n in range(3_000)), window=100))
-            assert producer.load(put(n) for n in range(3_000, 5_000)) == 2_000
-        assert [place.offset for place in places] == list(range(3_000))
+            places = list(producer.append_many((put(n) for n in range(5_000)), window=100))
+        assert [place.offset for place in places] == list(range(5_000))
         ids = [json.loads(r.value or b"")["id"] for r in read_log(settings)[0]]
         assert ids == [f"t{n}" for n in range(5_000)]
 
@@ -161,7 +148,7 @@ class TestProducer:
         settings = settings_of(bootstrap, database)
         big = {"id": "big", "updates": [{"op": "put", "key": "k", "value": "v" * 200_000}]}
         with Producer(settings, linger_ms=50) as producer:
-            assert producer.load(big for _ in range(600)) == 600
+            assert len(list(producer.append_many(big for _ in range(600)))) == 600
         assert ends(settings) == (600,)
 
     @pytest.mark.fault(
@@ -272,51 +259,54 @@ class TestResultReader:
     def result(seq: int, name: str | None, **more: Any) -> dict[str, Any]:
         """Return a result."""
         source = {"partition": 0, "offset": seq - 1}
-        return {"id": name, "seq": seq, "status": "committed", "source": source, **more}
+        verdict = {"ts_ms": 0, "status": "committed", "reads": {}, "failed": [], "code": None}
+        return {"id": name, "seq": seq, **verdict, "source": source, **more}
 
-    def test_by_id_and_by_position(self, bootstrap: str, database: str) -> None:
+    def test_by_position(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
         self.write(settings, self.result(1, "old"))
-        with ResultReader(settings) as reader:
-            early = reader.expect("a")
+        with ResultReader(settings) as reader, ThreadPoolExecutor(1) as pool:
+            early = pool.submit(reader.wait_at, 0, 1, WAIT_S)
             self.write(settings, self.result(2, "a"), self.result(3, None), self.result(4, "b"))
-            assert early.result(WAIT_S)["seq"] == 2
-            assert reader.wait("a", WAIT_S)["seq"] == 2
-            assert reader.wait_at(0, 2, WAIT_S)["seq"] == 3
-            assert asyncio.run(reader.wait_awaited(0, 3, WAIT_S))["id"] == "b"
-            with pytest.raises(ResultTimeoutError, match="no result for id 'old'"):
-                reader.wait("old", 0.01)
+            assert early.result(WAIT_S).seq == 2
+            assert reader.wait_at(0, 1, WAIT_S).id == "a"
+            assert reader.wait_at(0, 2, WAIT_S).seq == 3
+            assert reader.wait_at(0, 3, WAIT_S).id == "b"
+            with pytest.raises(ResultTimeoutError, match="no result for partition 0, offset 0"):
+                reader.wait_at(0, 0, 0.01)
 
     def test_each_result_is_delivered_once(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
-        seen: list[int] = []
         again = {"duplicate": {"seq": 3, "ts_ms": 0, "partition": 0, "offset": 2}}
-        with ResultReader(settings, on_result=lambda r: seen.append(r["seq"])) as reader:
+        with ResultReader(settings, remembered=2) as reader:
             one = self.result(1, "a")
-            self.write(settings, one, self.result(2, "b"), one, self.result(1, "a", **again))
-            assert reader.wait_at(0, 2, WAIT_S)["duplicate"]["seq"] == 3
-            assert reader.wait_at(0, 0, WAIT_S) == one
+            self.write(settings, one, self.result(2, "b"), one)
+            self.write(settings, self.result(1, "a", **again))
+            third = reader.wait_at(0, 2, WAIT_S)
+            assert (third.seq, third.duplicate) == (1, Duplicate(3, 0, 0, 2))
+            assert reader.wait_at(0, 1, WAIT_S).id == "b"
             assert reader.duplicates == 1
-        assert sorted(seen) == [1, 1, 2]
+            with pytest.raises(ResultTimeoutError):  # only two are remembered
+                reader.wait_at(0, 0, 0.01)
 
     def test_what_is_no_result_is_passed_over(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
-
-        def fail(_result: dict[str, Any]) -> None:
-            message = "a fault of the caller"
-            raise RuntimeError(message)
-
-        with ResultReader(settings, on_result=fail) as reader:
-            self.write(settings, {"id": "x"}, self.result(1, "a"))
-            assert reader.wait("a", WAIT_S)["seq"] == 1
-            wait_for(lambda: "on_result raised" in str(reader.error), "the error to show")
+        with ResultReader(settings) as reader:
+            self.write(settings, self.result(1, "a"), {"id": "x"})
+            wait_for(lambda: "Not a result record" in str(reader.error), "the error to show")
+            with pytest.raises(ResultTimeoutError, match=r"offset 1 of .* Not a result record"):
+                reader.wait_at(0, 1, 0)
+            self.write(settings, self.result(3, "b"))
+            assert (reader.wait_at(0, 2, WAIT_S).seq, reader.wait_at(0, 0, 0).seq) == (3, 1)
+            assert reader.error is None
 
     def test_closing_tells_those_who_wait(self, bootstrap: str, database: str) -> None:
         reader = ResultReader(settings_of(bootstrap, database))
-        future = reader.expect("never")
-        reader.close()
-        with pytest.raises(ResultTimeoutError, match="closed"):
-            future.result(0)
+        with ThreadPoolExecutor(1) as pool:
+            never = pool.submit(reader.wait_at, 0, 0, WAIT_S)
+            reader.close()
+            with pytest.raises(ResultTimeoutError, match="closed"):
+                never.result(WAIT_S)
 
     def test_a_missing_topic(self, bootstrap: str, database: str) -> None:
         with pytest.raises(Exception, match="streamydb create"):
@@ -370,7 +360,7 @@ class TestMarkerLoop:
     ) -> None:
         settings = settings_of(bootstrap, database, 2)
         with Producer(settings) as producer:
-            assert producer.load(put(number) for number in range(5_000)) == 5_000
+            assert len(list(producer.append_many(map(put, range(5_000))))) == 5_000
         log = read_log(settings)
         before = [(r.partition, r.offset) for r in order(log, 2)]
         with MarkerLoop(settings):
@@ -452,7 +442,7 @@ class TestMarkerLoop:
         wild = json.dumps({"marker": hour, "partitions": 2, "sequencer": "wild"}).encode()
         with Producer(settings, validate=False) as producer:
             producer.append(wild, partition=0)
-            producer.load(json.dumps(put(n)).encode() for n in range(6_000))
+            list(producer.append_many(json.dumps(put(n)).encode() for n in range(6_000)))
         with MarkerLoop(settings):
             wait_released(settings, 6_000, 2)
 

@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 from typing import Any
 
-from streamydb.verify.histories import (
+from histories import (
     Answer,
     AppendOperation,
     Delivered,
@@ -23,8 +23,8 @@ from streamydb.verify.histories import (
     WriteOperation,
     check_history,
 )
-from streamydb.verify.histories.records import Line, Request
-from streamydb.verify.histories.workload import HistoryClient, Shape
+from histories.records import Line, Request
+from histories.workload import HistoryClient, Shape
 
 
 class Script:

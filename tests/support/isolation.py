@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streamydb.verify.histories import (
+from histories import (
     Answer,
     AppendOperation,
     History,
@@ -15,8 +15,8 @@ from streamydb.verify.histories import (
     ReadOperation,
     Seen,
 )
-from streamydb.verify.histories.records import Line
-from streamydb.verify.histories.serializability import check_lists
+from histories.records import Line
+from histories.serializability import check_lists
 
 LEVELS: Final = ("PL-4", "PL-3", "PL-2", "PL-1", "none")
 _BROKEN_BY: Final = {

@@ -129,10 +129,7 @@ def votes(first: int, count: int) -> list[dict[str, Any]]:
 def records(database: Database, topic: str) -> list[Any]:
     """What a topic holds, copies included."""
     with TopicReader(database.settings.client_config(), f"{database.name}.{topic}") as reader:
-        spans = reader.spans()
-        reader.assign(dict.fromkeys(spans, 0))
-        ends = {number: span.high for number, span in spans.items()}
-        values = [message.value() for batch in reader.until(ends) for message in batch]
+        values = [message.value() for message in reader.whole()]
         return [json.loads(value) for value in values if value]
 
 

@@ -16,7 +16,6 @@ from streamydb.read_model import (
     ReadModel,
     runs,
 )
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.read_model.rows import Ints, Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
@@ -27,6 +26,7 @@ from streamydb.records import (
 )
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
+from tests.support.memory_topic import MemorySource, MemoryTopic
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 

@@ -6,16 +6,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
 import psutil
 
+from histories.campaign import STOP
 from streamydb.local.broker import free_port
 from streamydb.local.launcher import LocalProcess
 from streamydb.testing.database import Database, TestingError, wait_for
-from streamydb.verify.histories.campaign import STOP
 
 
 class Process:
@@ -79,19 +78,14 @@ class Served(Database):
             for number in range(self._count):
                 self.wait_ready(number)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for process in (*self.facades, *self.read_models):
             process.kill()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(*error)
 
     def _add(self, number: int) -> None:
         port, model = free_port(), str(self.folder / f"read-model-{number}")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["Stack"]
@@ -46,12 +45,7 @@ class Stack:
         self.started, self.said = json.loads(begun.stdout), begun.stderr
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Stop everything."""
         ended = self.run("down")
         assert ended.returncode == 0, ended.stderr

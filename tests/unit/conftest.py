@@ -10,8 +10,8 @@ import pytest
 
 from streamydb.facade import FacadeSettings
 from streamydb.read_model import ReadModel
-from streamydb.read_model.memory import MemoryTopic
 from streamydb.testing.clients import Awaited, MemoryHost
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import example
 
 

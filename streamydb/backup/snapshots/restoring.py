@@ -128,13 +128,10 @@ def _known(connection: Mapping[str, str], database: str, manifest: SnapshotManif
     found: set[int] = set()
     name = _name(manifest)
     with TopicReader(connection, TopicNames(database).transactions) as reader:
-        spans = reader.spans()
-        reader.assign({number: span.low for number, span in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            for record in batch:
-                value = record.value() or b""
-                if decode_marker(value) is None:
-                    found.add(_number(value, name, database))
+        for record in reader.whole():
+            value = record.value() or b""
+            if decode_marker(value) is None:
+                found.add(_number(value, name, database))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from streamydb.client.awaiting.driving import Perform, drive
@@ -35,12 +34,7 @@ class AsyncWatch:
         await drive(self._watching.start(), self._perform)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         """Close."""
         await self.close()
 

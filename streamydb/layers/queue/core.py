@@ -41,7 +41,6 @@ _PAGES: Final = 3
 _PAGES_MAX: Final = 256
 # Often enough for a short inbox; each settling is a transaction of its own.
 _SETTLE_EVERY: Final = 16
-_BURIED_ROUNDS_MAX: Final = 16
 _ENDS: Final = {"head": 0, "taken": 0, "tail": 0, "paged": 0}
 
 

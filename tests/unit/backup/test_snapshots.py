@@ -23,8 +23,8 @@ from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.backup.snapshots.restoring import CHUNK_ROWS_MAX, chunks
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.read_model import ReadModel, ReadModelError, StoreMismatchError, load
-from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import Put, Transaction, decode
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import example, follow, resolve, write
 
 

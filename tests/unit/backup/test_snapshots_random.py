@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,6 @@ from streamydb.backup.snapshots import (
 )
 from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
-from streamydb.kafka.reader import Span
 from streamydb.records import canonical
 from streamydb.spark.snapshot import moment, shown
 from streamydb.verify.oracle.core import Oracle
@@ -219,16 +218,9 @@ class Log:
         while self._rng.random() < 0.1:
             self.records.append(self._rng.choice([value, MARKER]))
 
-    def spans(self) -> dict[int, Span]:
-        return {0: Span(0, len(self.records))}
-
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        assert offsets == {0: 0}
-
-    def until(self, ends: Mapping[int, int]) -> Iterator[list[Any]]:
-        assert ends == {0: len(self.records)}
+    def whole(self) -> Iterator[Any]:
         for value in self.records:
-            yield [SimpleNamespace(value=lambda value=value: value)]
+            yield SimpleNamespace(value=lambda value=value: value)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -19,11 +19,11 @@ from bench.literature.driver import hold
 from bench.literature.judging import Changed
 from bench.literature.players import Play, Played, latency_facts, play, playing
 from bench.rest.wire import AnswerParser
+from histories import AppendOperation, ReadOperation
+from histories.answers import call_of
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
 from streamydb.testing.memory import MemoryDatabase
-from streamydb.verify.histories import AppendOperation, ReadOperation
-from streamydb.verify.histories.answers import call_of
 from tests.support.literature import broken
 from tests.support.served import running
 

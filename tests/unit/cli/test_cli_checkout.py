@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app, mounted
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "sim"])
+@pytest.mark.parametrize("name", ["bench", "demo", "sim", "histories"])
 def test_a_wheel_has_no_tools_of_the_checkout_and_says_so(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

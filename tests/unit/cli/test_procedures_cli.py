@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.cli.parts import PartError, transaction_of
+from streamydb.cli.parts import PartError, Parts, transaction_of
 
 
 def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -> None:
@@ -44,13 +44,12 @@ def test_arguments_that_make_no_sense(arguments: list[str], message: str) -> Non
 
 
 def test_a_call_from_arguments() -> None:
-    made = transaction_of(
-        call="bank.pay", args=["to=ann", "amount=5"], keys=["ann"], key_reads=["limit"]
-    )
+    given = ["to=ann", "amount=5"]
+    made = transaction_of(Parts(call="bank.pay", arg=given, key=["ann"], key_read=["limit"]))
     args = {"to": "ann", "amount": 5}
     call = {"procedure": "bank.pay", "args": args, "keys": ["ann"], "reads": ["limit"]}
     assert made == {"call": call}
     with pytest.raises(PartError, match="belong to --call"):
-        transaction_of(args=["to=ann"])
+        transaction_of(Parts(arg=["to=ann"]))
     with pytest.raises(PartError, match="NAME=VALUE"):
-        transaction_of(call="bank.pay", args=["to"])
+        transaction_of(Parts(call="bank.pay", arg=["to"]))

@@ -31,7 +31,6 @@ from streamydb.pipeline.config import read_record, recorded_config
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import TopicProgress, plan
-from streamydb.read_model.memory import MemoryRecord
 from streamydb.records import (
     Rejection,
     decode,
@@ -43,6 +42,7 @@ from streamydb.records import (
 from streamydb.records.control import LeaderClaim, decode_message, encode_message
 from streamydb.settings import Settings
 from streamydb.txn_processor.blocks import open_output
+from tests.support.memory_topic import MemoryRecord
 from tests.support.read_model import change
 from tests.unit.backup.test_snapshots import make
 

@@ -29,10 +29,10 @@ from streamydb.testing.memory import MemoryDatabase
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
-def outcome(function: Any, argument: Any) -> Any:
+def outcome(function: Any, *arguments: Any) -> Any:
     """What a function returns, or the problem it raises."""
     try:
-        return function(argument)
+        return function(*arguments)
     except ProblemError as error:
         return error
 
@@ -44,7 +44,7 @@ def test_cursors_are_read_as_they_were_written(
 ) -> None:
     cursor = Cursor(at, prefix, start, end, after)
     text = encode_cursor(cursor)
-    assert decode_cursor(text) == cursor
+    assert decode_cursor(text, Cursor, "a list") == cursor
     assert text.isascii()
     assert text.replace("-", "").replace("_", "").isalnum()
 
@@ -52,7 +52,7 @@ def test_cursors_are_read_as_they_were_written(
 @settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_a_cursor_or_a_problem(text: str) -> None:
-    found = outcome(decode_cursor, text)
+    found = outcome(decode_cursor, text, Cursor, "a list")
     assert isinstance(found, Cursor) or found.problem.slug == "invalid-parameter"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Self
 
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from streamydb.errors import RecordError
 from streamydb.kafka import streams
-from streamydb.kafka.reader import Span
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +59,7 @@ class Records:
     high: int
 
     def __init__(self, *_: object) -> None:
-        self._place = 0
+        return
 
     def __enter__(self) -> Self:
         return self
@@ -68,22 +67,10 @@ class Records:
     def __exit__(self, *_: object) -> None:
         return
 
-    def spans(self) -> dict[int, Span]:
-        return {0: Span(0, self.high)}
-
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        assert offsets == {0: 0}
-
-    def until(self, ends: Mapping[int, int]) -> Iterator[list[Any]]:
-        while self._place < ends[0]:
-            yield self._some(ends[0])
-
-    def batch(self) -> list[Any]:
-        return self._some(len(self.records))
-
-    def _some(self, end: int) -> list[Any]:
-        begin, self._place = self._place, min(end, self._place + 7)
-        return [Message(*each) for each in self.records[begin : self._place]]
+    def whole(self, *, follow: bool) -> Iterator[Any]:
+        yield from (Message(*each) for each in self.records[: self.high])
+        if follow:
+            yield from (Message(*each) for each in self.records[self.high :])
 
 
 class Message:

@@ -10,7 +10,8 @@ from streamydb.columns.blocks import FORMAT
 from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.pipeline.config import require_same_log
+from streamydb.pipeline.config import recorded_config, require_same_log
+from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
 
 
@@ -30,3 +31,14 @@ def test_a_newer_format_stops_only_the_pipeline_that_it_is_for() -> None:
     assert list(parse_feedback([pack({}, **header, incarnation="another")], config)) == []
     with pytest.raises(InvariantViolation, match=f"a block has format {FORMAT + 1}"):
         list(parse_feedback([pack({}, **header, incarnation="mine")], config))
+
+
+def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_done(
+    tmp_path: Path,
+) -> None:
+    recorded_config(tmp_path, Settings(), 1)
+    recorded_config(tmp_path, Settings(), 1)
+    with pytest.raises(ConfigurationError, match=r"start with shards=1, or .* `streamydb resize`"):
+        recorded_config(tmp_path, Settings(shards=2), 1)
+    with pytest.raises(ConfigurationError, match="grouping=planner, or with a new checkpoint"):
+        recorded_config(tmp_path, Settings(grouping="single"), 1)

@@ -22,11 +22,11 @@ from streamydb.read_model import (
     StoreBusyError,
     Version,
 )
-from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import (
     encode_resolved,
 )
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import change, follow, nothing_superfluous, resolve, rows_in, write
 
 

@@ -9,7 +9,6 @@ from msgspec import Raw
 
 from streamydb.columns.addresses import bytes_at
 from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
-from streamydb.read_model.memory import MemoryRecord
 from streamydb.read_model.rows import Ints, Row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
@@ -19,6 +18,7 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.records import Resolved as ResolvedRecord
+from tests.support.memory_topic import MemoryRecord
 
 
 def change(offset: int, seq: int, value: bytes) -> MemoryRecord:

@@ -18,8 +18,8 @@ from streamydb.read_model import (
     copy_to,
     store,
 )
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.settings import Settings
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, write
 
 

@@ -31,7 +31,6 @@ from streamydb.read_model import (
     runs,
     store,
 )
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -41,6 +40,7 @@ from streamydb.records import (
 )
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import check_stored, nothing_superfluous, rows_in, small_parts
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")

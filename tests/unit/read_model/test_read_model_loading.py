@@ -15,10 +15,10 @@ from streamydb.backup.snapshots import SnapshotError, SnapshotTail
 from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.read_model import ReadModel, load, verify
-from streamydb.read_model.memory import MemorySource
 from streamydb.read_model.rows import Row
 from streamydb.records import Change, decode_change
 from streamydb.records import Resolved as ResolvedRecord
+from tests.support.memory_topic import MemorySource
 from tests.support.read_model import rewritten, small_parts
 from tests.unit.backup.test_snapshots import make
 from tests.unit.read_model.test_read_model_history import (

@@ -14,8 +14,8 @@ from streamydb.read_model import (
     StoreFailedError,
     verify,
 )
-from streamydb.read_model.memory import MemorySource, MemoryTopic
 from streamydb.read_model.rows import Row
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, rewritten, write
 
 

@@ -69,6 +69,14 @@ def session(clock: Callable[[], int], options: Options = NOW) -> Session:
     return Session(options, wall_ms=clock)
 
 
+def unanswered(client: Any, host: MemoryHost) -> OutcomeUnknownError:
+    """What a client is told that adds 1 to n, and whose answer is lost."""
+    host.faults.lost = 1
+    with pytest.raises(OutcomeUnknownError) as unknown:
+        client.atomic().add("n", 1).commit()
+    return unknown.value
+
+
 def others(client: Any) -> None:
     """More transactions than the window has."""
     for number in range(2 * WINDOW):
@@ -83,12 +91,10 @@ def test_a_client_sends_again_after_the_window(
     connect: Connect, host: MemoryHost, clock: Clock
 ) -> None:
     client, other = connect(session=session(clock)), connect(session=session(clock, Options()))
-    host.faults.lost = 1
-    with pytest.raises(OutcomeUnknownError) as unknown:
-        client.atomic().add("n", 1).commit()
+    unknown = unanswered(client, host)
     others(other)
     clock.ms += 30_000
-    again = unknown.value.send_again()
+    again = unknown.send_again()
     assert (again.seq, again.repeated) == (1, True)
     assert other.get("n") == 1
 
@@ -101,14 +107,12 @@ def test_a_client_sends_again_after_its_deadline(
     connect: Connect, host: MemoryHost, clock: Clock
 ) -> None:
     client, other = connect(session=session(clock)), connect(session=session(clock, Options()))
-    host.faults.lost = 1
-    with pytest.raises(OutcomeUnknownError) as unknown:
-        client.atomic().add("n", 1).commit()
+    unknown = unanswered(client, host)
     others(other)
     clock.ms += 36_000
-    again = unknown.value.send_again()
+    again = unknown.send_again()
     assert (again.seq, again.repeated) == (1, False)
-    assert unknown.value.ask().seq == 1
+    assert unknown.ask().seq == 1
     assert other.get("n") == 1
     assert host.database.log.results[-1].code == errors.DEADLINE_PASSED
 
@@ -120,15 +124,13 @@ def test_what_cannot_be_found_out_is_said_to_be_unknown(
         return Missing(complete=False, since_ms=None)
 
     client = connect(session=session(clock))
-    host.faults.lost = 1
-    with pytest.raises(OutcomeUnknownError) as unknown:
-        client.atomic().add("n", 1).commit()
+    unknown = unanswered(client, host)
     others(client)
     clock.ms += 36_000
     host.database.log.index = type(host.database.log.index)(1 << 20)  # as after a restart
     monkeypatch.setattr(host.database.log, "search", search)
     with pytest.raises(OutcomeUnknownError):
-        unknown.value.send_again()
+        unknown.send_again()
 
 
 def test_a_builder_keeps_its_deadline(connect: Connect, host: MemoryHost, clock: Clock) -> None:

@@ -20,13 +20,13 @@ import streamydb.sql.pool
 from streamydb import sql
 from streamydb.backup.snapshots.rows import SnapshotRow
 from streamydb.read_model import ReadModel
-from streamydb.read_model.memory import MemoryTopic
 from streamydb.records import canonical
 from streamydb.sql import dataset
 from streamydb.sql.keyspace import within
 from streamydb.sql.pool import QueryPool
 from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.support.generators import TEXTS
+from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
 from tests.unit.backup.test_snapshots import make
 from tests.unit.sql.test_sql import job, rows_of

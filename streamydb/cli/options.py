@@ -1,0 +1,135 @@
+"""The options that commands share, each once with its text; some stand in groups.
+
+A group is a NamedTuple of options. A command takes it as one parameter, and `grouped` shows its
+fields to typer, which knows no groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+__all__ = [
+    "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
+    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped",
+]  # fmt: skip
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database", "-d", help="The database's name (env: STREAMYDB_DATABASE; default: bank)."
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        help="Folder of the embedded broker, checkpoints and logs "
+        "(env: STREAMYDB_HOME; default: ~/.local/share/streamydb).",
+    ),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        help="Kafka's address, host:port[,host:port] "
+        "(env: STREAMYDB_BOOTSTRAP; default: where `up` put the database).",
+    ),
+]
+Procedures = Annotated[
+    Path | None,
+    typer.Option(
+        "--procedures",
+        help="Folder with the modules of stored procedures "
+        "(env: STREAMYDB_PROCEDURES; default: in the database's folder).",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")
+]
+Master = Annotated[
+    str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
+]
+ResultTimeout = Annotated[
+    float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
+]
+ReadyTimeout = Annotated[
+    float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
+]
+
+
+class Named(NamedTuple):
+    """The options that name a database."""
+
+    database: Database = None
+    home: Home = None
+    bootstrap: Bootstrap = None
+
+
+class Founding(NamedTuple):
+    """The options that say how a new database is made."""
+
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
+    ] = None
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
+    ] = None
+    constraints: Annotated[
+        bool | None,
+        typer.Option(
+            "--constraints/--no-constraints",
+            help="Allow constraints to be declared; fixed for good (default: no).",
+        ),
+    ] = None
+
+
+class Replicas(NamedTuple):
+    """The options of the copies of topics."""
+
+    replication: Annotated[
+        int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
+    ] = None
+    min_insync: Annotated[
+        int | None,
+        typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
+    ] = None
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose groups are given as one option for each of their fields."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: it for name, it in hints.items() if hasattr(it, "_fields")}
+    options: list[Parameter] = []
+    for one in signature(command).parameters.values():
+        kind = groups.get(one.name)
+        options += [one.replace(annotation=hints[one.name])] if kind is None else _fields(kind)
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field: given.pop(field) for field in kind._fields})
+        command(**given)
+
+    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
+    flat.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in named}
+    return flat
+
+
+def _fields(group: Any) -> list[Parameter]:
+    """The fields of a group as parameters."""
+    return [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=group._field_defaults[name], annotation=hint
+        )
+        for name, hint in get_type_hints(group, include_extras=True).items()
+    ]

@@ -1,0 +1,43 @@
+"""The interface of snapshots to those who scan them, wherever the rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["Scannable", "StoredEntry"]
+
+
+class StoredEntry(Protocol):
+    """A key that is there: its value in canonical JSON, its version and that version's time."""
+
+    @property
+    def key(self) -> str:
+        """The key."""
+
+    @property
+    def value(self) -> bytes:
+        """The value, canonical JSON."""
+
+    @property
+    def version(self) -> int:
+        """The seq of the transaction that wrote the value."""
+
+    @property
+    def ts_ms(self) -> int:
+        """The commit timestamp of the version."""
+
+
+class Scannable(Protocol):
+    """A state whose keys are read in order."""
+
+    def scan(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Sequence[StoredEntry]:
+        """Return entries in the order of their keys' UTF-8 bytes."""

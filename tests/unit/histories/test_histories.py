@@ -1,0 +1,146 @@
+"""Histories of a correct store pass, those of broken ones do not; files; time for thousands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from histories import (
+    Answer,
+    AppendOperation,
+    Get,
+    HistoryError,
+    Seen,
+    WriteOperation,
+    check_history,
+    read_history,
+    write_history,
+)
+from histories.linearizability import linearize, register_steps
+from histories.records import History, Line, Request
+from histories.steps import RegisterStep
+from histories.zones import clashing
+from tests.support.histories import Script, Simulation, Store
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), clients=st.integers(1, 8), lost=st.sampled_from([0, 0.1, 0.5]))
+def test_histories_of_a_correct_store_pass(seed: int, clients: int, lost: float) -> None:
+    history = Simulation(seed, clients, lost=lost).run(150)
+    report = check_history(history)
+    assert report.ok, report.text()
+
+
+class Forgetful(Store):
+    """Loses a write now and then."""
+
+    def execute(self, request: Request) -> Answer:
+        before = dict(self.data)
+        answer = super().execute(request)
+        if self.rng.random() < 0.05:
+            self.data = before
+        return answer
+
+
+class Stale(Store):
+    """Strong reads come from the past."""
+
+    def execute(self, request: Request) -> Answer:
+        if isinstance(request, WriteOperation | AppendOperation):
+            return super().execute(request)
+        request.consistency = "snapshot"
+        answer = super().execute(request)
+        request.consistency = "strong"
+        return answer
+
+
+class Torn(Store):
+    """Reads of many keys see each key at a time of its own."""
+
+    def execute(self, request: Request) -> Answer:
+        answer = super().execute(request)
+        if not isinstance(request, WriteOperation | AppendOperation | Get):
+            for key in answer.seen:
+                past = self.past[self.rng.randint(max(0, self.seq - 9), self.seq)]
+                answer.seen[key] = past.get(key, Seen(None, 0))
+        return answer
+
+
+class Blind(Store):
+    """Conditions of writes are not looked at."""
+
+    def execute(self, request: Request) -> Answer:
+        if not isinstance(request, WriteOperation) or request.expected is None:
+            return super().execute(request)
+        return super().execute(WriteOperation(request.id, request.key, request.value))
+
+
+class Repeating(Store):
+    """Appends are made twice now and then."""
+
+    def execute(self, request: Request) -> Answer:
+        if isinstance(request, AppendOperation) and self.rng.random() < 0.05:
+            super().execute(request)
+        return super().execute(request)
+
+
+@pytest.mark.parametrize(
+    ("store", "checkers"),
+    [
+        (Forgetful, {"linearizability", "strict serializability"}),
+        (Stale, {"linearizability", "strict serializability"}),
+        (Torn, {"strict serializability", "seqs and versions"}),
+        (Blind, {"linearizability"}),
+        (Repeating, {"strict serializability"}),
+    ],
+)
+def test_broken_stores_are_caught(store: type[Store], checkers: set[str]) -> None:
+    report = check_history(Simulation(1, 6, store).run(1500))
+    assert checkers <= {name for name, found in report.violations.items() if found}
+
+
+def test_thousands_of_operations_on_a_key_with_many_unknown() -> None:
+    history = Simulation(7, 24, lost=0.2).run(12_000)
+    assert check_history(history).ok
+    script = Script()
+    script.lines = [*history.operations]
+    last = max(operation.returned_ns or 0 for operation in history.operations)
+    script.add(last + 1, last + 2, Get("r/0"), Answer(seen={"r/0": Seen("0.1")}))
+    assert "not-linearizable" in script.anomalies()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), lost=st.sampled_from([0, 0.3]), store=st.sampled_from(
+    [Store, Forgetful, Stale, Blind]))  # fmt: skip
+def test_zones_never_find_what_the_search_does_not(
+    seed: int, lost: float, store: type[Store]
+) -> None:
+    history: History = Simulation(seed, 4, store, lost).run(60)
+    for steps in register_steps(history).values():
+        if clashing(steps) is not None:
+            assert linearize(steps)[0] is False
+
+
+def test_an_order_that_is_not_found_in_time_is_said_to_be_undecided() -> None:
+    steps = [RegisterStep("write", n, 1000, str(n)) for n in range(20)]
+    steps.append(RegisterStep("read", 1001, 1002, "none of these"))
+    assert linearize(steps, 1000)[0] is None
+
+
+def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
+    history = Simulation(3).run(60)
+    lines: list[Line] = [*history.operations, *history.watches, *history.deliveries[0]]
+    write_history(tmp_path / "a", lines[:30])
+    write_history(tmp_path / "b", lines[30:])
+    with (tmp_path / "b").open("ab") as file:
+        file.write(b'{"kind":"operation","cut off by a kill')
+    assert read_history([tmp_path / "a", tmp_path / "b"]) == history
+
+
+def test_a_line_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"type":"watch"}\n')
+    with pytest.raises(HistoryError, match=r"a, line 1: "):
+        read_history([tmp_path / "a"])

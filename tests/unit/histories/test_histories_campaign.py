@@ -1,0 +1,114 @@
+"""Clients that record what a served facade in memory tells them, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from histories import (
+    AppendOperation,
+    Get,
+    History,
+    ScanOperation,
+    WriteOperation,
+    check_history,
+)
+from histories.answers import told
+from histories.campaign import Campaign, CampaignError, files, run
+from histories.main import app
+from histories.watcher import parse_event
+from histories.workload import Shape
+from streamydb.facade import FacadeSettings
+from streamydb.facade.server import listen, make_server
+from streamydb.testing.memory import MemoryDatabase
+
+RESTLESS = Shape(impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
+"""Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    settings = FacadeSettings(port=0)
+    database = MemoryDatabase()
+    with listen(settings) as listener:
+        server = make_server(settings, database.model, database.log, database.changes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = server.force_exit = True
+        thread.join()
+
+
+def stopped_after(folder: Path, operations: int) -> threading.Thread:
+    """End a campaign once its clients have done so much."""
+    done = threading.Event()
+
+    def run_on() -> None:
+        path = folder / "clients-0.jsonl"
+        while not done.wait(0.02):
+            if path.exists() and path.read_bytes().count(b"\n") >= operations:
+                (folder / "stop").touch()
+                return
+
+    thread = threading.Thread(target=run_on, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.randomized
+def test_a_campaign_is_recorded_and_judged(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    stopped_after(folder, 600)
+    campaign = Campaign(urls=[url], folder=folder, seconds=120, clients=8, shape=RESTLESS)
+    history = run(campaign)
+    report = check_history(history)
+    assert report.ok, report.text()
+    kinds = {(type(op.request), op.outcome) for op in history.operations}
+    assert {
+        (AppendOperation, "ok"),
+        (WriteOperation, "ok"),
+        (Get, "ok"),
+        (ScanOperation, "ok"),
+    } <= kinds
+    attempts = {note for op in history.operations for note in op.attempts[:-1]}
+    assert attempts & {"202", "ReadTimeout"}, "no answer was cut off or put off"
+    assert any(operation.outcome == "unknown" for operation in history.operations)
+    assert max(len(page) for op in history.operations if op.told for page in [op.told.pages]) > 1
+    for watch in history.watches:
+        connections = {delivery.connection for delivery in history.deliveries[watch.watcher]}
+        assert len(connections) > 1, "no watcher was cut off"
+    assert report.deliveries > 600
+
+    said = CliRunner().invoke(app, ["check", str(folder), "--json"])
+    assert (said.exit_code, json.loads(said.stdout)["operations"]) == (0, report.operations)
+    lines = (folder / "clients-0.jsonl").read_text().splitlines(keepends=True)
+    lost = next(line for line in lines if '"appends":{"' in line and '"outcome":"ok"' in line)
+    (folder / "clients-0.jsonl").write_text("".join(line for line in lines if line != lost))
+    said = CliRunner().invoke(app, ["check", str(folder)])
+    assert said.exit_code == 3
+    assert "[phantom-element]" in said.stdout
+    with pytest.raises(CampaignError, match="has a history already"):
+        run(Campaign(urls=[url], folder=folder))
+
+
+def test_a_folder_without_a_history(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match="holds no history"):
+        files(tmp_path)
+    assert check_history(History()).ok
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 500])
+def test_answers_that_the_workload_never_should_get_are_faults(status: int) -> None:
+    body = b'{"type":"/problems/internal","detail":"?"}'
+    with pytest.raises(ValueError, match=f"{status} for"):
+        told(AppendOperation("t"), status, {}, body)
+
+
+def test_a_comment_is_no_event() -> None:
+    assert parse_event(b": heartbeat") == ("", None, None)
+    assert parse_event(b'id: 7\nevent: resolved\ndata: {"resolved":7}').seq == 7

@@ -1,0 +1,93 @@
+"""Clients of the Python library, under `run` and straight over the log, recorded and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from histories import (
+    AppendOperation,
+    History,
+    ReadOperation,
+    ScanOperation,
+    WriteOperation,
+    check_history,
+)
+from histories.library import FunctionRecorder, TransactionRecorder
+from histories.records import Line, Request
+from histories.workload import HistoryClient, Shape
+from streamydb.client import InvalidKeyError, Options, Session, attempts
+from streamydb.client.transactions import prepare
+from streamydb.testing.clients import Kind, MemoryHost
+
+SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
+CLIENTS = 6
+OPERATIONS = 60
+
+
+def record(host: MemoryHost, kind: Kind) -> History:
+    """What clients do, under `run` over the facade or past it, while answers are lost."""
+    lines: list[Line] = []
+    ids = itertools.count()
+    chance = random.Random(kind)
+
+    async def client(number: int) -> None:
+        rng = random.Random(f"{kind} {number}")
+        recorder: Any = FunctionRecorder if kind == "http" else TransactionRecorder
+        session = Session(Options(timeout_s=0, page_entries=2), host.faults.clock)
+        clients = [host.connect_async(kind, session=session) for _ in range(2)]
+        recording = recorder(clients, rng, lines.append, SHAPE)
+        choices = HistoryClient(number, SHAPE, rng, lambda: f"t{next(ids)}")
+        for _ in range(OPERATIONS):
+            host.faults.lost += chance.random() < 0.2
+            host.faults.refused += chance.random() < 0.1
+            await recording.perform(choices, choices.next())
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*map(client, range(CLIENTS)))
+
+    host.portal.call(all_of_them())
+    return History.of(lines)
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("kind", ["http", "direct"])
+def test_what_the_library_does_is_explained(kind: Kind) -> None:
+    with MemoryHost() as host:
+        history = record(host, kind)
+    report = check_history(history)
+    assert report.ok, report.text()
+    kinds = {(type(op.request), op.outcome) for op in history.operations}
+    assert {
+        (AppendOperation, "ok"),
+        (WriteOperation, "ok"),
+        (ReadOperation, "ok"),
+        (ScanOperation, "ok"),
+    } <= kinds
+    assert (WriteOperation, "unknown") in kinds | {(AppendOperation, "unknown")}
+    assert any(op.told and not op.told.committed for op in history.operations)
+
+
+def test_functions_without_checks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(*words: Any, **more: Any) -> Any:
+        return prepare(*words, **{**more, "checks": ()})
+
+    monkeypatch.setattr(attempts, "prepare", careless)
+    with MemoryHost() as host:
+        report = check_history(record(host, "http"))
+    names = {one.anomaly for some in report.violations.values() for one in some}
+    assert "lost-update" in names
+
+
+def test_what_nothing_explains_is_raised() -> None:
+    async def scenario(host: MemoryHost, request: Request) -> None:
+        clients = [host.connect_async("direct")]
+        recorder = TransactionRecorder(clients, random.Random(1), print, Shape(impatient=0))
+        await recorder.perform(HistoryClient(0, SHAPE, random.Random(1), str), request)
+
+    with MemoryHost() as host, pytest.raises(InvalidKeyError):
+        host.portal.call(scenario(host, WriteOperation("w", "", 1)))
