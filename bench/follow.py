@@ -2,26 +2,35 @@
 
 Changes of transfers between 100,000 accounts, two a transfer, four partitions; against only reading
 the same records (the baseline) in the same run, by turns. Old versions are collected meanwhile.
+
+`--without-kafka` follows prepared records and prints processor time, which depends less on what
+else the machine does: of the steps of following and of reads, against taking the records apart.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, Final, cast
 
+from confluent_kafka import Message
 from msgspec import Raw
 
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
+from streamydb.kafka.source import Fetched, Record, Topic, TopicSpan
 from streamydb.local.broker import EmbeddedBroker
-from streamydb.read_model import Follower, ReadModel
+from streamydb.read_model import Follower, ReadModel, core, follower
+from streamydb.read_model.runs import Runs
+from streamydb.read_model.store import Store
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -38,6 +47,7 @@ PARTITIONS = 4
 BATCH = 20_000
 TURNS = 3
 KEPT = 1_000
+READS = 2_000
 
 
 def records() -> Iterator[tuple[int, bytes | None, bytes]]:
@@ -91,8 +101,130 @@ def follow(settings: Settings, folder: Path) -> int:
     return done
 
 
+class Prepared:
+    """A `streamydb.kafka.source.ChangesTopic` of records that are there at once."""
+
+    def __init__(self) -> None:
+        """Make the records."""
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.messages: list[Message] = []
+        for number, key, value in records():
+            at = self.ends[number]
+            self.messages.append(Message(partition=number, offset=at, key=key, value=value))
+            self.ends[number] += 1
+        self._at = 0
+
+    def describe(self) -> Topic:
+        """The topic."""
+        return Topic("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Begin with the first record."""
+        del positions
+        self._at = 0
+
+    def fetch(self, timeout_s: float) -> Fetched:
+        """The next records, as many as come from Kafka at most."""
+        del timeout_s
+        found = self.messages[self._at : self._at + BATCH_RECORDS_MAX]
+        self._at += len(found)
+        return Fetched(cast("list[Record]", found), {})
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Clock:
+    """Processor time of functions while they are watched, in seconds, by name."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.spent: dict[str, float] = {}
+
+    def watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with its time noted."""
+
+        def timed(*args: Any, **options: Any) -> Any:
+            begun = time.process_time()
+            try:
+                return function(*args, **options)
+            finally:
+                self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - begun
+
+        return timed
+
+    def line(self, count: int) -> str:
+        """Microseconds of each for one of ``count``."""
+        return ", ".join(f"{name} {1e6 * s / count:.2f}" for name, s in self.spent.items())
+
+
+STAGES: Final = (
+    (follower, "plan", "plan"), (core, "recognised", "of it decode"),
+    (Store, "apply", "apply"), (Store, "_add", "of it sort and add"),
+    (Runs, "settle", "merge and collect"), (Store, "_put_runs", "put"),
+)  # fmt: skip
+"""Functions by their module or class, and what the bench calls them."""
+
+
+def without_kafka() -> None:
+    """Follow prepared records; print processor time, against only taking the records apart."""
+    source = Prepared()
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    clock = Clock()
+    for owner, name, title in STAGES:
+        setattr(owner, name, clock.watched(title, getattr(owner, name)))
+    with tempfile.TemporaryDirectory(prefix="streamydb-follow-") as home:
+        for turn in range(TURNS):
+            clock.spent.clear()
+            begun = time.process_time()
+            for message in source.messages:
+                message.key(), message.value(), message.partition(), message.offset()
+            apart = time.process_time()
+            folder = Path(home) / f"model-{turn}"
+            with ReadModel.open(folder, "bank", write=True) as model:
+                following = Follower(
+                    model, settings, retention_s=0, retention_seqs=KEPT, source=source
+                )
+                while model.latest().seq < TRANSFERS:
+                    following.step(0)
+                count, done = len(source.messages), time.process_time()
+                took, base = (done - apart) / count, (apart - begun) / count
+                print(
+                    f"following {1e6 * took:.2f} us a change, {took / base:.1f} times taking it "
+                    f"apart ({1e6 * base:.2f}): {clock.line(count)}"
+                )
+                reads(model)
+
+
+def reads(model: ReadModel) -> None:
+    """Print processor time of reads."""
+    rng = random.Random(2)  # noqa: S311 - reproducible choices
+    keys = [f"acct/{rng.randrange(ACCOUNTS)}" for _ in range(READS)]
+    clock = Clock()
+
+    def opened() -> None:
+        with model.snapshot() as shown:
+            shown.get(keys[0])
+
+    with model.snapshot() as snapshot:
+        for name, read in (
+            ("get", snapshot.get),
+            ("16 keys", lambda key: snapshot.get_many([key] * 16)),
+            ("scan of 100", lambda key: snapshot.scan(start=key, limit=100)),
+            ("snapshot and get", lambda _: opened()),
+        ):
+            one = clock.watched(name, lambda read=read: [read(key) for key in keys])
+            one()
+    print(f"reads, us: {clock.line(READS)}")
+
+
 def main() -> None:
     """Write the records, then read them and follow them by turns."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--without-kafka", action="store_true", help="follow prepared records")
+    if parser.parse_args().without_kafka:
+        without_kafka()
+        return
     with tempfile.TemporaryDirectory(prefix="streamydb-follow-") as home:
         broker = EmbeddedBroker(Path(home) / "kafka").start()
         try:

@@ -29,6 +29,7 @@ __all__ = [
     "NINE",
     "OPEN_BRACE",
     "OPEN_BRACKET",
+    "PLUS",
     "QUOTE",
     "RETURN",
     "SPACE",
@@ -45,6 +46,7 @@ FORM_FEED: Final = ord("\f")
 RETURN: Final = ord("\r")
 SPACE: Final = ord(" ")
 QUOTE: Final = ord('"')
+PLUS: Final = ord("+")
 COMMA: Final = ord(",")
 MINUS: Final = ord("-")
 DOT: Final = ord(".")

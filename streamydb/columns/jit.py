@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from streamydb.columns.kernel_cache import KernelCache
 
-__all__ = ["copy_bytes", "inlined", "kernel", "leaf", "same_text"]
+__all__ = ["brief", "copy_bytes", "inlined", "kernel", "leaf", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -24,6 +24,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
     return cast("_F", _cached(numba.njit(nogil=True)(function)))
+
+
+def brief(function: _F) -> _F:
+    """Compile a kernel that is soon done, and keeps the GIL: nobody frees what it reads."""
+    return cast("_F", _cached(numba.njit(function)))
 
 
 def leaf(function: _F) -> _F:

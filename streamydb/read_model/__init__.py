@@ -15,8 +15,9 @@ Invariants:
 - Nothing in the topic is ever skipped: what has expired before it was read is an error, and the way
   out is a copy of another read model (`copy_to`) or a Parquet snapshot (`load`), and the tail.
 
-`core` decides what a batch of records means, `store` commits it, `collection` removes what no
-snapshot can show, `snapshot` reads. `encoding` says how bytes lie, `environment` shares the file.
+`core` decides what a batch of records means (`recognise` reads most of them), `store` commits it,
+`runs` merges what is stored and leaves out what no snapshot can show, `snapshot` reads. `rows` says
+how bytes lie, `merging`, `lookup` and `scanning` are the kernels, `environment` shares the file.
 """
 
 from __future__ import annotations

@@ -14,89 +14,39 @@ Pure: no LMDB, no Kafka, no clock. Why it is right:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from streamydb.errors import InvariantViolation, RecordError
-from streamydb.kafka.source import Record
+from streamydb.columns.addresses import SPARE_BYTES, address_of
+from streamydb.columns.table import Ragged
+from streamydb.errors import RecordError
+from streamydb.kafka.source import Record, SourceError
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
-from streamydb.read_model.encoding import pack_version, stored, version_key
+from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
+from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProgress
+from streamydb.read_model.recognise import UNRECOGNISED, recognised
+from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
     "PartitionProgress",
-    "Repeat",
     "Resolved",
     "Retention",
     "StoreBatch",
     "TopicProgress",
     "plan",
+    "single_change",
 ]
 
 
-class Resolved(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to ``seq`` is known.
-
-    Attributes:
-        seq: the last seq, 0 before the first transaction.
-        ts_ms: its commit timestamp.
-        offsets: per partition of the log, the first offset that is not covered.
-    """
-
-    seq: int = 0
-    ts_ms: int = 0
-    offsets: dict[int, int] = {}
-
-
-class PartitionProgress(msgspec.Struct):
-    """The position in a partition of the changes: next offset, and the highest resolved record."""
-
-    position: int = 0
-    resolved: Resolved = Resolved()
-
-
-class TopicProgress(msgspec.Struct):
-    """The position in the topic.
-
-    Attributes:
-        topic_id: Kafka's id of the topic; empty before the first start.
-        parts: every partition of the topic.
-        commits: how many batches were committed.
-    """
-
-    topic_id: str = ""
-    parts: dict[int, PartitionProgress] = {}
-    commits: int = 0
-
-    def copy(self) -> TopicProgress:
-        """One that may be changed; partitions are copied, resolved points are never changed."""
-        parts = {
-            n: PartitionProgress(part.position, part.resolved) for n, part in self.parts.items()
-        }
-        return TopicProgress(self.topic_id, parts, self.commits)
-
-    def resolved(self) -> Resolved:
-        """Return the point up to which every partition is resolved."""
-        points = [part.resolved for part in self.parts.values()]
-        if not points:
-            return Resolved()
-        least = min(points, key=lambda point: point.seq)
-        covered = set.intersection(*(set(point.offsets) for point in points))
-        offsets = {q: min(point.offsets[q] for point in points) for q in sorted(covered)}
-        return Resolved(least.seq, least.ts_ms, offsets)
-
-
-class Repeat(NamedTuple):
-    """A change that must be in the store already, unless it has been collected."""
-
-    version: bytes
-    data: bytes
-    seq: int
+def _none() -> Ints:
+    return np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -105,19 +55,20 @@ class StoreBatch:
 
     Attributes:
         progress: how far the topic is read afterwards.
-        versions: version key -> version.
-        repeats: changes at or below their partition's resolved seq.
-        touched: stored keys of which older versions, or deletions, can be collected some day.
+        rows: the changes to store, as they came; see `rows`.
+        partitions: of each of them.
+        repeats: rows of changes at or below their partition's resolved seq: they must be in the
+            store already, unless they have been collected.
         times: timestamp -> the smallest seq with it that the batch tells.
-        newest: the largest seq of a change.
+        buffers: what the rows point to.
     """
 
     progress: TopicProgress
-    versions: dict[bytes, bytes] = field(default_factory=dict)
-    repeats: list[Repeat] = field(default_factory=list)
-    touched: set[bytes] = field(default_factory=set)
+    rows: Ints = field(default_factory=_none)
+    partitions: Ints = field(default_factory=_none)
+    repeats: Ints = field(default_factory=_none)
     times: dict[int, int] = field(default_factory=dict)
-    newest: int = 0
+    buffers: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +120,7 @@ _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
 
 def plan(
-    records: Iterable[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
+    records: Sequence[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
 ) -> StoreBatch:
     """Return the writes that follow from reading some records.
 
@@ -181,30 +132,11 @@ def plan(
 
     Raises:
         RecordError: a record is not what this topic holds.
-        InvariantViolation: two records say different things about one write.
     """
     batch = StoreBatch(progress.copy())
+    if records:
+        _read(batch, records, database)
     parts = batch.progress.parts
-    for record in records:
-        part = parts[record.partition()]
-        offset = record.offset()
-        if offset < part.position:
-            continue
-        part.position = offset + 1
-        value = record.value()
-        if value is None:
-            continue
-        try:
-            key = record.key()
-            if key is None:
-                _resolve(batch, part, value)
-            else:
-                _change(batch, part, key, value, database)
-        except (*UNREADABLE, ValueError, RecordError) as fault:
-            raise RecordError(
-                f"partition {record.partition()}, offset {offset} of the changes of {database} "
-                f"cannot be applied: {fault}. Does something else write to this topic?"
-            ) from fault
     for number, end in ends.items():
         parts[number].position = max(parts[number].position, end)
     checks.progressed(_positions(progress), _positions(batch.progress))
@@ -215,9 +147,80 @@ def _positions(progress: TopicProgress) -> dict[int, int]:
     return {number: part.position for number, part in progress.parts.items()}
 
 
-def _change(
-    batch: StoreBatch, part: PartitionProgress, key: bytes, value: bytes, database: str
-) -> None:
+def _read(batch: StoreBatch, records: Sequence[Record], database: str) -> None:
+    """Make rows of changes, and note what the records resolve."""
+    parts = batch.progress.parts
+    positions, resolved = np.zeros((2, max(parts) + 1), np.int64)
+    for number, part in parts.items():
+        positions[number], resolved[number] = part.position, part.resolved.seq
+    partitions = np.array([record.partition() for record in records], np.int64)
+    if int(partitions.max()) >= len(positions):
+        raise SourceError(f"partition {partitions.max()} of the changes was not there before")
+    offsets = np.array([record.offset() for record in records], np.int64)
+    news = fresh(partitions, offsets, positions)
+    keys = [record.key() or b"" for record in records]
+    values = [record.value() or b"" for record in records]
+    buffer, rows = recognised(keys, values, database)
+    rows[news == 0] = UNRECOGNISED
+    others = _Others(batch, database)
+    for i in np.flatnonzero((rows == UNRECOGNISED) & (news == 1)).tolist():
+        others.read(i, records[i])
+    places, packed = others.packed()
+    rows[places] = packed
+    batch.rows, batch.partitions, batch.repeats = parted(
+        rows, partitions, resolved, others.steps()
+    )
+    batch.buffers += [buffer]
+    for number, part in parts.items():
+        part.position = int(positions[number])
+    for ts_ms, seq in times_of(batch.rows, batch.partitions, len(positions)).tolist():
+        _note_time(batch, ts_ms, seq)
+
+
+class _Others:
+    """The records of a batch that the kernel does not recognise, one by one."""
+
+    def __init__(self, batch: StoreBatch, database: str) -> None:
+        self._batch, self._database = batch, database
+        self._steps: list[tuple[int, int, int]] = []
+        self._places: list[int] = []
+        self._rows: list[bytes] = []
+
+    def read(self, i: int, record: Record) -> None:
+        """Read the record ``i`` of the batch."""
+        value = record.value()
+        if value is None:
+            return
+        number = record.partition()
+        part = self._batch.progress.parts[number]
+        try:
+            key = record.key()
+            if key is None:
+                _resolve(self._batch, part, value)
+                self._steps.append((i, number, part.resolved.seq))
+            else:
+                self._rows.append(single_change(key, value, self._database))
+                self._places.append(i)
+        except (*UNREADABLE, ValueError, RecordError) as fault:
+            raise RecordError(
+                f"partition {number}, offset {record.offset()} of the changes of {self._database} "
+                f"cannot be applied: {fault}. Does something else write to this topic?"
+            ) from fault
+
+    def packed(self) -> tuple[list[int], Ints]:
+        """The places of the changes among them, and their rows."""
+        rows = Ragged.of([*self._rows, bytes(SPARE_BYTES)])
+        self._batch.buffers.append(rows.data)
+        return self._places, rows.offsets[:-2] + address_of(rows.data)
+
+    def steps(self) -> Steps:
+        """Return what they resolve."""
+        columns = np.array(self._steps, np.int64).reshape(-1, 3).T
+        return Steps(*np.ascontiguousarray(columns))
+
+
+def single_change(key: bytes, value: bytes, database: str) -> bytes:
+    """The row of a change."""
     change = _decode_change(value)
     if change.format != FORMAT:
         raise RecordError(f"it has format {change.format}, this release reads {FORMAT}: upgrade it")
@@ -230,24 +233,10 @@ def _change(
     if seq < 1 or change.ts_ms < 0:
         raise RecordError("its seq or timestamp is not a positive number")
     key.decode()
-    place = stored(key)
-    version = version_key(place, seq)
     after = bytes(change.after)
     if (change.op == "d") != (after == _NULL):
         raise RecordError(f"its operation is {change.op!r}, which does not fit the value it leaves")
-    if change.op == "d":
-        after = b""
-    data = pack_version(change.ts_ms, txn_id, after)
-    if seq <= part.resolved.seq:
-        batch.repeats.append(Repeat(version, data, seq))
-        return
-    if batch.versions.setdefault(version, data) != data:
-        raise InvariantViolation(f"two different changes of {key!r} have seq {seq}")
-    if change.op != "c":
-        batch.touched.add(place)
-    if seq > batch.newest:
-        batch.newest = seq
-    _note_time(batch, change.ts_ms, seq)
+    return pack_row(key, seq, change.ts_ms, txn_id, b"" if change.op == "d" else after)
 
 
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:

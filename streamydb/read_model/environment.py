@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
+from streamydb.columns.addresses import address_of
 from streamydb.read_model.errors import StoreBusyError, StoreFailedError, StoreMissingError
+from streamydb.read_model.rows import pack_seq
 
 if TYPE_CHECKING:
     from lmdb import _Database
@@ -35,6 +37,9 @@ GROWTHS_MAX: Final = 16
 WAIT_S: Final = 30.0
 """How long a change of the map's size waits for open snapshots, in seconds."""
 
+_FORGOTTEN: Final = 4
+"""Addresses are kept of so many times the parts that there are."""
+
 _DATA = "data.mdb"
 _T = TypeVar("_T")
 
@@ -43,16 +48,14 @@ class Tables(NamedTuple):
     """The sub-databases.
 
     Attributes:
-        about: the store's identity, progress and bounds.
-        versions: version key -> version.
+        about: the store's identity, progress, bounds, and the list of its parts.
+        versions: number of a part -> its bytes.
         times: seq -> commit timestamp, of seqs that begin a new one.
-        superseded: what can be collected when the horizon passes.
     """
 
     about: _Database
     versions: _Database
     times: _Database
-    superseded: _Database
 
 
 _TABLES: Final = Tables._fields
@@ -64,6 +67,8 @@ class Environment:
     Attributes:
         folder: where it lies.
         tables: its sub-databases.
+        mapped: number of a part -> its address and length; empty when the file was mapped anew.
+        shown: what the last snapshot has seen of the store; None when the file was mapped anew.
     """
 
     _known: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
@@ -76,6 +81,8 @@ class Environment:
         self._changed = threading.Condition()
         self._open = 0
         self._resizing = False
+        self.mapped: dict[int, tuple[int, int]] = {}
+        self.shown: Any = None
         self._env, self.tables = _opened(folder, map_bytes, write=write)
 
     @classmethod
@@ -121,7 +128,7 @@ class Environment:
                     del self._known[key]
                 self._env.close()
 
-    def begin(self) -> lmdb.Transaction[bytes]:
+    def begin(self) -> lmdb.Transaction[memoryview]:
         """A read transaction; give it back with `end`.
 
         Raises:
@@ -138,16 +145,16 @@ class Environment:
             self._open += 1
             return txn
 
-    def _begin(self) -> lmdb.Transaction[bytes]:
+    def _begin(self) -> lmdb.Transaction[memoryview]:
         try:
-            return self._env.begin()
+            return self._env.begin(buffers=True)
         except lmdb.MapResizedError:
             self._resize(0)
         except lmdb.ReadersFullError:
             self._env.reader_check()
-        return self._env.begin()
+        return self._env.begin(buffers=True)
 
-    def end(self, txn: lmdb.Transaction[bytes]) -> None:
+    def end(self, txn: lmdb.Transaction[memoryview]) -> None:
         """End a read transaction."""
         txn.abort()
         with self._changed:
@@ -155,7 +162,7 @@ class Environment:
             self._changed.notify_all()
 
     @contextmanager
-    def reading(self) -> Iterator[lmdb.Transaction[bytes]]:
+    def reading(self) -> Iterator[lmdb.Transaction[memoryview]]:
         """A read transaction for a block."""
         txn = self.begin()
         try:
@@ -163,7 +170,35 @@ class Environment:
         finally:
             self.end(txn)
 
-    def write(self, work: Callable[[lmdb.Transaction[bytes]], _T]) -> _T:
+    def drop(self, txn: lmdb.Transaction[memoryview], name: str) -> None:
+        """Remove a table of an earlier format, if it is there."""
+        with suppress(lmdb.NotFoundError):
+            txn.drop(self._env.open_db(name.encode(), txn=txn, create=False))
+
+    def parts(
+        self, txn: lmdb.Transaction[memoryview], numbers: list[int]
+    ) -> list[tuple[int, int]]:
+        """Address and length of stored parts, which stay there while the transaction is open.
+
+        Raises:
+            StoreFailedError: one of them is missing.
+        """
+        known = self.mapped
+        for number in numbers:
+            if number not in known:
+                data = txn.get(pack_seq(number), db=self.tables.versions)
+                if data is None:
+                    raise StoreFailedError(
+                        f"{self.folder} lacks a part of its data: it is damaged; delete the folder "
+                        "and load it again"
+                    )
+                known[number] = address_of(data), len(data)
+        found = [known[number] for number in numbers]
+        if len(known) > _FORGOTTEN * len(numbers) + 1_000:
+            self.mapped = dict(zip(numbers, found, strict=True))
+        return found
+
+    def write(self, work: Callable[[lmdb.Transaction[memoryview]], _T]) -> _T:
         """Run ``work`` in a write transaction and commit; again from the start when the map grows.
 
         Raises:
@@ -174,7 +209,7 @@ class Environment:
             for _ in range(GROWTHS_MAX):
                 self._env.reader_check()
                 try:
-                    with self._env.begin(write=True) as txn:
+                    with self._env.begin(write=True, buffers=True) as txn:
                         return work(txn)
                 except lmdb.MapFullError:
                     size = 2 * self._env.info()["map_size"]
@@ -216,6 +251,7 @@ class Environment:
                 raise _busy(self.folder)
             yield
         finally:
+            self.mapped, self.shown = {}, None
             self._resizing = False
             self._changed.notify_all()
 
@@ -224,7 +260,7 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
     """Open a file and its sub-databases; make what is missing if it is to be written."""
     try:
         env = lmdb.open(
-            str(folder), map_size=map_bytes, max_dbs=len(_TABLES), max_readers=READERS_MAX,
+            str(folder), map_size=map_bytes, max_dbs=len(_TABLES) + 1, max_readers=READERS_MAX,
             readonly=not write, create=write, readahead=False,
         )
         try:

@@ -74,7 +74,7 @@ class Follower:
             settings.client_config(), TopicNames(settings.database).changes
         )
         self._progress: TopicProgress | None = None
-        self._more = False
+        self._more = True  # the one before may have left something to merge
 
     def run(self, stop: threading.Event) -> None:
         """Follow until ``stop`` is set; close what was opened. Waits for Kafka when it is away.

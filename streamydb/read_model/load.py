@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from streamydb.read_model.copies import drafted
 from streamydb.read_model.core import PartitionProgress, Resolved, TopicProgress
-from streamydb.read_model.encoding import pack_version, stored, version_key
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.model import ReadModel
+from streamydb.read_model.rows import pack_row
 
 if TYPE_CHECKING:
     from streamydb.backup.snapshots import SnapshotManifest
@@ -50,26 +50,18 @@ def load(
         )
     with drafted(folder) as draft, ReadModel.open(draft, database, write=True) as model:
         done = 0
-        for batch in _versions(snapshot, manifest):
+        for batch in _rows(snapshot, manifest):
             model.store.preload(batch)
             done += len(batch)
             progress(done, manifest.rows)
         model.store.begin_at(_reached(manifest), manifest.seq, manifest.ts_ms)
 
 
-def _versions(
-    snapshot: Path | str, manifest: SnapshotManifest
-) -> Iterator[list[tuple[bytes, bytes]]]:
+def _rows(snapshot: Path | str, manifest: SnapshotManifest) -> Iterator[list[bytes]]:
     from streamydb.backup.snapshots import read_rows
 
     for batch in read_rows(snapshot, manifest):
-        yield [
-            (
-                version_key(stored(row.key), row.version),
-                pack_version(row.ts_ms, row.txn_id, row.value),
-            )
-            for row in batch
-        ]
+        yield [pack_row(row.key, row.version, row.ts_ms, row.txn_id, row.value) for row in batch]
 
 
 def _reached(manifest: SnapshotManifest) -> TopicProgress:

@@ -17,7 +17,8 @@ from streamydb.read_model.errors import (
     WriterRunningError,
 )
 from streamydb.read_model.snapshot import Snapshot
-from streamydb.read_model.store import Store, commit_time, last_until
+from streamydb.read_model.store import Store
+from streamydb.read_model.times import commit_time, last_until
 
 if TYPE_CHECKING:
     from streamydb.read_model.core import Resolved
@@ -134,10 +135,11 @@ class ReadModel:
         environment = self.store.environment
         txn = environment.begin()
         try:
-            oldest, latest, _ = self.store.bounds(txn)
+            shown = self.store.shown(txn)
+            oldest, latest, _ = shown.bounds
             seq = latest if at is None else at
             _check_between(oldest, seq, latest)
-            return Snapshot(self.store, txn, seq, oldest)
+            return Snapshot(self.store, txn, seq, shown)
         except BaseException:
             environment.end(txn)
             raise

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+import numpy as np
 
-from streamydb.read_model.encoding import (
-    SUFFIX_BYTES,
-    key_bytes,
-    key_text,
-    pack_seq,
-    seq_of,
-    stored,
-    unpack_version,
-    version_key,
-)
-from streamydb.read_model.store import commit_time
+from streamydb.columns.addresses import SPARE_BYTES, bytes_at
+from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
+from streamydb.read_model.rows import key_bytes, pack_seq, unpack_row
+from streamydb.read_model.scanning import scanned
+from streamydb.read_model.times import commit_time
 
 if TYPE_CHECKING:
     import lmdb
 
-    from streamydb.read_model.store import Store
+    from streamydb.read_model.store import Shown, Store
 
 __all__ = ["Entry", "Snapshot", "Version"]
 
-_PAST_VERSIONS: Final = b"\x01"
-"""Follows a stored key: behind all its versions, and not behind any longer key."""
+_SPARE: Final = bytes(SPARE_BYTES)
+_PAGE: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -56,14 +52,16 @@ class Snapshot:
         seq: the last transaction whose writes it shows.
     """
 
-    def __init__(self, store: Store, txn: lmdb.Transaction[bytes], seq: int, oldest: int) -> None:
+    def __init__(
+        self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, shown: Shown
+    ) -> None:
         """Take over a read transaction; made by `ReadModel.snapshot`."""
         self.seq = seq
         self._store = store
-        self._txn: lmdb.Transaction[bytes] | None = txn
-        self._oldest = oldest
-        self._versions = txn.cursor(store.tables.versions)
-        self._times = txn.cursor(store.tables.times)
+        self._txn: lmdb.Transaction[memoryview] | None = txn
+        self._id = txn.id
+        self._oldest = shown.bounds.oldest
+        self._view = shown.view
 
     def __enter__(self) -> Self:
         """The snapshot itself."""
@@ -82,31 +80,47 @@ class Snapshot:
     @property
     def ts_ms(self) -> int:
         """Commit timestamp of the last change or resolved point up to ``seq``; 0 before any."""
-        return commit_time(self._times, self.seq)
+        if self._txn is None:
+            raise ValueError("the snapshot is closed")
+        return commit_time(self._txn.cursor(self._store.tables.times), self.seq)
 
     def get(self, key: str) -> Entry | None:
         """The entry of a key; None if it does not exist.
 
         Raises:
             ValueRejected: it can be no key: too long, or not Unicode text.
+            StoreFailedError: the file is damaged.
         """
-        place = stored(key_bytes(key))
-        cursor = self._versions
-        if not cursor.set_range(version_key(place, self.seq)):
+        data = key_bytes(key)
+        self._id()  # fails when the file is closed: what is mapped must not be read then
+        row, length, start, seq, ts_ms = find(self._view, data + _SPARE, len(data), self.seq)
+        if row <= NONE:
+            if row == DAMAGED:
+                raise self._store.damaged()
             return None
-        version, data = cursor.item()
-        if version[:-SUFFIX_BYTES] != place:
+        if start == length:
             return None
-        ts_ms, _, value = unpack_version(data)
-        return Entry(key, value, seq_of(version), ts_ms) if value else None
+        return Entry(key, bytes_at(row + start, length - start), seq, ts_ms)
 
     def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
         """The entries of keys, in their order.
 
         Raises:
             ValueRejected: as `get`.
+            StoreFailedError: as `get`.
         """
-        return [self.get(key) for key in keys]
+        texts = [key_bytes(key) for key in keys]
+        ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
+        self._id()
+        data, numbers = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
+        found: list[Entry | None] = []
+        values, start = data.tobytes(), 0
+        for key, (_, end, seq, ts_ms) in zip(keys, numbers.tolist(), strict=True):
+            if seq == DAMAGED:
+                raise self._store.damaged()
+            found.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
+            start = end
+        return found
 
     def scan(
         self,
@@ -132,16 +146,31 @@ class Snapshot:
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
-        head = stored(key_bytes(prefix))
-        first = max(head, stored(key_bytes(start or "")))
+        head = key_bytes(prefix)
+        first = max(head, key_bytes(start or ""))
         if after is not None:
-            first = max(first, stored(key_bytes(after)) + _PAST_VERSIONS)
-        stop = None if end is None else stored(key_bytes(end))
+            first = max(first, key_bytes(after) + b"\x00")
+        stops = [_successor(head)] if head else []
+        if end is not None:
+            stops.append(key_bytes(end))
+        if limit == 0 or (end == "") or (stops and first >= min(stops)):
+            return []
+        return self._scanned(first, min(stops, default=b""), limit)
+
+    def _scanned(self, first: bytes, stop: bytes, limit: int) -> list[Entry]:
+        """Entries from a key on, before another one (empty: to the end)."""
+        self._id()
+        data, numbers = scanned(
+            self._view, first + stop + _SPARE, len(first), len(stop), self.seq, limit
+        )
+        texts, start = data.tobytes(), 0
         found = []
-        for entry in self._live(first, head, stop) if limit else ():
-            found.append(entry)
-            if len(found) == limit:
-                break
+        for key_end, end, seq, ts_ms in numbers.tolist():
+            if seq == DAMAGED:
+                raise self._store.damaged()
+            key = texts[start:key_end].decode()
+            found.append(Entry(key, texts[key_end:end], seq, ts_ms))
+            start = end
         return found
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
@@ -153,42 +182,38 @@ class Snapshot:
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
-        place = stored(key_bytes(key))
-        cursor = self._versions
+        data = key_bytes(key) + _SPARE
         found: list[Version] = []
-        left = cursor.set_range(version_key(place, self.seq))
-        while left and len(found) < limit and cursor.key()[:-SUFFIX_BYTES] == place:
-            seq = seq_of(cursor.key())
-            ts_ms, txn_id, value = unpack_version(cursor.value())
-            if value or seq > self._oldest:
-                found.append(Version(seq, ts_ms, value or None, txn_id.decode()))
-            left = seq > self._oldest and cursor.next()
+        seq = self.seq
+        while len(found) < limit:
+            self._id()
+            at, length, _, version, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
+            if at == DAMAGED:
+                raise self._store.damaged()
+            if at == NONE:
+                break
+            row = unpack_row(bytes_at(at, length))
+            if row.value or version > self._oldest:
+                txn_id = row.txn_id.decode()
+                found.append(Version(version, row.ts_ms, row.value or None, txn_id))
+            if version <= self._oldest:
+                break
+            seq = version - 1
         return found
 
     def digest(self) -> str:
         """A digest of all entries with their versions: equal exactly if the data is."""
         digest = hashlib.blake2b(digest_size=16)
-        for entry in self._live(b"", b"", None):
-            key = entry.key.encode()
-            digest.update(pack_seq(len(key), len(entry.value), entry.version, entry.ts_ms))
-            digest.update(key + entry.value)
+        page = self._scanned(b"", b"", _PAGE)
+        while page:
+            for entry in page:
+                key = entry.key.encode()
+                digest.update(pack_seq(len(key), len(entry.value), entry.version, entry.ts_ms))
+                digest.update(key + entry.value)
+            page = self._scanned(page[-1].key.encode() + b"\x00", b"", _PAGE)
         return digest.hexdigest()
 
-    def _live(self, first: bytes, prefix: bytes, stop: bytes | None) -> Iterator[Entry]:
-        """Entries from the stored key ``first`` on, before ``stop``, that begin with ``prefix``."""
-        cursor, newest = self._versions, version_key(b"", self.seq)
-        version = cursor.key() if cursor.set_range(first) else b""
-        while version:
-            place = version[:-SUFFIX_BYTES]
-            if not place.startswith(prefix) or (stop is not None and version >= stop):
-                return
-            if version[-SUFFIX_BYTES:] < newest:  # later than this snapshot
-                version = cursor.key() if cursor.set_range(place + newest) else b""
-                if version[:-SUFFIX_BYTES] != place:
-                    continue
-            ts_ms, _, value = unpack_version(cursor.value())
-            if value:
-                yield Entry(key_text(place), value, seq_of(version), ts_ms)
-            version = cursor.key() if cursor.next() else b""
-            if version[:-SUFFIX_BYTES] == place:
-                version = cursor.key() if cursor.set_range(place + _PAST_VERSIONS) else b""
+
+def _successor(prefix: bytes) -> bytes:
+    """The first text behind all that begin with a prefix; UTF-8 has no byte 0xFF."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

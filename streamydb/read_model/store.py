@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
+from streamydb.columns.addresses import SPARE_BYTES, address_of
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.read_model.collection import collect, remember
+from streamydb.read_model.catalogue import Parts, fits, packed, unpacked, view_of
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
-from streamydb.read_model.encoding import pack_seq, unpack_seq
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
-from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
-from streamydb.records.formats import UNREADABLE
+from streamydb.read_model.errors import StoreFailedError
+from streamydb.read_model.format_one import SUPERSEDED, taken_over
+from streamydb.read_model.identity import check_identity, identity
+from streamydb.read_model.lookup import find_each
+from streamydb.read_model.merging import newer
+from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
+from streamydb.read_model.runs import Runs
+from streamydb.read_model.times import forget_times, last_until
+from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
 
 if TYPE_CHECKING:
     import lmdb
 
-__all__ = ["FORMAT", "SnapshotBounds", "Store", "commit_time", "last_until"]
+__all__ = ["FORMAT", "Shown", "SnapshotBounds", "Store"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the store's layout; raised when an older program would misread it."""
 
 _IDENTITY = b"identity"
 _PROGRESS = b"progress"
 _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
+_PARTS = b"parts"
 
-
-class _Identity(msgspec.Struct):
-    format: int
-    database: str
+_NUMBERS_BITS: Final = 20
+"""A commit writes fewer than two to the power of so many parts."""
 
 
 class SnapshotBounds(NamedTuple):
@@ -40,6 +50,14 @@ class SnapshotBounds(NamedTuple):
     oldest: int
     latest: int
     ts_ms: int
+
+
+class Shown(NamedTuple):
+    """A commit as snapshots see it: its number, its bounds, and its runs as kernels take them."""
+
+    commit: int
+    bounds: SnapshotBounds
+    view: Ints
 
 
 class Store:
@@ -61,6 +79,7 @@ class Store:
             StoreFailedError: the file is not a store, or cannot be read.
         """
         self.database = database
+        self._unresolved = Unresolved()
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -79,64 +98,86 @@ class Store:
         """Give the file back."""
         self.environment.close()
 
-    def _initialise(self, txn: lmdb.Transaction[bytes]) -> None:
+    def _initialise(self, txn: lmdb.Transaction[memoryview]) -> None:
         about = self.tables.about
-        if txn.get(_IDENTITY, db=about) is None:
-            identity = _Identity(FORMAT, self.database)
-            txn.put(_IDENTITY, msgspec.json.encode(identity), db=about)
+        found = txn.get(_IDENTITY, db=about)
+        if found is None:
             self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
+            txn.put(_PARTS, b"", db=about)
+        elif bytes(found) == identity(1, self.database):
+            txn.put(_PARTS, b"", db=about)
+            self._preload(txn, taken_over(txn, self.tables))
+            self.environment.drop(txn, SUPERSEDED)
+        else:
+            return
+        txn.put(_IDENTITY, identity(FORMAT, self.database), db=about)
 
     def _check_identity(self) -> None:
-        folder = self.environment.folder
         with self.environment.reading() as txn:
-            found = txn.get(_IDENTITY, db=self.tables.about)
-        if found is None:
-            raise StoreMissingError(f"the read model in {folder} is still empty; try again")
-        try:
-            identity = msgspec.json.decode(found, type=_Identity)
-        except UNREADABLE as fault:
-            raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
-        if identity.format != FORMAT:
-            raise StoreMismatchError(
-                f"the read model in {folder} has format {identity.format}, this program writes "
-                f"format {FORMAT}; delete the folder and load it again"
-            )
-        if identity.database != self.database:
-            raise StoreMismatchError(
-                f"the read model in {folder} is of the database {identity.database!r}, not of "
-                f"{self.database!r}; name another folder"
-            )
+            found = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
+        check_identity(found, FORMAT, self.database, self.environment.folder)
 
-    def bounds(self, txn: lmdb.Transaction[bytes]) -> SnapshotBounds:
+    def bounds(self, txn: lmdb.Transaction[memoryview]) -> SnapshotBounds:
         """Return the seqs of which a transaction can take snapshots."""
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
         return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
+    def shown(self, txn: lmdb.Transaction[memoryview]) -> Shown:
+        """The store as a read transaction sees it; found once for all that see the same.
+
+        Raises:
+            StoreFailedError: the file is damaged.
+        """
+        found: Shown | None = self.environment.shown
+        if found is None or found.commit != txn.id():
+            found = Shown(txn.id(), self.bounds(txn), view_of(self._listed(txn)))
+            self.environment.shown = found
+        return found
+
+    def damaged(self) -> StoreFailedError:
+        """The error for a damaged file."""
+        return StoreFailedError(
+            f"what is stored in {self.environment.folder} cannot be read: the file is damaged. "
+            "Delete the folder; its follower loads it again"
+        )
+
     def progress(self) -> TopicProgress:
         """Return how far the topic is read."""
         with self.environment.reading() as txn:
-            data = txn.get(_PROGRESS, b"", db=self.tables.about)
+            return self._progress(txn)
+
+    def _progress(self, txn: lmdb.Transaction[memoryview]) -> TopicProgress:
+        data = txn.get(_PROGRESS, b"", db=self.tables.about)
         return msgspec.msgpack.decode(data, type=TopicProgress)
 
     def resolved(self) -> Resolved:
         """The last seq of which a snapshot can be taken."""
         with self.environment.reading() as txn:
             data = txn.get(_RESOLVED, b"", db=self.tables.about)
-        return msgspec.msgpack.decode(data, type=Resolved)
+            return msgspec.msgpack.decode(data, type=Resolved)
 
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
 
-    def preload(self, versions: list[tuple[bytes, bytes]]) -> None:
-        """Put versions, in the order of their keys, into an empty store; see `begin_at`."""
-        self.environment.write(lambda txn: txn.cursor(self.tables.versions).putmulti(versions))
+    def preload(self, rows: list[bytes]) -> None:
+        """Put rows, in the order of their keys and behind those before, into an empty store."""
+        self.environment.write(lambda txn: self._preload(txn, [rows]))
+
+    def _preload(self, txn: lmdb.Transaction[memoryview], batches: Iterable[list[bytes]]) -> None:
+        """Put rows; what a transaction has put is not read in it, as it is not in its place yet."""
+        runs = self._runs(txn, 1)
+        for rows in batches:
+            data = Ragged.of([*rows, bytes(SPARE_BYTES)])
+            runs.extend(data.offsets[:-2] + address_of(data.data))
+            self._put_parts(txn, runs)
+        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
 
     def begin_at(self, progress: TopicProgress, seq: int, ts_ms: int) -> None:
         """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""
 
-        def begin(txn: lmdb.Transaction[bytes]) -> None:
+        def begin(txn: lmdb.Transaction[memoryview]) -> None:
             txn.put(pack_seq(seq), pack_seq(ts_ms), db=self.tables.times)
             self._put_progress(txn, progress)
             txn.put(_BOUNDS, pack_seq(seq, seq, ts_ms), db=self.tables.about)
@@ -156,75 +197,98 @@ class Store:
         batch.progress.commits += 1
         return self.environment.write(lambda txn: self._apply(txn, batch, retention))
 
-    def _apply(self, txn: lmdb.Transaction[bytes], batch: StoreBatch, retention: Retention) -> bool:
+    def _apply(
+        self, txn: lmdb.Transaction[memoryview], batch: StoreBatch, retention: Retention
+    ) -> bool:
         bounds = self.bounds(txn)
-        self._put_versions(txn, batch.versions)
-        self._check_repeats(txn, batch, bounds.oldest)
+        runs = self._runs(txn, batch.progress.commits << _NUMBERS_BITS)
+        with self._undamaged():
+            added = self._add(runs, batch, self._progress(txn))
+            self._check_repeats(runs.view(), batch.repeats, bounds.oldest)
         times = [(pack_seq(seq), pack_seq(ts_ms)) for ts_ms, seq in batch.times.items()]
         txn.cursor(self.tables.times).putmulti(times)
-        remember(txn, self.tables, batch.touched, batch.newest, batch.progress.commits)
         latest = self._put_progress(txn, batch.progress)
         if latest.seq < bounds.latest:
             raise InvariantViolation(f"resolved went from {bounds.latest} back to {latest.seq}")
         oldest = max(bounds.oldest, self._horizon(txn, retention, latest, bounds.oldest))
         txn.put(_BOUNDS, pack_seq(oldest, latest.seq, latest.ts_ms), db=self.tables.about)
-        return collect(txn, self.tables, oldest)
+        forget_times(txn, self.tables, oldest)
+        with self._undamaged():
+            more = runs.settle(oldest, added)
+        self._put_runs(txn, runs)
+        return more
 
-    def _put_versions(self, txn: lmdb.Transaction[bytes], versions: dict[bytes, bytes]) -> None:
-        """Insert new versions; those that are there must be equal."""
-        rows = [(version, versions[version]) for version in sorted(versions)]
-        _, added = txn.cursor(self.tables.versions).putmulti(rows, overwrite=False)
-        if added < len(rows):
-            for version, data in rows:
-                _check_same(txn.get(version, db=self.tables.versions), data, version)
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        """A block that fails with our error when what is stored is no part."""
+        try:
+            yield
+        except DamagedError as fault:
+            raise self.damaged() from fault
 
-    def _check_repeats(self, txn: lmdb.Transaction[bytes], batch: StoreBatch, oldest: int) -> None:
+    def _runs(self, txn: lmdb.Transaction[memoryview], number: int) -> Runs:
+        """The runs that are stored; new parts are numbered from ``number`` on."""
+        runs = self._listed(txn)
+        ids = [int(run["id"].max()) + 1 for run in runs]
+        return Runs(runs, max([number, *ids]))
+
+    def _listed(self, txn: lmdb.Transaction[memoryview]) -> list[Parts]:
+        """The stored runs with the addresses of their parts.
+
+        Raises:
+            StoreFailedError: the list and the parts do not fit.
+        """
+        parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
+        found = self.environment.parts(txn, parts["id"].tolist())
+        places = np.array(found, np.int64).reshape(-1, 2)
+        stored = np.maximum(parts["length"], self._apart(txn))
+        if not fits(parts) or (places[:, 1] != stored).any():
+            raise self.damaged()
+        parts["address"] = places[:, 0]
+        return [parts[parts["run"] == run] for run in np.unique(parts["run"])]
+
+    def _apart(self, txn: lmdb.Transaction[memoryview]) -> int:
+        """The least size of what LMDB gives pages of its own: only that stays where it is."""
+        return int(txn.stat(self.tables.versions)["psize"])
+
+    def _put_runs(self, txn: lmdb.Transaction[memoryview], runs: Runs) -> None:
+        """Store what is new of the runs, and remove what is gone."""
+        self._put_parts(txn, runs)
+        for number in runs.gone:
+            txn.delete(pack_seq(number), db=self.tables.versions)
+        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
+
+    def _put_parts(self, txn: lmdb.Transaction[memoryview], runs: Runs) -> None:
+        least = self._apart(txn)
+        for number, data in runs.fresh.items():
+            whole = data if len(data) >= least else bytes(data).ljust(least, b"\0")
+            txn.put(pack_seq(number), whole, db=self.tables.versions)
+        runs.fresh.clear()
+
+    def _add(self, runs: Runs, batch: StoreBatch, before: TopicProgress) -> int:
+        """Add what is new, compare the rest; how many bytes were added."""
+        suspects = self._unresolved.suspects(before, runs, batch)
+        rows = new_rows(runs.view(), batch.rows, suspects)
+        runs.add(rows)
+        return int(runs.runs[-1]["length"].sum()) if len(rows) else 0
+
+    def _check_repeats(self, view: Ints, rows: Ints, oldest: int) -> None:
         """Changes that came before must be there, unless they may have been collected."""
-        for version, data, seq in batch.repeats:
-            if seq > oldest:
-                _check_same(txn.get(version, db=self.tables.versions), data, version)
+        rows = newer(rows, oldest)
+        if len(rows):
+            check_same(find_each(view, rows), rows)
 
-    def _put_progress(self, txn: lmdb.Transaction[bytes], progress: TopicProgress) -> Resolved:
+    def _put_progress(self, txn: lmdb.Transaction[memoryview], progress: TopicProgress) -> Resolved:
         latest = progress.resolved()
         txn.put(_PROGRESS, msgspec.msgpack.encode(progress), db=self.tables.about)
         txn.put(_RESOLVED, msgspec.msgpack.encode(latest), db=self.tables.about)
         return latest
 
     def _horizon(
-        self, txn: lmdb.Transaction[bytes], retention: Retention, latest: Resolved, oldest: int
+        self, txn: lmdb.Transaction[memoryview], retention: Retention, latest: Resolved, oldest: int
     ) -> int:
         """The oldest seq that the retention asks to keep."""
         by_seq, until_ms = retention.bounds(latest)
         if by_seq <= oldest or until_ms < 0:
             return oldest
         return last_until(txn.cursor(self.tables.times), until_ms, oldest, by_seq)
-
-
-def _check_same(found: bytes | None, data: bytes, version: bytes) -> None:
-    if found != data:
-        what = "another change" if found is not None else "nothing"
-        raise InvariantViolation(
-            f"a change that was read before is read again, and the store has {what} at its place "
-            f"({version!r}): the changes topic is not what this read model has followed, or a "
-            "resolved record came too early; load the read model again from the topic"
-        )
-
-
-def commit_time(times: lmdb.Cursor[bytes], seq: int) -> int:
-    """The commit timestamp of the last change or resolved point up to ``seq``; 0 before any."""
-    past = times.set_range(pack_seq(seq + 1))
-    return unpack_seq(times.value()) if (times.prev() if past else times.last()) else 0
-
-
-def last_until(times: lmdb.Cursor[bytes], ts_ms: int, oldest: int, latest: int) -> int:
-    """The last seq from ``oldest`` to ``latest`` with a commit timestamp up to ``ts_ms``.
-
-    Bisection, since timestamps never fall along the seqs; ``oldest`` if all are later.
-    """
-    while oldest < latest:
-        middle = (oldest + latest + 1) // 2
-        if commit_time(times, middle) <= ts_ms:
-            oldest = middle
-        else:
-            latest = middle - 1
-    return oldest

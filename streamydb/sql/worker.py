@@ -187,6 +187,7 @@ def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
         ReadModel.open(Path(job.folder), job.database) as model,
         model.snapshot(job.at) as snapshot,
     ):
+        snapshot.scan(limit=1)  # loads what it needs, as long as the process may write files
         yield snapshot, snapshot.seq
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from msgspec import Raw
 
 from streamydb.kafka import TopicNames, TopicsError, changes, create, delete, describe
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
+from streamydb.kafka.changes import KafkaSource
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.launcher import LocalProcess
 from streamydb.read_model import (
@@ -26,7 +26,6 @@ from streamydb.read_model import (
     StoreMissingError,
     copy_to,
 )
-from streamydb.read_model.collection import CHUNKS_MAX, KEYS_PER_CHUNK
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -338,7 +337,3 @@ def seq_in(folder: Path, feed: Feed) -> int:
             return model.latest().seq
     except StoreMissingError:
         return 0
-
-
-def test_a_commit_collects_more_than_the_largest_batch_adds() -> None:
-    assert CHUNKS_MAX * KEYS_PER_CHUNK > BATCH_RECORDS_MAX

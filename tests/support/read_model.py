@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
+import pytest
 from msgspec import Raw
 
+from streamydb.columns.addresses import address_of, bytes_at
+from streamydb.columns.table import Ragged
 from streamydb.read_model import (
     Follower,
     ReadModel,
+    runs,
 )
+from streamydb.read_model.rows import Ints, Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -74,10 +81,73 @@ def example() -> MemoryTopic:
     return made
 
 
-def entries_in(model: ReadModel, table: str = "versions") -> int:
-    """Rows of a sub-database."""
+class Held(NamedTuple):
+    """Rows at their addresses, and the buffers that they lie in."""
+
+    buffers: list[Any]
+    rows: Ints
+
+    def read(self, rows: Iterable[int]) -> list[Row]:
+        """What lies at addresses."""
+        return [unpack_row(bytes_at(int(row), int(row_bytes(row)))) for row in rows]
+
+
+def held(rows: Iterable[Row]) -> Held:
+    """Put rows into memory."""
+    data = Ragged.of([*(pack_row(*row) for row in rows), bytes(8)])
+    return Held([data.data], data.offsets[:-2] + address_of(data.data))
+
+
+def small_parts(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
+    """Let parts, merges and commits be so small that little data has many of them."""
+    patch.setattr(runs, "PART_BYTES", rng.choice([1, 100, 400, 1 << 18]))
+    patch.setattr(runs, "STEP_BYTES", rng.choice([1, 1_000, 3_000, 1 << 23]))
+    patch.setattr(runs, "COMMIT_BYTES", rng.choice([1, 2_000, 1 << 24]))
+    patch.setattr(runs, "COMMIT_RATIO", rng.choice([1, 4, 32]))
+    patch.setattr(runs, "RATIO", rng.choice([1, 2, 8]))
+    patch.setattr(runs, "SHARE", rng.choice([0, 0.25, 1]))
+
+
+def nothing_superfluous(patch: pytest.MonkeyPatch) -> None:
+    """Let the runs be merged to one, and all be removed that can be."""
+    patch.setattr(runs, "RATIO", 1 << 40)
+    patch.setattr(runs, "SHARE", 0)
+
+
+def rows_in(model: ReadModel) -> list[Row]:
+    """All versions that are stored, run by run."""
     with model.store.environment.reading() as txn:
-        return txn.stat(getattr(model.store.tables, table))["entries"]
+        found = model.store._listed(txn)
+        return [
+            unpack_row(bytes_at(row, int(row_bytes(row))))
+            for run in found
+            for row in runs._rows(run).tolist()
+        ]
+
+
+def check_stored(model: ReadModel) -> None:
+    """Require that no version is stored twice, and no part that is not in the list."""
+    names = [(row.key, row.seq) for row in rows_in(model)]
+    assert len(set(names)) == len(names)
+    with model.store.environment.reading() as txn:
+        parts = sum(map(len, model.store._listed(txn)))
+        assert txn.stat(model.store.tables.versions)["entries"] == parts
+
+
+def rewritten(model: ReadModel, change: Callable[[list[Row]], list[Row]]) -> None:
+    """Change what is stored behind the store's back; it is one run then."""
+    rows = sorted(change(rows_in(model)), key=lambda row: (row.key, -row.seq))
+
+    def work(txn: Any) -> None:
+        stored = model.store._runs(txn, 1 << 60)
+        for run in stored.runs:
+            stored._remove(run)
+        stored.runs = []
+        placed = held(rows)
+        stored.add(placed.rows)
+        model.store._put_runs(txn, stored)
+
+    model.store.environment.write(work)
 
 
 def drained(follower: Follower, seq: int) -> None:

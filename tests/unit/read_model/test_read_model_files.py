@@ -79,8 +79,8 @@ def test_what_is_no_read_model_of_the_database_is_refused(
     with pytest.raises(ConfigurationError, match="cannot be a database's name"):
         ReadModel.open(tmp_path / "model", "../x")
     with monkeypatch.context() as patch:
-        patch.setattr(store, "FORMAT", 2)
-        with pytest.raises(StoreMismatchError, match="has format 1, this program writes format 2"):
+        patch.setattr(store, "FORMAT", 1)
+        with pytest.raises(StoreMismatchError, match="has format 2, this program writes format 1"):
             ReadModel.open(tmp_path / "model", "bank")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "data.mdb").write_bytes(b"no LMDB file" * 1000)

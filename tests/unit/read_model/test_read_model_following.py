@@ -28,7 +28,7 @@ def test_what_an_error_interrupted_is_read_again(
 ) -> None:
     follower = Follower(model, SETTINGS, source=MemorySource(topic))
     with monkeypatch.context() as patch:
-        patch.setattr(store, "collect", lambda *_: 1 / 0)
+        patch.setattr(store, "forget_times", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             follower.step(0)
     assert model.latest().seq == 0

@@ -27,8 +27,8 @@ from streamydb.read_model import (
     SnapshotAhead,
     SnapshotGone,
     Version,
-    collection,
     copy_to,
+    runs,
     store,
 )
 from streamydb.records import (
@@ -41,6 +41,7 @@ from streamydb.records import (
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
 from tests.support.memory_topic import MemorySource, MemoryTopic
+from tests.support.read_model import check_stored, nothing_superfluous, rows_in, small_parts
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 
@@ -233,10 +234,11 @@ def crash_somewhere(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
     def crash(*_: object, **__: object) -> None:
         raise Crash
 
-    place = rng.choice(["_put_versions", "_check_repeats", "_put_progress", "_horizon", "after"])
-    function = rng.choice(["remember", "collect", ""])
-    if function:
-        patch.setattr(store, function, crash)
+    place = rng.choice(
+        ["_add", "_check_repeats", "_put_progress", "_horizon", "settle", "_put_runs", "after"]
+    )
+    if place == "settle":
+        patch.setattr(runs.Runs, place, crash)
     elif place != "after":
         patch.setattr(store.Store, place, crash)
 
@@ -278,8 +280,7 @@ def test_any_history_read_in_any_way_is_right_at_every_seq(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(collection, "KEYS_PER_CHUNK", rng.choice([1, 2, 512]))
-    monkeypatch.setattr(collection, "CHUNKS_MAX", rng.choice([3, 64]))
+    small_parts(monkeypatch, rng)
     history = History(rng, rng.choice([1, 2, 3, 5]))
     retained = Retained(rng.choice([0, 0.3, 1, 2]), rng.choice([0, 5, 40]))
     readers = [
@@ -299,6 +300,7 @@ def test_any_history_read_in_any_way_is_right_at_every_seq(
             reader.step()
         reader.restart()
         reader.check()
+        check_stored(reader.model)
     assert readers[1].model.oldest() == expected_oldest(history, retained, history.seq)
     check_agreement(history, readers)
     for reader in readers:
@@ -329,7 +331,8 @@ def check_agreement(history: History, readers: list[Reader]) -> None:
 def test_nothing_is_left_of_what_no_snapshot_shows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "KEYS_PER_CHUNK", 1 + seed % 3)
+    small_parts(monkeypatch, random.Random(seed))
+    nothing_superfluous(monkeypatch)
     history = History(random.Random(1000 + seed), 3)
     reader = Reader(history, tmp_path / "now", Retained(0, 0))
     for _ in range(20):
@@ -338,11 +341,12 @@ def test_nothing_is_left_of_what_no_snapshot_shows(
     history.finish()
     while reader.model.latest().seq < history.seq or reader.follower._more:
         reader.step()
-    tables = reader.model.store.tables
+    check_stored(reader.model)
+    assert [(row.key.decode(), row.seq) for row in rows_in(reader.model)] == [
+        (entry.key, entry.version) for entry in history.at(history.seq)
+    ]
     with reader.model.store.environment.reading() as txn:
-        assert txn.stat(tables.versions)["entries"] == len(history.at(history.seq))
-        assert txn.stat(tables.superseded)["entries"] == 0
-        assert txn.stat(tables.times)["entries"] == 1
+        assert txn.stat(reader.model.store.tables.times)["entries"] == 1
     reader.model.close()
 
 

@@ -7,20 +7,19 @@ What a snapshot is made of is taken from the truth of a history; its positions a
 from __future__ import annotations
 
 import random
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamydb.backup.snapshots import SnapshotError, SnapshotTail
 from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import SnapshotRow
-from streamydb.read_model import ReadModel, collection, load, verify
-from streamydb.read_model.encoding import pack_version, stored, version_key
+from streamydb.read_model import ReadModel, load, verify
+from streamydb.read_model.rows import Row
 from streamydb.records import Change, decode_change
 from streamydb.records import Resolved as ResolvedRecord
 from tests.support.memory_topic import MemorySource
+from tests.support.read_model import rewritten, small_parts
 from tests.unit.backup.test_snapshots import make
 from tests.unit.read_model.test_read_model_history import (
     ODD_KEYS,
@@ -74,7 +73,7 @@ def test_a_read_model_from_any_snapshot_is_right_at_every_later_seq(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(f"loading {seed}")
-    monkeypatch.setattr(collection, "KEYS_PER_CHUNK", rng.choice([1, 2, 512]))
+    small_parts(monkeypatch, rng)
     history = History(rng, rng.choice([1, 2, 3]))
     for _ in range(rng.randrange(12)):
         history.plan()
@@ -147,24 +146,21 @@ def damage(rng: random.Random, history: History, model: ReadModel) -> set[str]:
     """Change entries that the latest snapshot shows, and add some; the keys."""
     shown = {entry.key: entry for entry in history.at(model.latest().seq)}
     wrong = set(rng.sample(ODD_KEYS, rng.choice([0, 1, 4, 14]))) if model.latest().seq else set()
-    table = model.store.tables.versions
+    others = []
     for key in wrong:
         entry = shown.get(key)
         if entry is None:
-            at, data = version_key(stored(key.encode()), model.latest().seq), b'"new"'
-            ts_ms = 1
+            others.append(Row(key.encode(), model.latest().seq, 1, b"t", b'"new"'))
         else:
-            at = version_key(stored(key.encode()), entry.version)
             ts_ms = entry.ts_ms + rng.choice([0, 1])
             same = [] if ts_ms == entry.ts_ms else [entry.value]
             data = rng.choice([b'"?"', b"", *same])
-        other = pack_version(ts_ms, b"t", data)
-        assert model.store.environment.write(partial(_put, at, other, table))
+            others.append(Row(key.encode(), entry.version, ts_ms, b"t", data))
+    names = {(row.key, row.seq) for row in others}
+    rewritten(
+        model, lambda rows: [*others, *(row for row in rows if (row.key, row.seq) not in names)]
+    )
     return wrong
-
-
-def _put(key: bytes, data: bytes, table: Any, txn: Any) -> bool:
-    return bool(txn.put(key, data, db=table))
 
 
 @pytest.mark.parametrize("seed", range(10))

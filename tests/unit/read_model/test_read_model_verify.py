@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,20 +14,20 @@ from streamydb.read_model import (
     StoreFailedError,
     verify,
 )
-from streamydb.read_model.encoding import pack_version, stored, version_key
+from streamydb.read_model.rows import Row
 from tests.support.memory_topic import MemorySource, MemoryTopic
-from tests.support.read_model import SETTINGS, follow, resolve, write
+from tests.support.read_model import SETTINGS, follow, resolve, rewritten, write
 
 
 def verdict(folder: Path, topic: MemoryTopic) -> Comparison:
     return verify(folder / "model", SETTINGS, folder / "scratch", source=MemorySource(topic))
 
 
-def damage(model: ReadModel, key: bytes, seq: int, data: bytes | None) -> None:
+def damage(model: ReadModel, key: bytes, seq: int, row: Row | None) -> None:
     """Change a version behind the store's back; None: remove it."""
-    place, table = version_key(stored(key), seq), model.store.tables.versions
-    assert model.store.environment.write(
-        lambda txn: txn.delete(place, db=table) if data is None else txn.put(place, data, db=table)
+    new = [] if row is None else [row]
+    rewritten(
+        model, lambda rows: [*new, *(old for old in rows if (old.key, old.seq) != (key, seq))]
     )
 
 
@@ -58,17 +59,37 @@ def test_every_key_that_differs_is_named(
         write(topic, 0, seq, key, "1")
     resolve(topic, 9)
     follow(model, topic)
-    damage(model, b"b", 4, pack_version(40, b"id4", b"[5]"))
+    damage(model, b"b", 4, Row(b"b", 4, 40, b"id4", b"[5]"))
     damage(model, "é".encode(), 6, None)
-    damage(model, b"extra", 3, pack_version(30, b"id3", b"1"))
-    damage(model, b"m", 8, pack_version(81, b"id8", b"1"))
+    damage(model, b"extra", 3, Row(b"extra", 3, 30, b"id3", b"1"))
+    damage(model, b"m", 8, Row(b"m", 8, 81, b"id8", b"1"))
     assert verdict(tmp_path, topic) == Comparison(9, 5, ["b", "extra", "m", "é"])
 
 
-def test_what_is_no_entry_is_an_error(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:
+@pytest.mark.parametrize("how", ["shorter", "zeros", "index", "gone", "list"])
+def test_what_is_no_entry_is_an_error(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic, how: str
+) -> None:
     follow(model, topic)
-    damage(model, b"b", 4, b"?")
-    with pytest.raises(StoreFailedError, match="Delete the folder"):
+    tables = model.store.tables
+
+    def work(txn: Any) -> None:
+        if how == "list":
+            txn.put(b"parts", bytes(8 * 8), db=tables.about)
+            return
+        for number, data in [(bytes(k), bytes(v)) for k, v in txn.cursor(tables.versions)]:
+            if how == "gone":
+                txn.delete(number, db=tables.versions)
+            elif how == "index":  # behind the last row: where the first one is
+                end = data.rindex(b'id2"two"') + len(b'id2"two"')
+                txn.put(number, data[:end] + b"\xff" * 4 + data[end + 4 :], db=tables.versions)
+            else:
+                other = data[:-1] if how == "shorter" else bytes(len(data))
+                txn.put(number, other, db=tables.versions)
+
+    model.store.environment.write(work)
+    model.store.environment.mapped.clear()
+    with pytest.raises(StoreFailedError, match="elete the folder"):
         verdict(tmp_path, topic)
 
 

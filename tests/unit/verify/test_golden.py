@@ -26,7 +26,7 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.pipeline.config import read_record
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.procedures.modules import MemoryModules
-from streamydb.read_model import ReadModel
+from streamydb.read_model import ReadModel, StoreMissingError
 from streamydb.records import decode_change, decode_dead_letter, decode_result
 from streamydb.records.control import decode_message
 from streamydb.txn_processor import outputs as o
@@ -134,7 +134,9 @@ def test_what_lies_on_disk_is_understood(golden: Path, tmp_path: Path) -> None:
         id_window=config_of(BackupFolder(copy / "backup").manifest()).id_window,
         modules=modules_of(golden),
     ).state
-    model = ReadModel.open(copy / "read-model", DATABASE)
+    with pytest.raises(StoreMissingError, match="its follower takes it over"):
+        ReadModel.open(copy / "read-model", DATABASE)
+    model = ReadModel.open(copy / "read-model", DATABASE, write=True)  # takes over its format
     with model.snapshot() as shown:
         for key, (value, version) in state.items():
             entry = shown.get(key)

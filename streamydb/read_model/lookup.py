@@ -1,0 +1,199 @@
+"""Kernels that find and scan versions in the runs of a store; see `rows` and `catalogue`.
+
+A view is one array of integers: how many runs there are; where the parts of each begin, and the
+end; the largest seq of each run; and address, length and rows of every part. A kernel that takes
+one array is called faster than one that takes seven.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamydb.columns.addresses import byte_at, copy_at, start_of
+from streamydb.columns.jit import brief, kernel, leaf
+from streamydb.columns.table import Bytes
+from streamydb.read_model.rows import (
+    HEAD_BYTES,
+    Ints,
+    compare,
+    compare_rows,
+    deleted,
+    key_bytes_of,
+    key_of,
+    row_at,
+    row_bytes,
+    seq_of,
+    ts_of,
+)
+
+__all__ = [
+    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "found_many", "gathered", "part_place",
+    "place_of", "row_in",
+]  # fmt: skip
+
+NONE: Final = 0
+"""In place of a row: there is none."""
+
+DAMAGED: Final = -1
+"""In place of a row: what is stored is no row."""
+
+PART_WORDS: Final = 3
+"""Integers of a part in a view."""
+
+BEHIND_ALL: Final = -1
+"""A seq that comes after all versions of a key."""
+
+
+@leaf
+def part_place(view: Ints, part: int) -> int:
+    """The place of a part in a view."""
+    return 2 + 2 * view[0] + PART_WORDS * part  # type: ignore[no-any-return]
+
+
+@leaf
+def row_in(view: Ints, part: int, i: int) -> int:
+    """A row of a part; `DAMAGED`."""
+    at = part_place(view, part)
+    row = row_at(view[at], view[at + 1], view[at + 2], i)
+    return row if row != 0 else DAMAGED
+
+
+@leaf
+def _precedes(row: int, key: int, key_bytes: int, seq: int) -> bool:
+    """Return True if a row comes before the version ``seq`` of a key."""
+    by_key = compare(key_of(row), key_bytes_of(row), key, key_bytes)
+    return by_key < 0 or (by_key == 0 and seq_of(row) > seq)
+
+
+@leaf
+def place_of(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[int, int]:
+    """The place in a run, part and row, of the version ``seq`` of a key or of what follows it.
+
+    The part is the end of the run if nothing does; it is `DAMAGED` if a row is.
+    """
+    low, high = view[1 + run], view[2 + run]
+    end = high
+    while low < high:  # the first part that does not begin before it
+        middle = (low + high) // 2
+        row = row_in(view, middle, 0)
+        if row == DAMAGED:
+            return DAMAGED, 0
+        if _precedes(row, key, key_bytes, seq):
+            low = middle + 1
+        else:
+            high = middle
+    if low == view[1 + run]:
+        return low, 0
+    part = low - 1
+    first, last = 1, view[part_place(view, part) + 2]
+    while first < last:
+        middle = (first + last) // 2
+        row = row_in(view, part, middle)
+        if row == DAMAGED:
+            return DAMAGED, 0
+        if _precedes(row, key, key_bytes, seq):
+            first = middle + 1
+        else:
+            last = middle
+    if first == view[part_place(view, part) + 2]:
+        return (part + 1, 0) if part + 1 < end else (end, 0)
+    return part, first
+
+
+@leaf
+def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
+    """The newest version of a key up to ``seq``; `NONE` or `DAMAGED`."""
+    best, best_seq = NONE, BEHIND_ALL
+    runs = view[0]
+    for k in range(runs):
+        run = runs - 1 - k
+        if view[2 + runs + run] <= best_seq:
+            continue
+        part, i = place_of(view, run, key, key_bytes, seq)
+        if part == DAMAGED:
+            return DAMAGED
+        if part == view[2 + run]:
+            continue
+        row = row_in(view, part, i)
+        if row == DAMAGED:
+            return DAMAGED
+        if compare(key_of(row), key_bytes_of(row), key, key_bytes) == 0 and seq_of(row) > best_seq:
+            best, best_seq = row, seq_of(row)
+    return best
+
+
+@leaf
+def _value_at(row: int) -> int:
+    """The offset of the value in a row."""
+    return HEAD_BYTES + key_bytes_of(row) + byte_at(row + 22)
+
+
+@brief
+def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int]:
+    """The newest version of a key up to ``seq``.
+
+    It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq and ms.
+    ``key`` is longer than its ``key_bytes``: by `SPARE_BYTES`.
+    """
+    row = _find(view, start_of(key), key_bytes, seq)
+    if row <= NONE:
+        return row, 0, 0, 0, 0
+    return row, row_bytes(row), _value_at(row), seq_of(row), ts_of(row)
+
+
+@kernel
+def find_each(view: Ints, rows: Ints) -> Ints:
+    """For each row the stored one of its key and seq; `NONE` or `DAMAGED`."""
+    out = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        row = rows[i]
+        out[i] = _find(view, key_of(row), key_bytes_of(row), seq_of(row))
+        if out[i] > 0 and compare_rows(out[i], row) != 0:
+            out[i] = NONE
+    return out
+
+
+@brief
+def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
+    """Keys, if wanted, and values of rows, and of each where both end, its seq and timestamp."""
+    numbers = np.empty((len(rows), 4), np.int64)
+    size = 0
+    for row in rows:
+        if row > 0:
+            size += row_bytes(row)
+    data = np.empty(size, np.uint8)
+    base = start_of(data)
+    at = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        if row > 0:
+            if keys:
+                copy_at(base + at, row + HEAD_BYTES, key_bytes_of(row))
+                at += key_bytes_of(row)
+            numbers[i, 0] = at
+            value = _value_at(row)
+            copy_at(base + at, row + value, row_bytes(row) - value)
+            at += row_bytes(row) - value
+            numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
+        else:
+            numbers[i, 0], numbers[i, 2], numbers[i, 3] = at, row, 0
+        numbers[i, 1] = at
+    return data[:at], numbers
+
+
+@brief
+def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints]:
+    """Values of the keys that exist at ``seq``; see `gathered`. A seq `NONE`: it does not.
+
+    ``keys``: one after the other, and `SPARE_BYTES`; ``ends``: where each ends.
+    """
+    rows = np.empty(len(ends), np.int64)
+    base, start = start_of(keys), 0
+    for i in range(len(ends)):
+        rows[i] = _find(view, base + start, ends[i] - start, seq)
+        if rows[i] > 0 and deleted(rows[i]):
+            rows[i] = NONE
+        start = ends[i]
+    return gathered(rows, False)

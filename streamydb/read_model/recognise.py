@@ -1,0 +1,170 @@
+"""Read changes straight from their bytes: the fast half of `core.plan`.
+
+A kernel reads records as the pipeline writes them: the fields of a change in their order and with
+no blanks, ASCII text, no escapes in the id, integers of at most 18 digits. It takes nothing that
+`core` would not take one by one, and makes the same rows; all else, good or bad, it leaves to that.
+A test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import characters as c
+from streamydb.columns.addresses import SPARE_BYTES, copy_at, put_double, put_word, start_of
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Bytes, Ragged, Texts
+from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
+from streamydb.read_model.json_values import value_end
+from streamydb.read_model.rows import HEAD_BYTES, Ints, compare
+from streamydb.txn_processor.tokens import integer, text_end
+
+__all__ = ["UNRECOGNISED", "recognised"]
+
+UNRECOGNISED: Final = 0
+"""In place of a row."""
+
+_ASCII_LAST: Final = 127
+_NULL_BYTES: Final = 4
+_ID_SHIFT: Final = 16
+
+# The pieces between the parts of a change, by number.
+_OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END = range(11)
+
+
+class _Change(NamedTuple):
+    """Positions of a change's parts in the buffer, and its numbers."""
+
+    seq: int
+    ts_ms: int
+    id_start: int
+    id_end: int
+    value_start: int
+    value_end: int
+
+
+_NOT = _Change(-1, 0, 0, 0, 0, 0)
+
+
+def _pieces(database: str) -> Ragged:
+    """The texts between the parts of a change; see `txn_processor.format`."""
+    origin = f',"source":{{"connector":"streamydb","db":"{database}","partition":'
+    texts = [
+        '{"op":"', '","before":', ',"after":', ',"ts_ms":', origin, ',"offset":', ',"seq":',
+        '},"transaction":{"id":', ',"total_order":', ',"data_collection_order":', "}}",
+    ]  # fmt: skip
+    return Ragged.of([text.encode() for text in texts] + [bytes(SPARE_BYTES)])
+
+
+@leaf
+def _behind(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> int:
+    """The position behind a piece, or -1."""
+    start = pieces.offsets[i]
+    length = pieces.offsets[i + 1] - start
+    if at < 0 or end - at < length:
+        return -1
+    base = start_of(data)
+    if compare(base + at, length, start_of(pieces.data) + start, length) != 0:
+        return -1
+    return at + length  # type: ignore[no-any-return]
+
+
+@leaf
+def _counted(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> tuple[int, int]:
+    """The position behind a piece and an integer after it, and the integer; or (-1, 0)."""
+    at = _behind(data, at, end, pieces, i)
+    return integer(data, at, end) if at >= 0 else (-1, 0)
+
+
+@leaf
+def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
+    """Read a change; a negative seq: it is not as the pipeline writes it."""
+    at = _behind(data, at, end, pieces, _OP)
+    if at < 0 or at >= end:
+        return _NOT
+    op = data[at]
+    at = value_end(data, _behind(data, at + 1, end, pieces, _BEFORE), end)
+    value_start = _behind(data, at, end, pieces, _AFTER)
+    value_stop = value_end(data, value_start, end)
+    null = value_stop - value_start == _NULL_BYTES and data[value_start] == c.LOWER_N
+    if op == c.LOWER_D:
+        if not null:
+            return _NOT
+    elif null or (op != c.LOWER_C and op != c.LOWER_U):
+        return _NOT
+    at, ts_ms = _counted(data, value_stop, end, pieces, _TS)
+    at, _ = _counted(data, at, end, pieces, _DB)
+    at, _ = _counted(data, at, end, pieces, _OFFSET)
+    at, seq = _counted(data, at, end, pieces, _SEQ)
+    at = _behind(data, at, end, pieces, _ID)
+    if at < 0 or seq < 1 or ts_ms < 0:
+        return _NOT
+    id_end = text_end(data, at, end)
+    if id_end < 0 or id_end - at - 1 > ID_BYTES_MAX:
+        return _NOT
+    id_start = at + 1
+    at, _ = _counted(data, id_end + 1, end, pieces, _ORDER)
+    at, _ = _counted(data, at, end, pieces, _NUMBER)
+    if _behind(data, at, end, pieces, _END) != end:
+        return _NOT
+    return _Change(seq, ts_ms, id_start, id_end, value_start, value_start if null else value_stop)
+
+
+@leaf
+def _is_key(data: Bytes, start: int, end: int) -> bool:
+    """Return True for a key of ASCII characters."""
+    if start == end or end - start > KEY_BYTES_MAX:
+        return False
+    for at in range(start, end):
+        if data[at] > _ASCII_LAST:
+            return False
+    return True
+
+
+@leaf
+def _put_row(out: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
+    """Write a row, see `rows`; the position behind it."""
+    key_bytes = keys.offsets[i + 1] - keys.offsets[i]
+    id_bytes = found.id_end - found.id_start
+    value_bytes = found.value_end - found.value_start
+    put_word(out, found.seq)
+    put_word(out + 8, found.ts_ms)
+    put_double(out + 16, value_bytes)
+    put_double(out + 20, key_bytes | id_bytes << _ID_SHIFT)
+    out += HEAD_BYTES
+    copy_at(out, start_of(keys.data) + keys.offsets[i], key_bytes)
+    out += key_bytes
+    copy_at(out, start_of(data) + found.id_start, id_bytes)
+    out += id_bytes
+    copy_at(out, start_of(data) + found.value_start, value_bytes)
+    return out + value_bytes
+
+
+@kernel
+def _recognised(keys: Texts, values: Texts, pieces: Texts) -> tuple[Bytes, Ints]:
+    n = len(values.offsets) - 1
+    size = HEAD_BYTES * n + keys.offsets[n] + values.offsets[n] + SPARE_BYTES
+    buffer = np.empty(size, np.uint8)
+    rows = np.zeros(n, np.int64)
+    at = start_of(buffer)
+    for i in range(n):
+        if not _is_key(keys.data, keys.offsets[i], keys.offsets[i + 1]):
+            continue
+        found = _change(values.data, values.offsets[i], values.offsets[i + 1], pieces)
+        if found.seq > 0:
+            rows[i] = at
+            at = _put_row(at, keys, i, values.data, found)
+    return buffer, rows
+
+
+def recognised(
+    keys: list[bytes], values: list[bytes], database: str
+) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """A buffer of rows, and where each record's begins: an address, or `UNRECOGNISED`."""
+    spare = bytes(SPARE_BYTES)
+    texts = Ragged.of([*values, spare]).part(0, len(values))
+    names = Ragged.of([*keys, spare]).part(0, len(keys))
+    return _recognised(names.texts(), texts.texts(), _pieces(database).texts())

@@ -1,0 +1,211 @@
+"""The encoding of versions: rows of bytes, in parts, in the order of keys and then newest first.
+
+A row is a head of 24 bytes (seq, commit timestamp, and the lengths of value, key and id), then the
+key, the transaction's id and the value; a deletion has an empty value. A part is rows in their
+order, where each of them begins (four bytes each), and how many they are (eight bytes). So a
+search in a part halves it, a walk through it needs no index, and a row is copied as it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns.addresses import bytes_at, double_at, ordered_at, short_at, word_at
+from streamydb.columns.jit import leaf
+from streamydb.errors import INVALID_KEY, ValueRejected
+from streamydb.limits import KEY_BYTES_MAX
+
+__all__ = [
+    "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
+    "compare_rows", "deleted",
+    "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "row_at",
+    "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq",
+]  # fmt: skip
+
+Ints = npt.NDArray[np.int64]
+
+HEAD_BYTES: Final = 24
+INDEX_BYTES: Final = 4
+"""A row takes so many in its part's index."""
+
+FOOT_BYTES: Final = 8
+
+_TS_AT, _VALUE_AT, _KEY_AT, _ID_AT = 8, 16, 20, 22
+_SHORT: Final = 0xFFFF
+_WORD_BYTES: Final = 8
+
+_head = struct.Struct("<qqIHBx")
+_number = struct.Struct(">Q")
+
+
+class DamagedError(Exception):
+    """Raised when what is stored is no part."""
+
+
+class Row(NamedTuple):
+    """A version of a key; an empty value: it was deleted."""
+
+    key: bytes
+    seq: int
+    ts_ms: int
+    txn_id: bytes
+    value: bytes
+
+
+def key_bytes(key: str) -> bytes:
+    """A user's key, or a bound of a scan, as UTF-8.
+
+    Raises:
+        ValueRejected: no key of a database can be like this.
+    """
+    try:
+        data = key.encode()
+    except UnicodeEncodeError as fault:
+        raise ValueRejected(INVALID_KEY, f"the key {key!r} is not Unicode text") from fault
+    if len(data) > KEY_BYTES_MAX:
+        raise ValueRejected(
+            INVALID_KEY, f"a key of {len(data)} bytes, {KEY_BYTES_MAX} is the most: {key[:40]!r}…"
+        )
+    return data
+
+
+def pack_row(key: bytes, seq: int, ts_ms: int, txn_id: bytes, value: bytes) -> bytes:
+    """A version of a key as a row; an empty value: deleted."""
+    head = _head.pack(seq, ts_ms, len(value), len(key), len(txn_id))
+    return b"".join((head, key, txn_id, value))
+
+
+def unpack_row(data: bytes) -> Row:
+    """Return what `pack_row` was given."""
+    seq, ts_ms, _, key_length, id_length = _head.unpack_from(data)
+    id_at = HEAD_BYTES + key_length
+    value_at = id_at + id_length
+    return Row(data[HEAD_BYTES:id_at], seq, ts_ms, data[id_at:value_at], data[value_at:])
+
+
+def row_named(row: int) -> tuple[bytes, int]:
+    """The key of a row at an address, and minus its seq: they sort as the rows do."""
+    seq, _, _, key_length, _ = _head.unpack(bytes_at(row, HEAD_BYTES))
+    return bytes_at(row + HEAD_BYTES, key_length), -seq
+
+
+def last_row(part: int, length: int, count: int) -> int:
+    """The address of the last row of a part.
+
+    Raises:
+        DamagedError: it does not lie in the part.
+    """
+    row = int(row_at(part, length, count, count - 1))
+    if row == 0:
+        raise DamagedError
+    return row
+
+
+def pack_seq(*seqs: int) -> bytes:
+    """Non-negative integers as bytes in their order."""
+    return b"".join(map(_number.pack, seqs))
+
+
+def unpack_seq(data: bytes | memoryview) -> int:
+    """The first integer in ``data``."""
+    number: int = _number.unpack_from(data)[0]
+    return number
+
+
+# In kernels a row is the address of its head.
+
+
+@leaf
+def seq_of(row: int) -> int:
+    """The seq of a row."""
+    return word_at(row)
+
+
+@leaf
+def ts_of(row: int) -> int:
+    """The commit timestamp of a row."""
+    return word_at(row + _TS_AT)
+
+
+@leaf
+def deleted(row: int) -> bool:
+    """Return True if a row says that its key was deleted."""
+    return double_at(row + _VALUE_AT) == 0
+
+
+@leaf
+def key_of(row: int) -> int:
+    """The address of a row's key."""
+    return row + HEAD_BYTES
+
+
+@leaf
+def key_bytes_of(row: int) -> int:
+    """The length of a row's key."""
+    return short_at(row + _KEY_AT)
+
+
+@leaf
+def row_bytes(row: int) -> int:
+    """The length of a row."""
+    lengths = double_at(row + _KEY_AT)
+    return (
+        HEAD_BYTES + (lengths & _SHORT) + (lengths >> 16 & 0xFF) + double_at(row + _VALUE_AT)
+    )
+
+
+@leaf
+def row_at(part: int, length: int, count: int, i: int) -> int:
+    """The row ``i`` of a part of ``count`` rows; 0 if it does not lie in the part."""
+    index = length - FOOT_BYTES - INDEX_BYTES * count
+    at = double_at(part + index + INDEX_BYTES * i)
+    row = part + at
+    if at + HEAD_BYTES > index or key_bytes_of(row) == 0 or at + row_bytes(row) > index:
+        return 0
+    return row
+
+
+@leaf
+def compare(left: int, left_bytes: int, right: int, right_bytes: int) -> int:
+    """Return -1, 0 or 1 as a text at an address comes before, with or behind another."""
+    length = min(left_bytes, right_bytes)
+    at = 0
+    while at < length:
+        one, other = ordered_at(left + at), ordered_at(right + at)
+        if length - at < _WORD_BYTES:
+            beyond = np.uint64(8 * (_WORD_BYTES - (length - at)))
+            one, other = one >> beyond, other >> beyond
+        if one != other:
+            return -1 if one < other else 1
+        at += _WORD_BYTES
+    if left_bytes == right_bytes:
+        return 0
+    return -1 if left_bytes < right_bytes else 1
+
+
+@leaf
+def same_key(left: int, right: int) -> bool:
+    """Return True if two rows are of one key."""
+    length = key_bytes_of(left)
+    return (
+        length == key_bytes_of(right)
+        and compare(key_of(left), length, key_of(right), length) == 0
+    )
+
+
+@leaf
+def compare_rows(left: int, right: int) -> int:
+    """Return -1, 0 or 1 as a row comes before, with or behind another."""
+    by_key = compare(key_of(left), key_bytes_of(left), key_of(right), key_bytes_of(right))
+    if by_key != 0:
+        return by_key
+    one, other = seq_of(left), seq_of(right)
+    if one == other:
+        return 0
+    return -1 if one > other else 1
+
+

@@ -1,0 +1,142 @@
+"""Kernels that scan the versions in the runs of a store; see `lookup`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamydb.columns.addresses import start_of
+from streamydb.columns.jit import brief, leaf
+from streamydb.columns.table import Bytes
+from streamydb.read_model.lookup import (
+    BEHIND_ALL,
+    DAMAGED,
+    NONE,
+    gathered,
+    part_place,
+    place_of,
+    row_in,
+)
+from streamydb.read_model.rows import (
+    Ints,
+    compare,
+    deleted,
+    key_bytes_of,
+    key_of,
+    same_key,
+    seq_of,
+)
+
+__all__ = ["scanned"]
+
+
+@leaf
+def _set(view: Ints, heads: Ints, run: int, part: int, i: int) -> bool:
+    """Put a run's head on a row; False if it is damaged."""
+    heads[run, 0], heads[run, 1], heads[run, 2] = part, i, NONE
+    if part != DAMAGED and part < view[2 + run]:
+        heads[run, 2] = row_in(view, part, i)
+    return part != DAMAGED and heads[run, 2] != DAMAGED
+
+
+@leaf
+def _next(view: Ints, heads: Ints, run: int) -> bool:
+    """Move a run's head to its next row; False if that is damaged."""
+    part, i = heads[run, 0], heads[run, 1] + 1
+    if i == view[part_place(view, part) + 2]:
+        part, i = part + 1, 0
+    return _set(view, heads, run, part, i)
+
+
+@leaf
+def _seek(view: Ints, heads: Ints, run: int, row: int, seq: int) -> bool:
+    """Move a run's head to a version of a row's key, or behind it; False if that is damaged."""
+    part, i = place_of(view, run, key_of(row), key_bytes_of(row), seq)
+    return _set(view, heads, run, part, i)
+
+
+@leaf
+def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
+    """Move a run's head behind the key of a row; its newest version up to ``seq``, if any."""
+    if seq_of(heads[run, 2]) > seq and not _seek(view, heads, run, key, seq):
+        return DAMAGED
+    found = heads[run, 2]
+    if found == NONE or not same_key(found, key):
+        return NONE
+    if not _next(view, heads, run):
+        return DAMAGED
+    row = heads[run, 2]
+    older = row != NONE and same_key(row, key)
+    if older and not _seek(view, heads, run, key, BEHIND_ALL):
+        return DAMAGED
+    return found  # type: ignore[no-any-return]
+
+
+@leaf
+def _first(heads: Ints) -> int:
+    """The least key among the heads: a row, or `NONE`."""
+    first = NONE
+    for run in range(len(heads)):
+        row = heads[run, 2]
+        if row != NONE and (
+            first == NONE
+            or compare(key_of(row), key_bytes_of(row), key_of(first), key_bytes_of(first)) < 0
+        ):
+            first = row
+    return first
+
+
+@leaf
+def _newest(view: Ints, heads: Ints, key: int, seq: int) -> int:
+    """Move all heads behind a row's key; its newest version up to ``seq``, `NONE`, `DAMAGED`."""
+    newest = NONE
+    for run in range(len(heads)):
+        row = heads[run, 2]
+        if row != NONE and same_key(row, key):
+            found = _pass(view, heads, run, key, seq)
+            if found == DAMAGED:
+                return DAMAGED
+            if found != NONE and (newest == NONE or seq_of(found) > seq_of(newest)):
+                newest = found
+    return newest
+
+
+@leaf
+def _scan(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: Ints) -> int:
+    """Fill ``out`` with the rows that exist, up to a key; how many, or `DAMAGED`."""
+    n = 0
+    while n < len(out):
+        first = _first(heads)
+        if first == NONE:
+            break
+        if stop_bytes > 0 and compare(key_of(first), key_bytes_of(first), stop, stop_bytes) >= 0:
+            break
+        row = _newest(view, heads, first, seq)
+        if row == DAMAGED:
+            return DAMAGED
+        if row != NONE and not deleted(row):
+            out[n] = row
+            n += 1
+    return n
+
+
+@brief
+def scanned(
+    view: Ints, bounds: bytes, first_bytes: int, stop_bytes: int, seq: int, limit: int
+) -> tuple[Bytes, Ints]:
+    """Keys and values that exist at ``seq``; see `gathered`. A single seq `DAMAGED`: they are.
+
+    ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`.
+    """
+    runs = view[0]
+    heads = np.empty((runs, 3), np.int64)
+    first = start_of(bounds)
+    rows = np.full(1, DAMAGED, np.int64)
+    for run in range(runs):
+        part, i = place_of(view, run, first, first_bytes, seq)
+        if not _set(view, heads, run, part, i):
+            return gathered(rows, True)
+    rows = np.empty(limit, np.int64)
+    n = _scan(view, heads, first + first_bytes, stop_bytes, seq, rows)
+    if n == DAMAGED:
+        rows[0], n = DAMAGED, 1
+    return gathered(rows[:n], True)

@@ -1,0 +1,174 @@
+"""Runs of sorted parts against a dictionary: whatever is added, merged and left out in between."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from streamydb.columns.table import Bytes
+from streamydb.read_model import runs as module
+from streamydb.read_model.lookup import NONE, find, find_each, found_many
+from streamydb.read_model.merging import sorted_rows
+from streamydb.read_model.rows import Ints, Row, pack_row
+from streamydb.read_model.runs import Runs
+from streamydb.read_model.scanning import scanned
+from tests.support.read_model import Held, held, small_parts
+
+SPARE = bytes(8)
+
+
+class Versions:
+    """Runs, and the truth: every version that was added.
+
+    Attributes:
+        runs: what is tested.
+        rows: all that was added.
+        horizon: the oldest seq that is asked for.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        """Begin empty."""
+        self.rng = rng
+        self.runs = Runs([], 1)
+        self.rows: list[Row] = []
+        self.horizon = 0
+        self.seq = 0
+        self.keys = [b"k", b"k\x00", b"z" * 300]
+        self.keys += [b"k%d" % i for i in range(rng.choice([1, 3, 40]))]
+
+    def add(self, count: int) -> int:
+        """Write some keys, each of them with a seq of its own; how many bytes."""
+        made = []
+        for _ in range(count):
+            self.seq += self.rng.choice([1, 1, 2])
+            value = b"" if self.rng.random() < 0.3 else b"%d" % self.seq
+            key = self.rng.choice(self.keys)
+            made.append(Row(key, self.seq, self.seq // 3, b"t%d" % self.seq, value))
+        self.rng.shuffle(made)
+        self.rows += made
+        placed = held(made)
+        self.runs.add(sorted_rows(placed.rows))
+        return sum(len(pack_row(*row)) for row in made)
+
+    def at(self, seq: int) -> dict[bytes, Row]:
+        """What exists at a seq."""
+        newest: dict[bytes, Row] = {}
+        for row in self.rows:
+            if row.seq <= seq and (row.key not in newest or newest[row.key].seq < row.seq):
+                newest[row.key] = row
+        return {key: row for key, row in newest.items() if row.value}
+
+    def needed(self) -> set[tuple[bytes, int]]:
+        """The versions that a snapshot at or after the horizon can show."""
+        base = {key: row.seq for key, row in self.at(self.horizon).items()}
+        return {
+            (row.key, row.seq)
+            for row in self.rows
+            if row.seq > self.horizon or base.get(row.key) == row.seq
+        }
+
+    def stored(self) -> list[list[Row]]:
+        """What is stored, run by run."""
+        return [Held([], module._rows(run)).read(module._rows(run)) for run in self.runs.runs]
+
+    def check(self) -> None:
+        """Compare them in every way there is to read, and look at their order."""
+        stored = self.stored()
+        above: dict[bytes, int] = {}
+        for run in reversed(stored):
+            names = [(row.key, -row.seq) for row in run]
+            assert names == sorted(set(names))
+            for row in run:
+                assert row.seq < above.get(row.key, row.seq + 1), "newer ones lie above"
+            for row in run:
+                above[row.key] = row.seq
+        kept = {(row.key, row.seq) for run in stored for row in run}
+        assert self.needed() <= kept <= {(row.key, row.seq) for row in self.rows}
+        for seq in {self.horizon, self.seq, self.rng.randint(self.horizon, self.seq)}:
+            self.check_at(seq)
+
+    def check_at(self, seq: int) -> None:
+        """Compare what is read at a seq."""
+        view, truth, rng = self.runs.view(), self.at(seq), self.rng
+        first, stop = sorted([rng.choice(self.keys), rng.choice([*self.keys, b""])])
+        limit = rng.choice([1, 3, 1000])
+        bounds = first + stop + SPARE
+        data, numbers = scanned(view, bounds, len(first), len(stop), seq, limit)
+        expected = sorted(k for k in truth if k >= first and (not stop or k < stop))[:limit]
+        assert read(data, numbers) == [
+            (key, truth[key].seq, truth[key].ts_ms, truth[key].value) for key in expected
+        ]
+        asked = rng.sample(self.keys, min(3, len(self.keys)))
+        ends = np.cumsum([len(key) for key in asked])
+        values, found = found_many(view, b"".join(asked) + SPARE, ends, seq)
+        assert [int(n) for n in found[:, 2]] == [
+            truth[key].seq if key in truth else NONE for key in asked
+        ]
+        assert values.tobytes() == b"".join(truth[key].value for key in asked if key in truth)
+        for key in asked:
+            row, length, start, found_seq, ts_ms = find(view, key + SPARE, len(key), seq)
+            exists = row != NONE and start < length
+            assert exists == (key in truth)
+            assert not exists or (found_seq, ts_ms) == truth[key][1:3]
+        newer = held([row for row in self.rows if row.seq > self.horizon])
+        assert newer.read(find_each(view, newer.rows)) == newer.read(newer.rows)
+        strange = held([row._replace(seq=10**9) for row in self.rows[:5]])
+        assert (find_each(view, strange.rows) == NONE).all()
+
+
+def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, bytes]]:
+    """What a scan has found."""
+    texts, start, found = data.tobytes(), 0, []
+    for key_end, end, seq, ts_ms in numbers.tolist():
+        found.append((texts[start:key_end], seq, ts_ms, texts[key_end:end]))
+        start = end
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_added_is_found_until_no_snapshot_shows_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(f"runs {seed}")
+    small_parts(monkeypatch, rng)
+    versions = Versions(rng)
+    for _ in range(25):
+        added = versions.add(rng.choice([1, 2, 10, 60]))
+        if rng.random() < 0.6:
+            versions.horizon = rng.randint(versions.horizon, versions.seq)
+        versions.runs.settle(versions.horizon, added)
+        versions.check()
+    while versions.runs.settle(versions.horizon, 0):
+        continue
+    versions.check()
+    for older, newer in pairwise(versions.runs.runs):
+        assert newer["length"].sum() * module.RATIO <= older["length"].sum()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_commit_merges_a_bounded_amount(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(f"bounded {seed}")
+    monkeypatch.setattr(module, "PART_BYTES", 400)
+    monkeypatch.setattr(module, "STEP_BYTES", 3_000)
+    monkeypatch.setattr(module, "COMMIT_BYTES", 6_000)
+    merged: list[int] = []
+    merge = Runs._merge
+
+    def noted(runs: Runs, step: module._Merge, horizon: int) -> int:
+        size = merge(runs, step, horizon)
+        merged[-1] += size
+        return size
+
+    monkeypatch.setattr(Runs, "_merge", noted)
+    versions = Versions(rng)
+    versions.keys = [b"key/%d" % i for i in range(3_000)]
+    for _ in range(60):
+        merged.append(0)
+        added = versions.add(40)
+        versions.runs.settle(versions.horizon, added)
+        assert merged[-1] <= max(6_000, module.COMMIT_RATIO * added) + 6_000
+    assert sum(merged) > 0
+    assert len(versions.runs.runs) < 6
