@@ -26,6 +26,7 @@ _TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliabilit
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
+    "streamydb.columns.addresses": "makes kernels load and store; the kernels are executed",
     "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.columns.kernel_cache": (
         "loads kernels before a test is traced; a test changes all that they are made of"
