@@ -153,7 +153,7 @@ def _start_pipeline(
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target, sync).all())
+        phase.outcome = ", ".join(create_database(target, sync)[0].all())
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
             start_pipeline(target, master)
