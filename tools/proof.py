@@ -57,6 +57,8 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.read_model.ports": _TYPES,
     "streamydb.local.file_lock": _SHOWS,
     "streamydb.local.ivy_output": _SHOWS,
+    "streamydb.kafka.copies": _SHOWS,
+    "streamydb.kafka.presence": _SHOWS,
     "streamydb.local.jars": _SHOWS,
     "streamydb.local.java": _SHOWS,
     "streamydb.columns.characters": _SHOWS,
