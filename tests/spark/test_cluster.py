@@ -197,11 +197,11 @@ def test_a_worker_of_two_is_lost_under_load(
 
 
 class AsDocumented(Submitted):
-    """Created and started by the commands of docs/operations.md, as they stand there."""
+    """Created and started by the commands of docs/production.md, as they stand there."""
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
         """The commands, with this database's broker and folders."""
-        page = (SOURCES / "docs" / "operations.md").read_text("utf-8")
+        page = (SOURCES / "docs" / "production.md").read_text("utf-8")
         commands = page.split("```sh\n")[1].split("```")[0].rstrip()
         assert "streamydb create" in commands
         assert "spark-submit" in commands
@@ -214,7 +214,7 @@ class AsDocumented(Submitted):
 
 
 @pytest.mark.long
-def test_the_commands_of_the_operations_page(
+def test_the_commands_of_the_production_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [str(Path(sys.executable).parent), str(SPARK_HOME / "bin"), os.environ["PATH"]]
