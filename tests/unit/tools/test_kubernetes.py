@@ -113,6 +113,8 @@ def _check_paths(one: dict[str, Any]) -> None:
     """Files that a setting or an option names lie on a volume."""
     mounted = [mount["mountPath"] for mount in one["volumeMounts"]]
     named = [text for text in one.get("args", ()) if text.startswith("/")]
+    if one.get("args", ["create"])[0] != "create":
+        assert "/cache/numba" in mounted, "numba refuses a folder of kernels that it cannot write"
     named += [each["value"] for each in one.get("env", ()) if each["name"].endswith("_FILE")]
     for path in named:
         assert any(path.startswith(f"{folder}/") for folder in mounted), path
