@@ -20,7 +20,7 @@ READY_DEV := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
-SHORT := not long and not docker and not browser
+SHORT := not long and not docker and not browser and not clients
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
 # that it imports, Spark's and pandas' packages, too.
@@ -94,8 +94,10 @@ sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINU
 	$(BIN)/python -m tools.seeds --minutes $(SIM_MINUTES)
 
 .PHONY: proof
-proof: kernels ## Run the randomized tests; write which modules they execute into docs/proof.md
-	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -m "not (spark or kafka or long)" --record-modules tests/unit tests/simulation
+proof: kernels ## Run the randomized tests; write what they execute into docs/proof.md
+	rm -f bench/results/proof.json
+	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka or long)" --record-modules \
+		tests/unit tests/simulation
 
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
@@ -110,6 +112,14 @@ test-spark-version: venv ## Run a test of the pipeline with another PySpark and 
 .PHONY: test-browser
 test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
 	$(PYTEST) -m browser
+
+.PHONY: test-clients
+test-clients: venv ## Generate clients for five languages, compile and run them (Maven, Go, Node, a JDK)
+	$(PYTEST) -m clients
+
+.PHONY: test-typescript
+test-typescript: venv ## Compile and test the TypeScript client (Node 18 or newer)
+	$(PYTEST) -m clients tests/clients/test_typescript_package.py
 
 SOAK_MINUTES ?= 30
 .PHONY: soak

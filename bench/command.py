@@ -47,7 +47,11 @@ Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zi
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
 Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where to put the run's folder (default: temporary)")
+    Path | None,
+    typer.Option(
+        "--folder", exists=True, file_okay=False, writable=True,
+        help="Where to put the run's folder (default: temporary)",
+    ),
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Also write the JSON object to this file.")

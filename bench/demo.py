@@ -1,7 +1,7 @@
 """`streamydb demo bank`: a bank on real Kafka and Spark, and the proof that no money got lost.
 
-It uses the running database, if `streamydb up` runs one, else a temporary one of its own. Accounts
-and ids of a run begin with a prefix of its own, so that it can be repeated on the same database.
+It starts a broker and a database of its own in a temporary folder, and removes them at the end:
+nothing of it comes into a database that runs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -25,19 +23,16 @@ from rich.table import Table
 from bench import workload as w
 from bench.appending import Appender
 from bench.ending import ending_in_order
-from bench.engine import EngineOptions, fresh_engine
-from bench.errors import BenchError
+from bench.engine import Engine, EngineOptions, fresh_engine
 from bench.latency import Arrivals
 from bench.proof import read_changes, read_results
 from bench.waiting import Ends, settle, wait_until
 from streamydb.cli.common import EXIT_FAILED
-from streamydb.cli.options import Bootstrap, Database, Home, Json, Named
+from streamydb.cli.options import Json
 from streamydb.cli.phases import Phases, bar
-from streamydb.cli.target import find_target
-from streamydb.kafka import TopicNames
-from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.local.folder import PipelineStatus
 
-__all__ = ["Served", "app", "bank", "bank_group", "served"]
+__all__ = ["app", "bank", "bank_group"]
 
 BALANCE: Final = 1000
 """What each account begins with."""
@@ -61,63 +56,9 @@ def bank_group() -> None:
     """Show the database at work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A running database: its topics, how to reach it, and how to ask for its state."""
-
-    names: TopicNames
-    connection: dict[str, str]
-    results: Ends
-    status: Any
-    """A function that returns the `PipelineStatus`."""
-    check: Any
-    """A function that raises if the pipeline has ended."""
-    own: bool
-    """Started by us, to be ended with the demo."""
-
-
-@contextmanager
-def served(
-    database: str | None, home: Path | None, bootstrap: str | None, phases: Phases
-) -> Iterator[Served]:
-    """The running database, else a temporary one that ends with the block.
-
-    Raises:
-        BenchError: the temporary one did not start.
-    """
-    target = find_target(Named(database, home, bootstrap))
-    if target.place.status().state == "running":
-        names, connection = TopicNames(target.database), dict(target.connection)
-        results = Ends(connection, names.results)
-        try:
-            yield Served(
-                names, connection, results, target.place.status,
-                lambda: _refuse_stopped(target.place), own=False,
-            )  # fmt: skip
-        finally:
-            results.close()
-        return
-    with fresh_engine(EngineOptions(), None, phases) as engine:
-        yield Served(
-            engine.names, engine.connection, engine.results, engine.status, engine.check, own=True
-        )
-
-
-def _refuse_stopped(place: DatabaseFolder) -> None:
-    status = place.status()
-    if status.state != "running":
-        raise BenchError(
-            f"the pipeline is {status.state}: {status.error or 'it was stopped'}; "
-            "look at `streamydb status` and start it again with `streamydb up`"
-        )
-
-
 @app.command()
 def bank(
     *,
-    database: Database = None,
-    home: Home = None,
-    bootstrap: Bootstrap = None,
     accounts: Annotated[int, typer.Option("--accounts", min=2, help="Accounts.")] = 100_000,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 20.0,
     rate: Annotated[float, typer.Option("--rate", min=1, help="Transfers a second.")] = 5000.0,
@@ -128,13 +69,14 @@ def bank(
 ) -> None:
     """Load accounts, move money between them, and prove that none was made or lost.
 
-    Transfers that would overdraw an account abort, as they must. Exit code 1: the proof failed.
+    Transfers that would overdraw an account abort, as they must. It all happens in a database of
+    its own, which is removed at the end. Exit code 1: the proof failed.
     """
     if quick:
         accounts, seconds = QUICK_ACCOUNTS, QUICK_SECONDS
     phases = Phases()
-    with ending_in_order(), served(database, home, bootstrap, phases) as place:
-        demo = _Demo(place, phases, accounts, rate, seconds)
+    with ending_in_order(), fresh_engine(EngineOptions(), None, phases) as engine:
+        demo = _Demo(engine, phases, accounts, rate, seconds)
         demo.load()
         demo.transfer()
         answer = demo.prove()
@@ -150,14 +92,14 @@ class _Demo:
     """One run."""
 
     def __init__(
-        self, place: Served, phases: Phases, accounts: int, rate: float, seconds: float
+        self, engine: Engine, phases: Phases, accounts: int, rate: float, seconds: float
     ) -> None:
-        self._place, self._phases = place, phases
+        self._engine, self._phases = engine, phases
         self._accounts, self._rate, self._seconds = accounts, rate, seconds
         self._prefix = f"demo-{uuid.uuid4().hex[:8]}-"
         self._keys = f"{self._prefix}account/"
-        changes = Ends(place.connection, place.names.changes)
-        self._starts = place.results.ends(), changes.ends()
+        changes = Ends(engine.connection, engine.names.changes)
+        self._starts = engine.results.ends(), changes.ends()
         changes.close()
         self._loads = -(-accounts // w.KEYS_A_LOAD)
         self._count = int(rate * seconds)
@@ -169,7 +111,7 @@ class _Demo:
             0, self._accounts, b"%d" % BALANCE, id_prefix=self._prefix, key_prefix=self._keys
         )
         with self._phases.phase(f"Opening {self._accounts:,} accounts") as phase:
-            appender = Appender(self._place.connection, self._place.names.transactions)
+            appender = Appender(self._engine.connection, self._engine.names.transactions)
             with self._arrivals(0, self._loads) as arrivals:
                 appender.append_all(payloads)
                 self._await(
@@ -184,7 +126,7 @@ class _Demo:
             id_prefix=self._prefix, key_prefix=self._keys,
         )  # fmt: skip
         payloads = transfers.payloads(self._loads, self._count)
-        appender = Appender(self._place.connection, self._place.names.transactions, prompt=True)
+        appender = Appender(self._engine.connection, self._engine.names.transactions, prompt=True)
         with self._arrivals(self._loads, self._count) as arrivals:
             with _display(self._phases.console) as live:
                 begun = time.monotonic() + 0.1
@@ -211,24 +153,24 @@ class _Demo:
             if now - shown > _SHOW_S:
                 self._frame(arrivals, begun, sent, live)
                 shown = now
-                self._place.check()
+                self._engine.check()
             time.sleep(_TICK_S)
         appender.flush()
 
     def prove(self) -> dict[str, Any]:
         """Read everything back."""
-        place, (results_start, changes_start) = self._place, self._starts
+        engine, (results_start, changes_start) = self._engine, self._starts
         expected = self._loads + self._count
         with self._phases.phase("Reading every result back") as phase:
             verdicts = read_results(
-                place.connection, place.names.results, expected,
+                engine.connection, engine.names.results, expected,
                 id_prefix=self._prefix, starts=results_start,
             )  # fmt: skip
             phase.outcome = f"{verdicts.answered:,} of {expected:,}"
-        settle(place.connection, place.names, place.check)
+        settle(engine.connection, engine.names, engine.check)
         with self._phases.phase("Adding up every balance") as phase:
             ledger = read_changes(
-                place.connection, place.names.changes, key_prefix=self._keys, starts=changes_start
+                engine.connection, engine.names.changes, key_prefix=self._keys, starts=changes_start
             )
             phase.outcome = f"{ledger.total:,}"
         total = self._accounts * BALANCE
@@ -251,12 +193,11 @@ class _Demo:
             "changes": ledger.changes,
             "rate": self._rate,
             "latency_ms": {"p50": round(float(p50), 1), "p99": round(float(p99), 1)},
-            "own_database": place.own,
         }
 
     def _arrivals(self, first: int, count: int) -> Arrivals:
-        place = self._place
-        return Arrivals(place.connection, place.results, first, count, self._prefix.encode())
+        engine = self._engine
+        return Arrivals(engine.connection, engine.results, first, count, self._prefix.encode())
 
     def _await(self, arrivals: Arrivals, show: Callable[[], object]) -> None:
         def done() -> bool:
@@ -264,7 +205,7 @@ class _Demo:
             return arrivals.missing == 0
 
         wait_until(
-            done, "every result was there", _LATE_S_MAX, check=self._place.check, poll_s=0.05
+            done, "every result was there", _LATE_S_MAX, check=self._engine.check, poll_s=0.05
         )
 
     def _due(self, begun: float) -> Any:
@@ -277,7 +218,7 @@ class _Demo:
         now, at = time.monotonic(), arrivals.at
         recent = at > now - _RECENT_S
         late = (at - self._due(begun))[recent] * 1000
-        status: PipelineStatus = self._place.status()
+        status: PipelineStatus = self._engine.status()
         live.update(_frame(self._count, sent, len(at) - arrivals.missing, late, status))
 
 
@@ -340,4 +281,4 @@ def _tell(answer: dict[str, Any], console: Console) -> None:
     if answer["proved"]:
         console.print("[green]✓[/green] No money was made or lost, and no account was overdrawn.")
     else:
-        console.print("The proof FAILED; `streamydb check` shows where the database differs.")
+        console.print("The proof FAILED: please report it.")

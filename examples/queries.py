@@ -3,7 +3,7 @@
     make up
     python examples/queries.py [URL]
 
-The facade needs DuckDB: pip install 'streamydb[sql]'. It prints:
+The facade needs DuckDB (the extra `sql`). It prints:
 
     asked ... times during the rides; counters and bikes agreed: True
     airport: 4 bikes, of which 09 went 40 km

@@ -15,8 +15,8 @@ from simulator.procedures import MODULES
 from simulator.workflows import Divergence, check_flows
 from streamydb.columns.blobs import BlobStore
 from streamydb.key_processor.locking.gatherer import GatherState
-from streamydb.key_processor.locking.state import SingleMeta, decode_meta
-from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.locking.state import SingleMeta
+from streamydb.key_processor.state import ShardState, load
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.outputs import OutputRecord, Topic
@@ -198,7 +198,7 @@ def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> No
         if data is None:
             continue
         if cluster.single:
-            values = _at_rest(decode_meta(data), node.gathered)
+            values = _at_rest(load(SingleMeta, data), node.gathered)
         else:
             meta = msgspec.msgpack.decode(data, type=ShardState)
             if meta.open is not None:

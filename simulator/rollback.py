@@ -10,14 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import msgspec
-
 from simulator.cluster import Checkpoint, Cluster
 from simulator.judge import Divergence
 from simulator.log import SimulatedLog
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.state import decode_meta
-from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.locking.state import SingleMeta
+from streamydb.key_processor.state import ShardState, load
 from streamydb.sorter.log_end import LogEnd, mark_of, require_ends
 from streamydb.verify.oracle.order import LogRecord
 
@@ -96,11 +94,10 @@ def require_log(cluster: Cluster) -> None:
     for node in cluster.nodes:
         data = node.blobs.get("meta")
         if data is not None:
-            meta = decode_meta(data) if cluster.single else _decode_meta(data)
+            meta = load(SingleMeta if cluster.single else ShardState, data)
             require_ends(ends, meta.sorter)
 
 
-_decode_meta = msgspec.msgpack.Decoder(ShardState).decode
 
 
 def lose_tail(log: SimulatedLog, read: dict[int, int], dice: random.Random) -> int | None:

@@ -64,7 +64,8 @@ def _feedback_elsewhere() -> Any:
 
     def block(header: Any, writes: Any, verdicts: Any) -> Any:
         if len(writes) and header["shard"] == 1:
-            names = [b"elsewhere/%d" % i for i in range(len(writes))]
+            block = header["proc"], header["chunk"]
+            names = [b"elsewhere/%d/%d/%d" % (*block, i) for i in range(len(writes))]
             writes.texts["key"] = Ragged.of(names)
         return original(header, writes, verdicts)
 

@@ -127,7 +127,7 @@ class Settings(BaseSettings):
         default=ID_WINDOW_DEFAULT,
         ge=1,
         le=2**31,
-        description="For how many seqs an id is remembered.",
+        description="For how many seqs an id is remembered; fixed for good.",
     )
     digest_interval: int = Field(
         default=DIGEST_INTERVAL_DEFAULT,

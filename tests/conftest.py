@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -45,14 +47,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
+    atexit.register(_hush)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if not _is_worker(config):
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
             config.pluginmanager.register(Recorder(), "streamydb-faults")
-        if config.getoption(tracing.OPTION):
-            config.pluginmanager.register(tracing.ModuleRecorder(), "streamydb-modules")
+    if config.getoption(tracing.OPTION):
+        config.pluginmanager.register(tracing.ModuleRecorder(config), "streamydb-modules")
+
+
+def _hush() -> None:
+    """Drop the last words of libraries: DuckDB's binding lists all that Python leaves behind."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -12,114 +12,55 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["REASONS", "is_randomized", "modules", "name_of", "reason", "record", "table"]
+from tools.functions import functions
+from tools.proof_reasons import reason
+
+__all__ = [
+    "Found", "Proof", "decoded", "encoded", "every", "is_executed", "is_randomized", "join",
+    "missing", "modules", "name_of", "read", "record", "table", "unexecuted",
+]  # fmt: skip
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "streamydb"
 RESULTS: Final = ROOT / "bench" / "results" / "proof.json"
 PAGE: Final = ROOT / "docs" / "proof.md"
 BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
+SHARE_MIN: Final = 1 / 3
+"""A module of whose functions a smaller share is executed needs a reason, too."""
+
 _SHOWN: Final = 3
+_NO_FUNCTION: Final = "types and constants; it has no function"
 
-_REAL: Final = "real parts: `make campaign`, `make test-faults`, histories under kills"
-_SHOWS: Final = "names, shows or starts; decides nothing"
-_TYPES: Final = "types that others are held to; it has no function"
-_BEGINS: Final = (
-    "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
-)
-_JUDGES: Final = "judges others; mutations and histories by hand show that it notices"
 
-REASONS: Final[dict[str, str]] = {
-    "streamydb.backup.errors": _SHOWS,
-    "streamydb.local.broker": _REAL,
-    "streamydb.verify.check": _JUDGES,
-    "streamydb.local.class_data": _SHOWS,
-    "streamydb.cli.class_data": _SHOWS,
-    "streamydb.cli": _SHOWS,
-    "streamydb.client.awaiting.transports": _TYPES,
-    "streamydb.client.blocking.transports": _TYPES,
-    "streamydb.facade.console": _SHOWS,
-    "streamydb.client.verification": _SHOWS,
-    "streamydb.facade.kafka": _REAL,
-    "streamydb.facade.kafka_changes": _REAL,
-    "streamydb.facade.kafka_next": _REAL,
-    "streamydb.facade.kafka_search": _REAL,
-    "streamydb.facade.kafka_streams": _REAL,
-    "streamydb.facade.kafka_tail": _REAL,
-    "streamydb.facade.openapi_details": _SHOWS,
-    "streamydb.facade.operations": _SHOWS,
-    "streamydb.facade.feed_ports": _SHOWS,
-    "streamydb.facade.ports": _SHOWS,
-    "streamydb.facade.parameters": _TYPES,
-    "streamydb.read_model.ports": _TYPES,
-    "streamydb.local.file_lock": _SHOWS,
-    "streamydb.local.ivy_output": _SHOWS,
-    "streamydb.kafka.copies": _SHOWS,
-    "streamydb.kafka.presence": _SHOWS,
-    "streamydb.local.jars": _SHOWS,
-    "streamydb.local.java": _SHOWS,
-    "streamydb.columns.characters": _SHOWS,
-    "streamydb.columns.jit": _SHOWS,
-    "streamydb.layers.__main__": _SHOWS,
-    "streamydb.layers.errors": _SHOWS,
-    "streamydb.limits": _SHOWS,
-    "streamydb.records.names": _SHOWS,
-    "streamydb.kafka.patience": _REAL,
-    "streamydb.pipeline.__main__": _REAL,
-    "streamydb.pipeline.arrow_batches": _REAL,
-    "streamydb.pipeline.checks": _REAL,
-    "streamydb.pipeline.shutdown": _REAL,
-    "streamydb.pipeline.failures": _REAL,
-    "streamydb.pipeline.feedback": _REAL,
-    "streamydb.pipeline.hosts": _REAL,
-    "streamydb.pipeline.jvm": _REAL,
-    "streamydb.pipeline.main": _REAL,
-    "streamydb.pipeline.outcome": _REAL,
-    "streamydb.pipeline.parts": _SHOWS,
-    "streamydb.pipeline.progress": _REAL,
-    "streamydb.pipeline.restarts": _REAL,
-    "streamydb.pipeline.query": _REAL,
-    "streamydb.pipeline.preparation": _REAL,
-    "streamydb.pipeline.run": _REAL,
-    "streamydb.pipeline.sampler": _REAL,
-    "streamydb.pipeline.session": _REAL,
-    "streamydb.pipeline.warmup": _SHOWS,
-    "streamydb.procedures.unicode14": _SHOWS,
-    "streamydb.local.launcher": _REAL,
-    "streamydb.local.logs": _SHOWS,
-    "streamydb.local.processes": _SHOWS,
-    "streamydb.read_model.service": _REAL,
-    "streamydb.kafka.changes": _REAL,
-    "streamydb.read_model.metrics": _SHOWS,
-    "streamydb.kafka.source": _REAL,
-    "streamydb.kafka.clients": _REAL,
-    "streamydb.pipeline.marker_session": _REAL,
-    "streamydb.pipeline.markers": _REAL,
-    "streamydb.kafka.producer": _REAL,
-    "streamydb.kafka.results": _REAL,
-    "streamydb.kafka.tail": _REAL,
-    "streamydb.local.resources": _SHOWS,
-    "streamydb.backup.snapshots.errors": _SHOWS,
-    "streamydb.client.testing": _SHOWS,
-    "streamydb.spark": _REAL,
-    "streamydb.sql.process": _BEGINS,
-    "streamydb.pipeline.standby.coordinator": _REAL,
-    "streamydb.pipeline.standby.handover": _REAL,
-    "streamydb.pipeline.standby.kafka": _REAL,
-    "streamydb.pipeline.standby.pause": _REAL,
-    "streamydb.local.signals": _REAL,
-    "streamydb.testing.database": _SHOWS,
-    "streamydb.kafka": _REAL,
-}
-"""Why no randomized test has to execute a module, by its name or that of a package above it."""
+@dataclass
+class Proof:
+    """The functions of a module that ran in randomized tests, and these tests."""
+
+    functions: set[str] = field(default_factory=set)
+    tests: set[str] = field(default_factory=set)
+
+    def add(self, function: str, test: str) -> None:
+        """Note that a test has executed a function."""
+        self.functions.add(function)
+        self.tests.add(test)
+
+
+Found = dict[str, Proof]
+"""What was executed, by module."""
 
 
 def is_randomized(item: Any) -> bool:
-    """Whether a test draws its inputs: the simulation's, Hypothesis', those of a seed, marked ones.
+    """Return if a test draws its inputs, and runs the code as it is.
+
+    That are the simulation's tests, those of Hypothesis, those of a seed, and marked ones.
     """
+    if "no_proof" in item.keywords:
+        return False
     path = item.path.relative_to(ROOT).parts
     drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     seeded = "seed" in getattr(getattr(item, "callspec", None), "params", {})
@@ -146,41 +87,106 @@ def every() -> list[str]:
     return sorted(modules(PACKAGE.rglob("*.py")))
 
 
-def reason(module: str) -> str | None:
-    """Why no randomized test has to execute a module; None: one has to."""
-    parts = module.split(".")
-    names = [".".join(parts[:count]) for count in range(len(parts), 1, -1)]
-    return next((REASONS[name] for name in names if name in REASONS), None)
+def functions_of(module: str) -> frozenset[str]:
+    """The functions of a module; none of one that is gone."""
+    file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return functions(file) if file.is_file() else frozenset()
 
 
-def read() -> dict[str, list[str]]:
-    """Per module, the randomized tests that were seen to execute it."""
-    found: dict[str, list[str]] = json.loads(RESULTS.read_text("utf-8"))
-    return found
+@cache
+def stands(test: str) -> bool:
+    """Return if a test of the table is still there."""
+    name, _, function = test.partition("::")
+    file = ROOT / "tests" / name
+    wanted = f"def {function.rpartition('::')[2]}("
+    return file.is_file() and wanted in file.read_text("utf-8")
 
 
-def record(found: Mapping[str, set[str]]) -> None:
-    """Keep what a run has found, and write the page."""
-    kept = {module: sorted(found[module]) for module in every() if found.get(module)}
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+def encoded(found: Found) -> dict[str, dict[str, list[str]]]:
+    """What was found, as JSON holds it."""
+    return {
+        module: {"functions": sorted(proof.functions), "tests": sorted(proof.tests)}
+        for module, proof in sorted(found.items())
+    }
+
+
+def decoded(kept: Mapping[str, Mapping[str, list[str]]]) -> Found:
+    """The inverse of `encoded`."""
+    return {
+        module: Proof(set(proof["functions"]), set(proof["tests"]))
+        for module, proof in kept.items()
+    }
+
+
+def join(found: Found, more: Found) -> None:
+    """Add to what one process has found what another one has."""
+    for module, proof in more.items():
+        known = found.setdefault(module, Proof())
+        known.functions |= proof.functions
+        known.tests |= proof.tests
+
+
+def standing(found: Found) -> Found:
+    """What was found, without the functions and tests that are gone, and what only they show."""
+    kept = {
+        module: Proof(proof.functions & functions_of(module), set(filter(stands, proof.tests)))
+        for module, proof in found.items()
+    }
+    return {module: proof for module, proof in kept.items() if proof.functions and proof.tests}
+
+
+def read() -> Found:
+    """What was recorded."""
+    return decoded(json.loads(RESULTS.read_text("utf-8"))) if RESULTS.exists() else {}
+
+
+def record(found: Found) -> None:
+    """Add what a run has found to what stands, and write the page."""
+    join(found, read())
+    lines = [f"{json.dumps(m)}: {json.dumps(p)}" for m, p in encoded(standing(found)).items()]
+    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
     write()
 
 
-def missing(found: Mapping[str, list[str]]) -> list[str]:
-    """Modules that no randomized test executes, and that have no reason for it."""
-    return [module for module in every() if module not in found and reason(module) is None]
+def excused(module: str) -> str | None:
+    """Why no randomized test has to execute a module; None: one has to."""
+    return reason(module) if functions_of(module) else _NO_FUNCTION
 
 
-def table(found: Mapping[str, list[str]]) -> str:
+def missing(found: Found) -> list[str]:
+    """Modules that no randomized test executes enough of, and that have no reason for it."""
+    return [m for m in every() if not is_executed(found, m) and excused(m) is None]
+
+
+def is_executed(found: Found, module: str) -> bool:
+    """Return if randomized tests execute a good share of a module's functions."""
+    executed = found.get(module, Proof()).functions
+    return len(executed) > 0 and len(executed) >= SHARE_MIN * len(functions_of(module))
+
+
+def unexecuted(found: Found, module: str) -> list[str]:
+    """The functions of a module that no randomized test executes."""
+    return sorted(functions_of(module) - found.get(module, Proof()).functions)
+
+
+def table(found: Found) -> str:
     """The section of the page, between its marks."""
-    lines = [BEGIN, "| module | executed by |", "|---|---|"]
-    lines += [f"| `{module}` | {_tests(found.get(module, []), module)} |" for module in every()]
+    lines = [BEGIN, "| module | functions | executed by |", "|---|---|---|"]
+    lines += [_row(module, found.get(module, Proof())) for module in every()]
     return "\n".join([*lines, END])
+
+
+def _row(module: str, proof: Proof) -> str:
+    of = len(functions_of(module))
+    share = f"{len(proof.functions)} of {of}" if of else "none"
+    tests = _tests(sorted(proof.tests), module)
+    rest = "" if is_executed({module: proof}, module) or not proof.tests else "; the rest: "
+    return f"| `{module}` | {share} | {tests}{rest}{rest and excused(module)} |"
 
 
 def _tests(tests: list[str], module: str) -> str:
     if not tests:
-        return f"none: {reason(module) or '**nothing**'}"
+        return f"none: {excused(module) or '**nothing**'}"
     shown = ", ".join(f"`{test}`" for test in tests[:_SHOWN])
     return shown + (f" and {len(tests) - _SHOWN} more" if len(tests) > _SHOWN else "")
 

@@ -215,7 +215,7 @@ def _campaign_row(campaigns: list[dict[str, Any]]) -> str:
     def total(name: str) -> float:
         return float(sum(campaign[name] for campaign in campaigns))
 
-    failed = sum(campaign["outcome"] != "passed" for campaign in campaigns)
+    failed = [campaign for campaign in campaigns if campaign["outcome"] != "passed"]
     injected = sum(sum(campaign["faults"].values()) for campaign in campaigns)
     what = (
         f"random faults over a loaded database for {total('hours'):.2f} h: "
@@ -230,7 +230,8 @@ def _campaign_row(campaigns: list[dict[str, Any]]) -> str:
         f"of {bound:.0f} s"
     )
     if failed:
-        outcome = f"**{failed} of {len(campaigns)} failed**; the others: {outcome}"
+        causes = "; ".join(sorted({campaign.get("why", "not known yet") for campaign in failed}))
+        outcome = f"**{len(failed)} of {len(campaigns)} failed** ({causes}); the others: {outcome}"
     last = campaigns[-1]
     return f"{what} | {injected:,} | {outcome} | {last['date']} {last['commit']}"
 

@@ -243,14 +243,10 @@ def state_of(
         values: of all keys, in the order of the keys' hashes.
     """
     kept = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
-    ids = _concat([dated(_load(blobs, run.name)) for k in kept for run in k.ids], empty_ids())
-    verdicts = [_load(blobs, run.name) for k in kept for run in k.verdicts]
-    oldest = meta.seq - meta.config.id_window
-    wanted = (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
-    ids = _in_order(ids.take(np.flatnonzero(wanted)))
-    results = _concat(verdicts, empty_verdicts())
-    known = np.isin(results.cols["seq"], ids.cols["seq"])
-    results = _in_order(results.take(np.flatnonzero(known)))
+    remembered = (dated(_load(blobs, run.name)) for each in kept for run in each.ids)
+    ids = _joined((_wanted(part, meta) for part in remembered), empty_ids())
+    told = (_load(blobs, run.name) for each in kept for run in each.verdicts)
+    results = _joined((_known(part, ids.cols["seq"]) for part in told), empty_verdicts())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
     found = About(
@@ -260,6 +256,20 @@ def state_of(
         keys=keys, digest=digest, ordered=True, **about,
     )
     return State(found, values, ids, results)
+
+
+def _wanted(ids: Columns, meta: ShardState) -> Columns:
+    """Those ids that are remembered still."""
+    oldest = meta.seq - meta.config.id_window
+    wanted = (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
+    return ids.take(np.flatnonzero(wanted))
+
+
+def _known(verdicts: Columns, seqs: npt.NDArray[np.int64]) -> Columns:
+    """Those verdicts whose ids are remembered: at ``seqs``, in order."""
+    own = verdicts.cols["seq"]
+    ends = np.searchsorted(seqs, own, "right")
+    return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own, "left") < ends))
 
 
 def _summed(values: Iterable[Columns]) -> tuple[int, str]:
@@ -274,8 +284,13 @@ def _summed(values: Iterable[Columns]) -> tuple[int, str]:
     return keys, f"{high & _MASK:016x}{low & _MASK:016x}"
 
 
-def _in_order(table: Columns) -> Columns:
-    return table.take(np.argsort(table.cols["seq"], kind="stable"))
+def _joined(parts: Iterable[Columns], empty: Columns) -> Columns:
+    """One table in the order of the seqs, which most are in already: copies are large."""
+    table = Columns.concat(list(parts) or [empty])
+    seqs = table.cols["seq"]
+    if (seqs[1:] >= seqs[:-1]).all():
+        return table
+    return table.take(np.argsort(seqs, kind="stable"))
 
 
 def dated(ids: Columns) -> Columns:
@@ -289,7 +304,3 @@ def _load(blobs: BlobStore, name: str) -> Columns:
     if data is None:
         raise BackupError(f"the blob {name} is missing from the state")
     return Columns.unflatten(unpack(data)[1])
-
-
-def _concat(parts: list[Columns], empty: Columns) -> Columns:
-    return Columns.concat(parts) if parts else empty

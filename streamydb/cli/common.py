@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 the command could not do its work (a message on standard error says why);
 2 the arguments make no sense; 3 the work was done and the answer is no (`check` found a difference,
-`doctor` a fault, `txn --strict` a transaction that did not commit, `status` nothing that runs).
+`doctor` a fault, `txn` a transaction that did not commit, `status` nothing that runs).
 """
 
 from __future__ import annotations

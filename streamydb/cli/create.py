@@ -51,7 +51,7 @@ def create(
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
     say(f"{copies.replication} copies of each topic, {copies.min_insync} of which acknowledge")
-    say(f"Next: `streamydb up --database {target.database}` starts its pipeline.")
+    say(f"Next: `{target.command('up')}` starts its pipeline.")
 
 
 def load_snapshot(target: Target, folder: str) -> Restored:
@@ -128,10 +128,13 @@ def refuse_changes(target: Target) -> None:
     for name in ("shards", "grouping", "constraints"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
+            other = (
+                "change it with `streamydb resize`" if name == "shards"
+                else "create another database (--database)"
+            )
             fail(
-                f"database {target.database} was created with {name} {known}, which is fixed; "
-                f"{wanted} was asked for. Leave --{name} out, or create another database "
-                "(--database).",
+                f"database {target.database} has {name} {known}, and {wanted} was asked for. "
+                f"Leave --{name} out, or {other}.",
                 EXIT_USAGE,
             )
 

@@ -24,6 +24,22 @@ GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 
 
+def refuse_taken(target: Target, port: int | None) -> None:
+    """Find out before anything is started that the facade could not have its port.
+
+    Raises:
+        Failure: another program listens there.
+    """
+    from streamydb.local.broker.ports import is_free
+
+    if port is None or is_free(port) or target.place.facade_url() is not None:
+        return
+    fail(
+        f"another program has port {port}; choose another with --http-port, or leave it out: then "
+        "a free one is found. Nothing was started"
+    )
+
+
 def start_front(target: Target, port: int | None, phases: Phases) -> str:
     """Start read model and facade unless they run; the facade's address once it is ready."""
     from streamydb.local import processes

@@ -73,7 +73,7 @@ class Named(NamedTuple):
 
 
 class Founding(NamedTuple):
-    """The options of a database that its creation fixes."""
+    """The options that say how a new database is made."""
 
     shards: Annotated[
         int | None,

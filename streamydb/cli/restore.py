@@ -119,7 +119,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
-            "that its pipeline has; with spark-submit see docs/operations.md"
+            "that its pipeline has; with spark-submit see docs/backup.md"
         )
     given = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
@@ -237,8 +237,8 @@ def _tell(target: Target, about: About, appended: int, *, json: bool) -> None:
         return
     say(
         f"{target.database} is right after seq {about.seq}: {about.keys:,} keys, state "
-        f"{about.digest}. Start it with `streamydb up --database {target.database}`: its pipeline "
-        "executes the log; `streamydb check` proves it."
+        f"{about.digest}. Start it with `{target.command('up')}`: its pipeline executes the log; "
+        f"`{target.command('check')}` proves it."
     )
 
 

@@ -38,6 +38,8 @@ class Overview(msgspec.Struct):
     """`answers`, or what is wrong."""
     log_records: int | None
     """Records in the transactions topic, markers included; None if the broker does not answer."""
+    lag: int | None
+    """Records in the log now that the pipeline has not read; None if nobody knows."""
     http: str | None
     """Where the REST facade that `up` started serves."""
     log: str | None
@@ -82,6 +84,7 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         age_s=age_s(said.updated_ms),
         broker=broker,
         log_records=records,
+        lag=unread(said, records),
         http=target.place.facade_url(),
         log=record.log if record is not None else None,
     )
@@ -106,6 +109,16 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
 def leader_of(elsewhere: list[Seen] | None) -> Seen | None:
     """Return the one that leads."""
     return next((one for one in elsewhere or () if one.role == "leading"), None)
+
+
+def unread(said: PipelineStatus, records: int | None) -> int | None:
+    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows.
+
+    What the pipeline says of its lag is as old as its last batch, and it may be dead since.
+    """
+    if records is not None and said.read is not None:
+        return max(0, records - said.read)
+    return said.lag if said.state == "running" and records is not None else None
 
 
 def show(overview: Overview) -> None:
@@ -151,7 +164,7 @@ def _table(overview: Overview) -> Table:
         ("log records", overview.log_records),
         ("last seq", said.seq),
         ("resolved seq", said.resolved),
-        ("lag, records", said.lag),
+        ("lag, records", overview.lag),
         ("input, records/s", said.input_per_s),
         ("batch, ms", said.batch_ms),
         ("batch", said.batch),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.cli.common import fail, read_settings
 from streamydb.cli.options import Named
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from streamydb.cli.options import Named
     from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
+
+
+DATABASE: Final = "bank"
+"""The name of the database that a command means if none is given."""
 
 
 class Target(NamedTuple):
@@ -44,6 +49,16 @@ class Target(NamedTuple):
                 f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
                 "with --bootstrap"
             )
+
+    def options(self) -> list[str]:
+        """Return the options that name this database again."""
+        named = [] if self.database == DATABASE else ["--database", self.database]
+        home = "home" in self.settings.model_fields_set
+        return [*named, *(["--home", str(self.settings.home)] if home else [])]
+
+    def command(self, *words: str) -> str:
+        """Return a command for this database as a person can type it."""
+        return shlex.join(["streamydb", *words, *self.options()])
 
     @property
     def procedures(self) -> Path:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from streamydb.records import Result
 
-Strict = Annotated[bool, typer.Option("--strict", help="Exit code 3 if one does not commit.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict/--no-strict", help="Exit code 3 if one does not commit, or 0."),
+]
 
 
 def txn(
@@ -32,7 +35,7 @@ def txn(
     id_: Annotated[
         str | None, typer.Option("--id", help="The transaction's id; default: a new one.")
     ] = None,
-    strict: Strict = False,
+    strict: Strict = True,
     timeout: ResultTimeout = 60.0,
     json: Json = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
 Grouping = Annotated[
-    str | None, typer.Option("--grouping", help="planner or single; fixed (default: planner).")
+    str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
 
 
@@ -55,33 +56,45 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import start_front
+    from streamydb.cli.front import refuse_taken
     from streamydb.cli.phases import Phases
+    from streamydb.cli.undone import undone_if_interrupted
 
     target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
-    phases = Phases()
-    if _runs(target):
-        if sync is not None:
-            from streamydb.kafka import set_sync
-
-            set_sync(target.connection, target.database, on=sync)
-        if http:
-            start_front(target, http_port, phases)
-        _tell_running(target, json)
-        return
-    if not second:
-        refuse_second(target)
-    _fetch_jars(target, phases)
-    start_broker(target, port, phases)
-    _start_pipeline(target, master, timeout, phases, sync)
-    first = _first_transaction(target, phases)
     if http:
-        start_front(target, http_port, phases)
+        refuse_taken(target, http_port)
+    phases = Phases()
+    with undone_if_interrupted(target, phases):
+        if _runs(target):
+            _go_on(target, http_port, phases, sync, http=http)
+            _tell_running(target, json)
+            return
+        if not second:
+            refuse_second(target)
+        _fetch_jars(target, phases)
+        start_broker(target, port, phases)
+        _start_pipeline(target, master, timeout, phases, sync)
+        first = _first_transaction(target, phases)
+        _go_on(target, http_port, phases, None, http=http)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})
     else:
         _tell_next(target)
+
+
+def _go_on(
+    target: Target, http_port: int | None, phases: Phases, sync: bool | None, *, http: bool
+) -> None:
+    """Do what is left when the pipeline runs: the durability that is wished for, the facade."""
+    from streamydb.cli.front import start_front
+
+    if sync is not None:
+        from streamydb.kafka import set_sync
+
+        set_sync(target.connection, target.database, on=sync)
+    if http:
+        start_front(target, http_port, phases)
 
 
 def _runs(target: Target) -> bool:
@@ -212,7 +225,8 @@ def _compact(value: object) -> str:
 
 def _tell_next(target: Target) -> None:
     """Print commands to try next."""
-    option, streamydb = _options(target), _program()
+    option = "".join(f" {shlex.quote(word)}" for word in target.options())
+    streamydb = _program()
     say()
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
     say(f"  {streamydb} txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
@@ -234,11 +248,4 @@ def _program() -> str:
     here = Path.cwd()
     if own.name != "streamydb":
         return "python -m streamydb.cli"
-    return str(own.relative_to(here) if own.is_relative_to(here) else own)
-
-
-def _options(target: Target) -> str:
-    """The options that name this database again."""
-    fields = target.settings.model_fields_set
-    text = f" --database {target.database}" if target.database != "bank" else ""
-    return text + (f" --home {target.settings.home}" if "home" in fields else "")
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))

@@ -15,7 +15,7 @@ _PASSING: Final = frozenset({429, 502, 503, 504})
 
 
 class InvalidJsonError(RequestError, problem="invalid-json"):
-    """A value is not JSON, is null, or has a number that does not fit."""
+    """A value is not JSON, or has a number that does not fit."""
 
 
 class InvalidParameterError(RequestError, problem="invalid-parameter"):

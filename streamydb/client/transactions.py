@@ -72,7 +72,8 @@ def prepare(
     ``deadline_ms``: the last commit time (ms since 1970) at which it may be executed.
 
     Raises:
-        InvalidTransactionError, InvalidJsonError, TooLargeError: it would be rejected.
+        InvalidTransactionError, InvalidKeyError, InvalidJsonError, TooLargeError: it would be
+            rejected.
     """
     parts = {
         "asserts": dict(asserts or {}),

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.invariants import Seam
+from streamydb.columns import program as p
+from streamydb.columns.invariants import Seam, not_after
 from streamydb.columns.jit import inlined, kernel
 from streamydb.columns.table import Bytes, Columns
 
@@ -64,7 +65,7 @@ def _wrong_value(values: _Values) -> tuple[int, int]:
     for i in range(len(values.tags)):
         tag, version = values.tags[i], values.versions[i]
         there = values.low <= version <= values.high
-        if tag > 2 or (tag == 0 and version != 0) or (tag != 0 and not there):
+        if tag > p.OPAQUE or (tag == p.ABSENT and version != 0) or (tag != p.ABSENT and not there):
             return 0, i
         length = values.keys[i + 1] - values.keys[i]
         if length < 1 or length > values.key_bytes:
@@ -82,9 +83,9 @@ def _wrong_record(
     of_keys, of_homes, of_markers = counts
     key, home, marker = 0, 0, 0
     for i in range(len(kinds)):
-        if kinds[i] > 3 or of_homes[i] < 0 or of_homes[i] > 1:
+        if kinds[i] > p.MARKER or of_homes[i] < 0 or of_homes[i] > 1:
             return 0, i
-        if of_markers[i] != (kinds[i] == 3):
+        if of_markers[i] != (kinds[i] == p.MARKER):
             return 0, i
         if of_keys[i] < 0:
             return 1, i
@@ -136,11 +137,8 @@ def _wrong_grant(
         if txns.seq[i] <= last or txns.seq[i] > seqs[1]:
             return 3, i
         last = txns.seq[i]
-        if i > 0 and txns.ts[i] <= txns.ts[i - 1]:
-            if txns.ts[i] < txns.ts[i - 1] or txns.part[i] < txns.part[i - 1]:
-                return 4, i
-            if txns.part[i] == txns.part[i - 1] and txns.off[i] <= txns.off[i - 1]:
-                return 4, i
+        if i > 0 and not_after(txns.ts, txns.part, txns.off, i):
+            return 4, i
         end = step + txns.steps[i]
         if end < step or end > txns.rows[1] or txns.keys[i] < 0:
             return 6, i

@@ -40,12 +40,14 @@ def mix(h: np.uint64) -> np.uint64:
 
 @kernel
 def _word(data: Bytes, at: int) -> np.uint64:
-    """Eight bytes, little-endian; the compiler makes one load of it."""
-    low = np.uint64(data[at]) | np.uint64(data[at + 1]) << np.uint64(8)
-    low |= np.uint64(data[at + 2]) << np.uint64(16) | np.uint64(data[at + 3]) << np.uint64(24)
-    high = np.uint64(data[at + 4]) | np.uint64(data[at + 5]) << np.uint64(8)
-    high |= np.uint64(data[at + 6]) << np.uint64(16) | np.uint64(data[at + 7]) << np.uint64(24)
-    return low | high << np.uint64(32)
+    """Eight bytes, little-endian.
+
+    The compiler makes one load of it, as the loop is unrolled and no index can be negative.
+    """
+    word = np.uint64(0)
+    for j in range(np.uint64(8)):
+        word |= np.uint64(data[np.uint64(at) + j]) << np.uint64(8 * j)
+    return word
 
 
 @inlined
@@ -57,8 +59,8 @@ def hash_span(data: Bytes, start: int, end: int, seed: np.uint64) -> np.uint64:
         h = mix(h ^ _word(data, at)) * np.uint64(0xD6E8FEB86659FD93)
         at += 8
     word = np.uint64(0)
-    for j in range(at, end):
-        word |= np.uint64(data[j]) << np.uint64(8 * (j - at))
+    for j in range(at, end):  # unsigned places, as above
+        word |= np.uint64(data[np.uint64(j)]) << np.uint64(8 * (j - at))
     return mix(h ^ word ^ (np.uint64(end - at) << np.uint64(60)))
 
 

@@ -18,14 +18,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.jit import kernel, same_text
-from streamydb.columns.table import Bytes, Ragged
+from streamydb.columns.hashing import KEY_SEED, hash_ragged, hash_span
+from streamydb.columns.interning import intern
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import InvariantViolation
 
-__all__ = ["HANDED_IN", "HANDED_ON", "Seam", "disorder", "repeats", "stop"]
+__all__ = [
+    "HANDED_IN", "HANDED_ON", "Seam", "disorder", "not_after", "repeats", "stop", "stray",
+]  # fmt: skip
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[Any]
 
 HANDED_IN: Final = "is handed"
 HANDED_ON: Final = "hands on"
@@ -74,40 +77,40 @@ def stop(seam: Seam, fact: str, where: dict[str, object]) -> None:
     )
 
 
+@leaf
+def not_after(times: Ints, partitions: Ints, offsets: Ints, i: int) -> bool:
+    """For kernels: return whether record i is not after the one before it, in the total order."""
+    if times[i] != times[i - 1]:
+        return bool(times[i] < times[i - 1])
+    if partitions[i] != partitions[i - 1]:
+        return bool(partitions[i] < partitions[i - 1])
+    return bool(offsets[i] <= offsets[i - 1])
+
+
 @kernel
-def disorder(times: Ints, partitions: npt.NDArray[np.int32], offsets: Ints) -> int:
+def disorder(times: Ints, partitions: Ints, offsets: Ints) -> int:
     """Return where a record is not after the one before it: by time, partition, offset."""
     for i in range(1, len(times)):
-        if times[i] > times[i - 1]:
-            continue
-        if times[i] < times[i - 1] or partitions[i] < partitions[i - 1]:
-            return i
-        if partitions[i] == partitions[i - 1] and offsets[i] <= offsets[i - 1]:
+        if not_after(times, partitions, offsets, i):
             return i
     return -1
 
 
-@kernel
-def _repeats(hashes: Any, data: Bytes, offsets: Ints, shards: int, shard: int) -> int:
-    n = len(hashes)
-    size = 16
-    while size < 2 * n:
-        size *= 2
-    table = np.full(size, -1, np.int32)
-    for i in range(n):
-        hash_ = hashes[i]
-        if shards > 1 and hash_ % np.uint64(shards) != np.uint64(shard):
+def repeats(keys: Ragged) -> int:
+    """Return where a key came before."""
+    slot, first = intern(hash_ragged(keys), keys)
+    return -1 if len(first) == len(slot) else int(np.argmin(slot == np.arange(len(slot))))
+
+
+@leaf
+def _stray(keys: Texts, shards: np.uint64, shard: int) -> int:
+    for i in range(len(keys.offsets) - 1):
+        hash_ = hash_span(keys.data, keys.offsets[i], keys.offsets[i + 1], np.uint64(KEY_SEED))
+        if hash_ % shards != np.uint64(shard):
             return i
-        at = np.int64(hash_ & np.uint64(size - 1))
-        while table[at] >= 0:
-            other = table[at]
-            if hashes[other] == hash_ and same_text(data, offsets, other, i):
-                return i
-            at = (at + 1) & (size - 1)
-        table[at] = i
     return -1
 
 
-def repeats(keys: Ragged, shards: int, shard: int) -> int:
-    """Return where a key came before, or does not live on ``shard``."""
-    return _repeats(hash_ragged(keys), keys.data, keys.offsets, shards, shard)
+def stray(keys: Ragged, shards: int, shard: int) -> int:
+    """Return where a key does not live on ``shard``."""
+    return -1 if shards == 1 else _stray(keys.texts(), np.uint64(shards), shard)

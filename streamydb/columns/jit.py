@@ -14,6 +14,8 @@ import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from streamydb.columns.kernel_cache import KernelCache
+
 __all__ = ["copy_bytes", "inlined", "kernel", "leaf", "same_text"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -21,7 +23,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def kernel(function: _F) -> _F:
     """Compile ``function`` in nopython mode, cached on disk, releasing the GIL while it runs."""
-    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True)(function)))
+    return cast("_F", _cached(numba.njit(nogil=True)(function)))
 
 
 def leaf(function: _F) -> _F:
@@ -30,32 +32,19 @@ def leaf(function: _F) -> _F:
     numba then counts no references in it. Elsewhere it counts one whenever an array is taken out of
     a named tuple, which costs more than the arithmetic does.
     """
-    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-    return cast("_F", _forgiving(numba.njit(**options)(function)))
+    options: dict[str, Any] = {"nogil": True, "_nrt": False}
+    return cast("_F", _cached(numba.njit(**options)(function)))
 
 
 def inlined(function: _F) -> _F:
     """Compile a small helper that kernels call; LLVM inlines it where that pays."""
-    return cast("_F", _forgiving(numba.njit(cache=True, nogil=True, inline="never")(function)))
+    return cast("_F", _cached(numba.njit(nogil=True, inline="never")(function)))
 
 
-def _forgiving(compiled: Any) -> Any:
-    """Let a kernel compile anew when its cache is of another release.
-
-    The index of the cache names the classes of the arguments. numba reads it before it looks
-    whether the source has changed, and a named tuple may have another name or place by now.
-    """
-    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if file is not None:
-        load = file._load_index  # noqa: SLF001 - numba has no public way
-
-        def loaded() -> Any:
-            try:
-                return load()
-            except (AttributeError, ImportError):
-                return {}
-
-        file._load_index = loaded  # noqa: SLF001 - as above
+def _cached(compiled: Any) -> Any:
+    """Give a kernel its cache on disk; with NUMBA_DISABLE_JIT it is a function, and needs none."""
+    if hasattr(compiled, "enable_caching"):
+        compiled._cache = KernelCache(compiled.py_func)  # noqa: SLF001 - as `enable_caching` does
     return compiled
 
 

@@ -22,6 +22,7 @@ from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, put_value
 from streamydb.facade.kv_lists import list_values, read_values
+from streamydb.facade.methods import with_options
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
     get_limits,
@@ -77,7 +78,7 @@ def create_app(
         changes: the change feed; started and stopped with the application.
         settings: its limits; by default from the environment.
         tokens: who may do what; by default those that the settings name.
-        pipeline: what the pipeline says of itself, for the console; None: not to be seen here.
+        pipeline: what the pipeline says of itself; None: that is not to be seen here.
         traces: where spans go; by default where the settings say, which is nowhere.
 
     Raises:
@@ -89,12 +90,15 @@ def create_app(
     tokens = load_tokens(settings) if tokens is None else tokens
     if traces is None and settings.traces == "otlp":
         traces = exporting()
-    services = make_services(model, log, changes, settings, tokens, traces or OFF)
+    services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
     console = Console(services, pipeline)
     guarded = Router(
-        "/", route_handlers=[*_GUARDED, *console.guarded], guards=[_authenticate(services)]
+        "/", route_handlers=with_options([*_GUARDED, *console.guarded]),
+        guards=[_authenticate(services)],
     )
-    opened = Router("/", route_handlers=[*_OPEN, *console.opened], guards=[_known_query])
+    opened = Router(
+        "/", route_handlers=with_options([*_OPEN, *console.opened]), guards=[_known_query]
+    )
     inner = Litestar(
         route_handlers=[guarded, opened],
         state=State({"services": services}),
@@ -144,7 +148,7 @@ def _authenticate(services: Services) -> Callable[..., Coroutine[Any, Any, None]
 async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> None:
     """Refuse query parameters that the endpoint does not know, or that are given twice."""
     given = [name for name, _ in connection.query_params.multi_items()]
-    known = set(handler.parsed_fn_signature.parameters) - {"request"}
+    known = {name.rstrip("_") for name in handler.parsed_fn_signature.parameters} - {"request"}
     if not set(given) <= known or len(set(given)) != len(given):
         names = ", ".join(sorted(known)) or "none"
         detail = f"A query parameter is unknown or given twice. Known here: {names}."
@@ -187,4 +191,5 @@ def _problem_of(error: Exception) -> ProblemError:
 def _names(error: ValidationException) -> list[str]:
     """The parameters that a request got wrong."""
     extra = error.extra if isinstance(error.extra, list) else []
-    return [str(item["key"]) for item in extra if isinstance(item, dict) and "key" in item]
+    named = [str(item["key"]) for item in extra if isinstance(item, dict) and "key" in item]
+    return [name.rstrip("_") for name in named]

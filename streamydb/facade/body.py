@@ -5,22 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from streamydb.errors import REJECTED_CODES, ValueRejected
+from streamydb.errors import (
+    INVALID_JSON,
+    NULL_VALUE,
+    NUMBER_RANGE,
+    REJECTED_CODES,
+    TOO_DEEP,
+    VALUE_TOO_LARGE,
+    ValueRejected,
+)
 from streamydb.facade.bounds import Budget
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
-from streamydb.records import canonical
+from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.problems import problem_of_rejection
 
-__all__ = ["decode_json", "decode_value_body", "invalid_json", "reading"]
+__all__ = ["decode_value_body", "reading"]
+
+_NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
@@ -52,42 +63,38 @@ async def reading(
         yield bytes(body)
 
 
-def decode_json(body: bytes) -> Any:
-    """Decode a body, strictly.
-
-    Raises:
-        ProblemError: invalid-json.
-    """
-    if deeper_than(body, DEPTH_MAX):
-        raise invalid_json(f"It is nested more than {DEPTH_MAX} deep.")
-    try:
-        return msgspec.json.decode(body)
-    except UNREADABLE:
-        raise invalid_json("Send one JSON value in UTF-8; a text needs quotes.") from None
-
-
 def decode_value_body(body: bytes) -> bytes:
     """Return the canonical bytes of the value that a body holds.
+
+    What a transaction that stores it would be refused for is refused here, by the same code.
 
     Raises:
         ProblemError: invalid-json, too-large.
     """
-    value = decode_json(body)
+    if deeper_than(body, DEPTH_MAX):
+        raise _refused(TOO_DEEP, f"It is nested more than {DEPTH_MAX} deep.")
+    try:
+        value = msgspec.json.decode(body)
+    except UNREADABLE:
+        stored = decode(b'{"id":"-","updates":[{"op":"put","key":"-","value":%b}]}' % body)
+        code = stored.code if isinstance(stored, Rejection) else INVALID_JSON
+        detail = REJECTED_CODES[NUMBER_RANGE] if code == NUMBER_RANGE else _NO_JSON
+        raise _refused(code, detail) from None
     if value is None:
-        raise invalid_json("null cannot be stored; DELETE removes a key.")
+        raise _refused(NULL_VALUE, "null cannot be stored; DELETE removes a key.")
     try:
         data = canonical(value)
     except ValueRejected as fault:
-        raise invalid_json(REJECTED_CODES[fault.code], fault.code) from None
+        raise _refused(fault.code, REJECTED_CODES[fault.code]) from None
     if len(data) > VALUE_BYTES_MAX:
         detail = f"A value has at most {VALUE_BYTES_MAX} bytes of canonical JSON."
-        raise ProblemError("too-large", detail)
+        raise _refused(VALUE_TOO_LARGE, detail)
     return data
 
 
-def invalid_json(detail: str, code: str = "invalid-json") -> ProblemError:
-    """Return the problem of a body that is not as it must be."""
-    return ProblemError("invalid-json", detail, code=code)
+def _refused(code: str, detail: str) -> ProblemError:
+    """Return the problem of a body with the reason code of a transaction that has it."""
+    return ProblemError(problem_of_rejection(code).slug, detail, code=code)
 
 
 def _too_large(limit: int) -> ProblemError:

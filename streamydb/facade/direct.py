@@ -175,6 +175,7 @@ class DirectTransport:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
+            request.timeout_s - request.wait_s + MARGIN_S,
         )  # fmt: skip
         return emissions(body)
 

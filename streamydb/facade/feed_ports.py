@@ -5,6 +5,7 @@ The methods are called in the event loop; those that are not coroutines must ret
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -36,10 +37,14 @@ class ChangeBatch(NamedTuple):
 
 
 class PageBounds(NamedTuple):
-    """Of a page: most records, most bytes (one record is given in any case)."""
+    """Of a page: most records, most bytes (one record is given in any case).
+
+    ``patience_s``: how long each read of Kafka for it may take.
+    """
 
     records_max: int
     bytes_max: int
+    patience_s: float = math.inf
 
 
 class StreamRow(NamedTuple):
@@ -74,10 +79,12 @@ class StreamSource(Protocol):
     async def stop(self) -> None:
         """End."""
 
-    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+    async def offset_after(
+        self, partition: int, seq: int, ts_ms: int, patience_s: float
+    ) -> int:
         """Return an offset at or before the first record that is of a transaction after a seq.
 
-        ``ts_ms``: its commit timestamp, 0 if nobody knows.
+        ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.
 
         Raises:
             LogUnavailableError: Kafka does not answer.
@@ -86,7 +93,7 @@ class StreamSource(Protocol):
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         """Return a stream's records in a span, each once, and the offset where it has stopped.
 
-        It stops early at the bounds, or after a while.
+        It stops early at the bounds.
 
         Raises:
             LogUnavailableError: Kafka does not answer.

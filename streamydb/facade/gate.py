@@ -6,7 +6,6 @@ answer goes out unbounded: a client that does not read is cut off.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from contextlib import ExitStack
@@ -15,20 +14,23 @@ from urllib.parse import urlsplit
 
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.cross_origin import is_preflight, preflight, shared
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.sender import Sender, takes_gzip
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+    from litestar.types import ASGIApp, Receive, Scope, Send
 
     from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Context", "Gate", "context_of"]
+__all__ = ["STREAMS", "Context", "Gate", "context_of"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _CONTEXT: Final = "streamydb"
-_STREAMS: Final = frozenset({"/v1/changes"})
+STREAMS: Final = frozenset({"/v1/changes"})
+"""Paths whose answers have no end, so that HEAD is none of their methods."""
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read"})
 # A body that is not wanted is read up to this size, so that its connection can be used again;
@@ -65,31 +67,6 @@ def context_of(scope: Scope) -> Context:
     return context
 
 
-class _Sender:
-    """Sends an answer's messages, each within a time; remembers the status."""
-
-    def __init__(self, send: Send, timeout_s: float, *, without_body: bool) -> None:
-        self._send = send
-        self._timeout_s = timeout_s
-        self._without_body = without_body
-        self.status = 0
-        self.cut_off = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message["headers"], (b"x-content-type-options", b"nosniff")]
-            message = {**message, "headers": headers}
-        elif message["type"] == "http.response.body" and self._without_body:
-            message = {**message, "body": b""}
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._send(message)
-        except TimeoutError:
-            self.cut_off = True
-            raise
-
-
 class Gate:
     """An ASGI application around another.
 
@@ -121,14 +98,19 @@ class Gate:
 
     async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         method = scope["method"]
-        head = method == "HEAD" and scope["path"] not in _STREAMS
+        head = method == "HEAD" and scope["path"] not in STREAMS
         if head:
             scope["method"] = "GET"
-        sender = _Sender(send, self._settings.send_timeout_s, without_body=head)
+        sender = self._sender(scope, send, without_body=head)
         address = (scope.get("client") or ("unknown",))[0]
         began = time.perf_counter()
         try:
             self._check(scope)
+            if is_preflight(method, scope["headers"]) and self._guest(scope["headers"]):
+                headers = preflight(_header(scope["headers"], b"origin"))
+                await sender({"type": "http.response.start", "status": 204, "headers": headers})
+                await sender({"type": "http.response.body", "body": b"", "more_body": False})
+                return
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
@@ -148,7 +130,23 @@ class Gate:
         self.metrics.request(method, route, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
-    def _log_fault(self, sender: _Sender, error: Exception) -> None:
+    def _sender(self, scope: dict[str, Any], send: Send, *, without_body: bool) -> Sender:
+        """Return what sends the answer to a request."""
+        headers, settings = scope["headers"], self._settings
+        guest = self._guest(headers)
+        compresses = takes_gzip(_header(headers, b"accept-encoding"))
+        return Sender(
+            send, settings.send_timeout_s, without_body=without_body,
+            more=shared(guest) if guest else [],
+            compressed_from=settings.compressed_bytes_min if compresses else None,
+        )  # fmt: skip
+
+    def _guest(self, headers: list[tuple[bytes, bytes]]) -> str:
+        """Return the origin of a request if it is another site that the settings allow."""
+        origin = _header(headers, b"origin")
+        return origin if origin in self._settings.cors_origins else ""
+
+    def _log_fault(self, sender: Sender, error: Exception) -> None:
         """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
             self.metrics.slow_reader()
@@ -172,7 +170,7 @@ class Gate:
         if allowed is not None and (urlsplit(f"//{host}").hostname or "") not in allowed:
             raise ProblemError("misdirected", "The header Host names no host of this facade.")
         origin = _header(headers, b"origin")
-        if origin and urlsplit(origin).netloc != host:
+        if origin and urlsplit(origin).netloc != host and not self._guest(headers):
             raise ProblemError("cross-origin", "The header Origin names another host.")
 
 

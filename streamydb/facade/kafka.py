@@ -18,6 +18,7 @@ from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
 from streamydb.facade.ports import (
     AppendUnknownError,
+    Decided,
     LogPosition,
     LogUnavailableError,
     Missing,
@@ -156,6 +157,10 @@ class KafkaLog:
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
         return await run_in(self._executor, self._next.find, places)
+
+    def decided(self) -> Decided:
+        """Return how far the results go that were seen; see `TransactionLog`."""
+        return self._index.decided()
 
     def fault(self) -> str | None:
         """Return what is wrong with the connection."""

@@ -35,8 +35,8 @@ class ChangeReader:
 
     A change after a seq was appended after that seq's commit timestamp, so that it is enough to
     begin there (less an allowance for clocks). Should a partition's first resolved seq be above
-    the wanted one nevertheless, clocks were wilder than that, and the partition is read from its
-    beginning.
+    the wanted one nevertheless, or all of it be older, clocks were wilder than that, and the
+    partition is read from its beginning.
     """
 
     def __init__(self, settings: Settings, since: int, ts_ms: int | None) -> None:
@@ -53,10 +53,12 @@ class ChangeReader:
         self._paused: set[int] = set()
         self._consumer = reader(settings.client_config(), FOLLOWING)
         try:
-            self._lows = {number: low for number, (low, _) in spans(self._consumer, topic).items()}
+            kept = spans(self._consumer, topic)
+            self._lows = {number: low for number, (low, _) in kept.items()}
             starts = self._lows
             if ts_ms is not None:
-                starts = offsets_at(self._consumer, topic, ts_ms - _SKEW_MS)
+                later = offsets_at(self._consumer, topic, ts_ms - _SKEW_MS)
+                starts = {n: at if at < kept[n][1] else kept[n][0] for n, at in later.items()}
         except StreamyError:
             self._consumer.close()
             raise
@@ -70,9 +72,14 @@ class ChangeReader:
             if self._closed:
                 return []
             batches = []
+            late: set[int] = set()
             for message in receive(self._consumer, _BATCH, _POLL_S):
-                if message.error() is None and not self._begins_late(message):
-                    number = message.partition()
+                number = message.partition()
+                if message.error() is not None or number in late:
+                    continue
+                if self._begins_late(message):
+                    late.add(number)  # what follows here comes again, after what lies before
+                else:
                     batch = self._merger.take(number, message.key(), message.value())
                     batches += [] if batch is None else [batch]
             self._balance()

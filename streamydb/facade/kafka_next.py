@@ -70,7 +70,8 @@ class NextRecords:
                 for message in receive(consumer, _BATCH, _POLL_S):
                     number = message.partition()
                     if message.error() is None:
-                        found.setdefault(number, NextRecord(message.offset(), found=True))
+                        _, ts_ms = message.timestamp()
+                        found.setdefault(number, NextRecord(message.offset(), True, ts_ms))
                     elif at_end(message):
                         found.setdefault(number, NextRecord(message.offset(), found=False))
         finally:

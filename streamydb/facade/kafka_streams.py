@@ -38,7 +38,6 @@ class KafkaStreams:
         """Connect at `start`."""
         self._settings = settings
         self._topic = TopicNames(settings.database).streams
-        self._patience_s = facade.read_timeout_s
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 1, "streamydb-streams")
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
@@ -54,11 +53,13 @@ class KafkaStreams:
             await run_in(self._executor, self._tail.close)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+    async def offset_after(
+        self, partition: int, seq: int, ts_ms: int, patience_s: float
+    ) -> int:
         """Return an offset from which on all records after a seq come; some earlier ones may come,
         too.
         """
-        return await run_in(self._executor, self._offset_after, partition, seq, ts_ms)
+        return await run_in(self._executor, self._offset_after, partition, seq, ts_ms, patience_s)
 
     async def history(
         self, wanted: StreamSpan, bounds: PageBounds
@@ -75,7 +76,7 @@ class KafkaStreams:
             found = spans(consumer, self._topic)
             return {number: high for number, (_, high) in found.items()}
 
-    def _offset_after(self, partition: int, seq: int, ts_ms: int) -> int:
+    def _offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """The place of the commit timestamp, if a record there shows that clocks were sane.
 
         A record is appended after its commit timestamp, unless a clock had jumped ahead.
@@ -89,7 +90,7 @@ class KafkaStreams:
                 return low
             probe = TopicPartition(self._topic, partition, min(at, high - 1))
             consumer.assign([probe])
-            until = time.monotonic() + self._patience_s
+            until = time.monotonic() + patience_s
             while time.monotonic() < until:
                 messages = receive(consumer, 1, _POLL_S)
                 for row in _rows(messages):
@@ -103,7 +104,7 @@ class KafkaStreams:
             low, _ = spans(consumer, self._topic)[wanted.partition]
             at, after = max(wanted.begin, low), wanted.after
             consumer.assign([TopicPartition(self._topic, wanted.partition, at)])
-            until = time.monotonic() + self._patience_s
+            until = time.monotonic() + bounds.patience_s
             found: list[StreamRow] = []
             size = 0
             while at < wanted.end and time.monotonic() < until:

@@ -15,14 +15,14 @@ from streamydb.facade.kv import READ_PROBLEMS, SNAPSHOT_HEADER
 from streamydb.facade.openapi import answers
 from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, in_thread
+from streamydb.facade.reads import Consistency, check_seqs, in_thread
 from streamydb.facade.services import (
     AnyRequest,
     client_of,
     json_response,
     services_of,
 )
-from streamydb.limits import INTEGER_MAX, KEY_BYTES_MAX
+from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records.formats import UNREADABLE
 
@@ -196,9 +196,7 @@ def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
         raise ProblemError("invalid-json", detail) from None
     if len(body.keys) > keys_max:
         raise ProblemError("too-large", f"A read has at most {keys_max} keys.")
-    numbers = [number for number in (body.at, body.min_version) if number is not None]
-    if not all(1 <= number <= INTEGER_MAX for number in numbers):
-        raise ProblemError("invalid-parameter", "`at` and `min_version` are seqs, from 1.")
+    check_seqs(at=body.at, min_version=body.min_version)
     if not all(1 <= len(key.encode()) <= KEY_BYTES_MAX for key in body.keys):
         raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
     return body

@@ -7,63 +7,65 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
+from streamydb.facade.openapi_types import absent, of, plain, record_schemas
 from streamydb.facade.problems import type_of
+from streamydb.limits import ID_BYTES_MAX
 from streamydb.records.problems import PROBLEMS
-from streamydb.records.schemas import schemas
 
 __all__ = ["completed"]
 
 _Json = dict[str, Any]
 
-_ANY: Final[_Json] = {"description": "Any JSON value but null."}
-_RESULT: Final[_Json] = {"$ref": "#/components/schemas/result"}
+_VALUE: Final[_Json] = {"description": "Any JSON value but null."}
 _SEQ: Final[_Json] = {"type": "integer", "minimum": 0}
+_POSITION: Final[_Json] = {"type": "integer", "minimum": 1}
+_TEXT: Final[_Json] = {"type": "string"}
+_OPEN: Final[_Json] = {"type": "object", "additionalProperties": {}}
 _ENTRY: Final[_Json] = {
     "type": "object",
     "required": ["key", "value", "version", "ts_ms"],
-    "properties": {"key": {"type": "string"}, "value": _ANY, "version": _SEQ, "ts_ms": _SEQ},
+    "properties": {"key": _TEXT, "value": _VALUE, "version": _SEQ, "ts_ms": _SEQ},
 }
 _LIST: Final[_Json] = {
     "type": "object",
+    "required": ["seq", "entries", "cursor"],
     "properties": {
         "seq": _SEQ,
-        "entries": {"type": "array", "items": _ENTRY},
+        "entries": {"type": "array", "items": of("entry")},
         "cursor": {"type": ["string", "null"]},
     },
 }
 _READS: Final[_Json] = {
     "type": "object",
+    "required": ["seq", "entries"],
     "properties": {
         "seq": _SEQ,
         "entries": {
             "type": "object",
-            "additionalProperties": {"anyOf": [_ENTRY, {"type": "null"}]},
+            "additionalProperties": {"anyOf": [of("entry"), {"type": "null"}]},
         },
     },
 }
+_CONSISTENCY: Final[_Json] = {"type": "string", "enum": ["strong", "session", "snapshot"]}
+_PLACE: Final[_Json] = {"at": _POSITION, "consistency": _CONSISTENCY, "min_version": _POSITION}
 _READ_BODY: Final[_Json] = {
     "type": "object",
     "required": ["keys"],
-    "properties": {
-        "keys": {"type": "array", "items": {"type": "string"}},
-        "at": {"type": ["integer", "null"], "minimum": 1},
-        "consistency": {"enum": ["strong", "session", "snapshot", None]},
-        "min_version": {"type": ["integer", "null"], "minimum": 1},
-    },
+    "additionalProperties": False,
+    "properties": {"keys": {"type": "array", "items": _TEXT}, **_PLACE},
 }
 _QUERY_BODY: Final[_Json] = {
     "type": "object",
     "required": ["sql"],
+    "additionalProperties": False,
     "properties": {
-        "sql": {"type": "string"},
+        "sql": _TEXT,
         "params": {
             "type": "array",
-            "items": {"type": ["string", "integer", "number", "boolean", "null"]},
+            "items": {"description": "Text, a number, a boolean or null."},
         },
-        "prefix": {"type": "string"},
-        "at": {"type": ["integer", "null"], "minimum": 1},
-        "consistency": {"enum": ["strong", "session", "snapshot", None]},
-        "min_version": {"type": ["integer", "null"], "minimum": 1},
+        "prefix": _TEXT,
+        **_PLACE,
     },
 }
 _TABLE: Final[_Json] = {
@@ -71,81 +73,105 @@ _TABLE: Final[_Json] = {
     "required": ["seq", "columns", "rows"],
     "properties": {
         "seq": _SEQ,
-        "columns": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "type": {"type": "string"}},
-            },
-        },
-        "rows": {"type": "array", "items": {"type": "array"}},
+        "columns": {"type": "array", "items": of("column")},
+        "rows": {"type": "array", "items": {"type": "array", "items": {}}},
     },
 }
+_COLUMN: Final[_Json] = {
+    "type": "object", "required": ["name", "type"], "properties": {"name": _TEXT, "type": _TEXT},
+}  # fmt: skip
 _EMITTED: Final[_Json] = {
     "type": "object",
     "required": ["records", "more", "cursor"],
     "properties": {
-        "records": {"type": "array", "items": {"$ref": "#/components/schemas/stream"}},
+        "records": {"type": "array", "items": of("stream")},
         "more": {"type": "boolean", "description": "Whether there is more by now."},
         "cursor": {"type": "string", "description": "Where to go on."},
     },
 }
 _PENDING: Final[_Json] = {
     "type": "object",
-    "properties": {"id": {"type": "string"}, "status": {"const": "unknown"}},
+    "properties": {"id": _TEXT, "status": {"type": "string", "enum": ["unknown"]}},
 }
-_HEALTH: Final[_Json] = {"type": "object", "required": ["status"]}
-_PROBLEM: Final[_Json] = {"type": "object", "required": ["type", "status", "title", "when"]}
+_LIVE: Final[_Json] = {**_OPEN, "required": ["status"], "properties": {"status": _TEXT}}
+_SERVED: Final = ("reads", "strong", "writes", "changes")
+_HEALTH: Final[_Json] = {
+    "type": "object",
+    "required": ["status", *_SERVED, "seq", "ts_ms", "age_s", "waiting_s", "why"],
+    "properties": {
+        "status": {"type": "string", "enum": ["ready", "degraded"]},
+        **{kind: {"type": "boolean"} for kind in _SERVED},
+        "seq": {"description": "The seq that reads show; null: unknown."},
+        "ts_ms": {"description": "Its commit time; null: unknown."},
+        "age_s": {"description": "Reads show the state of so many seconds ago, or a newer one."},
+        "waiting_s": {"description": "The oldest record without a result has waited so long."},
+        "why": {"type": "array", "items": _TEXT},
+    },
+}
+_PROBLEM: Final[_Json] = {
+    "type": "object",
+    "required": ["slug", "type", "status", "title", "when"],
+    "properties": {
+        **dict.fromkeys(("slug", "type", "title", "when"), _TEXT), "status": {"type": "integer"},
+    },
+}  # fmt: skip
+_NAMED: Final[dict[str, _Json]] = {
+    "entry": _ENTRY, "entries": _LIST, "reading": _READS, "read_request": _READ_BODY,
+    "query_request": _QUERY_BODY, "table": _TABLE, "column": _COLUMN, "emissions": _EMITTED,
+    "pending": _PENDING, "live": _LIVE, "health": _HEALTH, "problem_type": _PROBLEM,
+}  # fmt: skip
 
 _BODIES: Final[dict[tuple[str, str], _Json]] = {
-    ("put", "/v1/kv/{key}"): _ANY,
-    ("post", "/v1/transactions"): {"$ref": "#/components/schemas/transaction"},
-    ("post", "/v1/read"): _READ_BODY,
-    ("post", "/v1/query"): _QUERY_BODY,
+    ("put", "/v1/kv/{key}"): _VALUE,
+    ("post", "/v1/transactions"): of("transaction"),
+    ("post", "/v1/read"): of("read_request"),
+    ("post", "/v1/query"): of("query_request"),
 }
 _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/v1/kv/{key}"): {
-        "200": ("The value.", "application/json", _ANY),
+        "200": ("The value.", "application/json", _VALUE),
         "304": ("The client has this version.", "", {}),
     },
     ("put", "/v1/kv/{key}"): {
-        "200": ("Committed.", "application/json", _RESULT),
-        "201": ("Committed, created (If-None-Match: *).", "application/json", _RESULT),
-        "202": ("Appended; ask Location.", "application/json", _PENDING),
+        "200": ("Committed.", "application/json", of("result")),
+        "201": ("Committed, created (If-None-Match: *).", "application/json", of("result")),
+        "202": ("Appended; ask Location.", "application/json", of("pending")),
     },
     ("delete", "/v1/kv/{key}"): {
-        "200": ("Committed.", "application/json", _RESULT),
-        "202": ("Appended; ask Location.", "application/json", _PENDING),
+        "200": ("Committed.", "application/json", of("result")),
+        "202": ("Appended; ask Location.", "application/json", of("pending")),
     },
-    ("get", "/v1/kv"): {"200": ("A page.", "application/json", _LIST)},
-    ("post", "/v1/read"): {"200": ("The entries, null: absent.", "application/json", _READS)},
-    ("post", "/v1/query"): {"200": ("The rows.", "application/json", _TABLE)},
+    ("get", "/v1/kv"): {"200": ("A page.", "application/json", of("entries"))},
+    ("post", "/v1/read"): {
+        "200": ("The entries, null: absent.", "application/json", of("reading")),
+    },
+    ("post", "/v1/query"): {"200": ("The rows.", "application/json", of("table"))},
     ("post", "/v1/transactions"): {
-        "200": ("The verdict, committed or aborted.", "application/json", _RESULT),
-        "202": ("Appended; ask Location.", "application/json", _PENDING),
+        "200": ("The verdict, committed or aborted.", "application/json", of("result")),
+        "202": ("Appended; ask Location.", "application/json", of("pending")),
     },
     ("get", "/v1/transactions/{id}"): {
-        "200": ("The verdict.", "application/json", _RESULT),
-        "202": ("Not decided yet.", "application/json", _PENDING),
+        "200": ("The verdict.", "application/json", of("result")),
+        "202": ("Not decided yet.", "application/json", of("pending")),
     },
     ("get", "/v1/changes"): {
         "200": ("Server-sent events; data is a change.", "text/event-stream", {"type": "string"}),
     },
-    ("get", "/v1/streams/{name}"): {"200": ("A page.", "application/json", _EMITTED)},
+    ("get", "/v1/streams/{name}"): {"200": ("A page.", "application/json", of("emissions"))},
     ("get", "/v1/history/{key}"): {
-        "200": ("The versions.", "application/json", {"type": "object"}),
+        "200": ("The versions.", "application/json", _OPEN),
     },
-    ("get", "/v1/stats"): {"200": ("The figures.", "application/json", {"type": "object"})},
+    ("get", "/v1/stats"): {"200": ("The figures.", "application/json", _OPEN)},
     ("get", "/v1/constraints"): {
-        "200": ("The constraints by name.", "application/json", {"type": "object"})
+        "200": ("The constraints by name.", "application/json", _OPEN)
     },
-    ("get", "/v1/limits"): {"200": ("The limits.", "application/json", {"type": "object"})},
-    ("get", "/health/live"): {"200": ("It runs.", "application/json", _HEALTH)},
-    ("get", "/health/ready"): {"200": ("It is ready.", "application/json", _HEALTH)},
+    ("get", "/v1/limits"): {"200": ("The limits.", "application/json", _OPEN)},
+    ("get", "/health/live"): {"200": ("It runs.", "application/json", of("live"))},
+    ("get", "/health/ready"): {"200": ("It is ready.", "application/json", of("health"))},
     ("get", "/problems"): {
-        "200": ("The types.", "application/json", {"type": "array", "items": _PROBLEM}),
+        "200": ("The types.", "application/json", {"type": "array", "items": of("problem_type")}),
     },
-    ("get", "/problems/{slug}"): {"200": ("The type.", "application/json", _PROBLEM)},
+    ("get", "/problems/{slug}"): {"200": ("The type.", "application/json", of("problem_type"))},
     ("get", "/metrics"): {"200": ("Metrics.", "text/plain", {"type": "string"})},
 }
 _CONDITIONS: Final = {
@@ -167,6 +193,17 @@ _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
 }
 
 
+_TAG: Final = r'(W/)?"[^"\x00-\x20\x7f]*"'
+_SYNTAX: Final = {
+    "If-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
+    "If-None-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
+    "Idempotency-Key": rf"^[ -~]{{1,{ID_BYTES_MAX}}}$",
+    "Deadline-Ms": "^[0-9]{1,19}$",
+    "Last-Event-ID": "^[0-9]{1,19}$",
+}
+"""What a header may hold; each may be sent once."""
+
+
 def completed(document: _Json) -> _Json:
     """Return the OpenAPI document with bodies, answers and headers."""
     full = copy.deepcopy(document)
@@ -175,16 +212,17 @@ def completed(document: _Json) -> _Json:
             _complete(operation, (method, path))
     named = full["components"]["schemas"]
     named["ProblemDetails"]["properties"]["type"]["enum"] = [type_of(slug) for slug in PROBLEMS]
-    for name in ("transaction", "result", "change", "stream"):
-        schema = schemas()[name]
-        named[name] = {field: part for field, part in schema.items() if field != "$schema"}
-    named["transaction"]["required"] = []  # the id may be left out here
+    own = {**named, **_NAMED}
+    full["components"]["schemas"] = {
+        **{name: plain(schema) for name, schema in own.items()}, **record_schemas(),
+    }  # fmt: skip
     return full
 
 
 def _complete(operation: _Json, of: tuple[str, str]) -> None:
     """Add to one operation what is known of it."""
     for parameter in operation.get("parameters", ()):
+        parameter["schema"] = plain(absent(parameter["schema"]))
         if parameter["in"] == "path":
             parameter["schema"] = {"type": "string"}
             parameter["description"] = "Percent-encoded; slashes may stand as they are."
@@ -195,5 +233,6 @@ def _complete(operation: _Json, of: tuple[str, str]) -> None:
         content = {media_type: {"schema": schema}} if media_type else {}
         operation["responses"][status] = {"description": description, "content": content}
     for name, description in _HEADERS.get(of, {}).items():
-        parameter = {"name": name, "in": "header", "schema": {"type": "string"}}
+        syntax = {"pattern": _SYNTAX[name]} if name in _SYNTAX else {}
+        parameter = {"name": name, "in": "header", "schema": {"type": "string", **syntax}}
         operation.setdefault("parameters", []).append({**parameter, "description": description})

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from litestar import Response, get
+from litestar.params import QueryParameter
 
-from streamydb.errors import StreamyError
+from streamydb.facade.health import Kind
 from streamydb.facade.metrics import METRICS_MEDIA_TYPE
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError, type_of
 from streamydb.facade.services import AnyRequest, json_response, services_of
 from streamydb.limits import LIMITS
 from streamydb.records.problems import PROBLEMS, Problem
+
+AsKind: TypeAlias = Annotated[
+    Kind,
+    QueryParameter(
+        name="for", description="200 if it can serve these: reads (of a snapshot), strong (reads "
+        "of the present), writes, changes; else 503.",
+    ),
+]  # fmt: skip
 
 __all__ = ["get_limits", "get_live", "get_metrics", "get_problem", "get_problems", "get_ready"]
 
@@ -33,18 +42,19 @@ async def get_live() -> Response[bytes]:
 
 
 @get("/health/ready", responses=answers("not-ready"))
-async def get_ready(request: AnyRequest) -> Response[bytes]:
-    """Tell whether the facade can serve reads and writes."""
-    services = services_of(request)
-    parts = (services.log, services.changes, services.changes.streams)
-    faults = [fault for part in parts if (fault := part.fault())]
-    try:
-        seq = services.model.latest().seq
-    except StreamyError:
-        faults.append("the read model cannot be read")
-    if faults:
-        raise ProblemError("not-ready", f"Not ready: {'; '.join(faults)}.", retry_after_s=1)
-    return json_response(msgspec.json.encode({"status": "ready", "seq": seq}))
+async def get_ready(request: AnyRequest, for_: AsKind = "reads") -> Response[bytes]:
+    """Tell what the facade can serve: snapshots, strong reads, writes, changes.
+
+    It answers 200 as long as it can serve what is asked `for`, by default snapshots. A pipeline or
+    Kafka that is away is away for every facade, and so no reason to send reads elsewhere.
+    """
+    health = await services_of(request).health.report()
+    if not health.serves(for_):
+        raise ProblemError(
+            "not-ready", f"Not ready for {for_}: {'; '.join(health.why)}.", retry_after_s=1,
+            health=health,
+        )  # fmt: skip
+    return json_response(msgspec.json.encode(health))
 
 
 @get("/metrics", responses=answers("unauthorized"))

@@ -29,7 +29,8 @@ _TEXT_MAX = 8_192
 AsSeq: TypeAlias = Annotated[
     int | None,
     QueryParameter(
-        ge=1, le=INTEGER_MAX, description="The state after this seq (an ETag's number)."
+        ge=1, le=INTEGER_MAX, description="The state after this seq (an ETag's number); not with "
+        "consistency strong or session."
     ),
 ]
 AsConsistency: TypeAlias = Annotated[
@@ -41,7 +42,9 @@ AsConsistency: TypeAlias = Annotated[
 ]
 AsMinVersion: TypeAlias = Annotated[
     int | None,
-    QueryParameter(ge=1, le=INTEGER_MAX, description="Show a state that includes this seq."),
+    QueryParameter(
+        ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."
+    ),
 ]
 AsPrefix: TypeAlias = Annotated[
     str | None, QueryParameter(max_length=_TEXT_MAX, description="Only keys that begin so.")
@@ -58,7 +61,8 @@ AsLimit: TypeAlias = Annotated[
 AsCursor: TypeAlias = Annotated[
     str | None,
     QueryParameter(
-        max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot."
+        max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot; alone, or "
+        "with the same parameters."
     ),
 ]
 AsSince: TypeAlias = Annotated[

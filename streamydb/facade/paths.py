@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from streamydb.errors import INVALID_KEY
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import KEY_BYTES_MAX
 
@@ -54,9 +55,11 @@ def key_of(escaped: bytes) -> str:
     """
     key = text_of(escaped)
     if key is None:
-        raise ProblemError("invalid-key", "The key in the path is not percent-encoded UTF-8.")
+        detail = "The key in the path is not percent-encoded UTF-8."
+        raise ProblemError("invalid-key", detail, code=INVALID_KEY)
     if not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
-        raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
+        detail = f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8."
+        raise ProblemError("invalid-key", detail, code=INVALID_KEY)
     return key
 
 

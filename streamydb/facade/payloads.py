@@ -19,6 +19,7 @@ from msgspec import UNSET
 from streamydb import errors
 from streamydb.facade.auth import Caller
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.refusals import culprit
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import (
     CONSTRAINTS_KEY,
@@ -127,17 +128,29 @@ def parse(payload: bytes) -> Transaction:
     """
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
-        raise refuse_code(decoded.code)
+        raise refuse_code(decoded.code, payload)
     if isinstance(decoded, Transaction) and decoded.id.startswith(FOLLOW_UP_PREFIX):
-        raise refuse_code(errors.RESERVED_ID)
+        raise refuse_code(errors.RESERVED_ID, payload)
     if isinstance(decoded, Marker):
         raise refuse_code(errors.INVALID_TRANSACTION)
     return decoded
 
 
-def refuse_code(code: str) -> ProblemError:
-    """Return the problem of a transaction that would get the reason code, or got it."""
-    return ProblemError(problem_of_rejection(code).slug, errors.REJECTED_CODES[code], code=code)
+def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
+    """Return the problem of a transaction that would get the reason code, or got it.
+
+    With its ``payload`` the problem names the field at fault, if it is one's.
+    """
+    slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
+    found = None if payload is None else culprit(code, payload)
+    if found is None:
+        return ProblemError(slug, detail, code=code)
+    if not found.field:
+        return ProblemError(slug, found.wrong, code=code)
+    problem = ProblemError(slug, f"{found.field}: {found.wrong}", code=code, field=found.field)
+    if found.given is not None:
+        problem.members["given"] = found.given
+    return problem
 
 
 def authorise(txn: Transaction, client: Caller) -> None:

@@ -16,6 +16,7 @@ from streamydb.records import Result
 
 __all__ = [
     "AppendUnknownError",
+    "Decided",
     "LogPosition",
     "LogUnavailableError",
     "Missing",
@@ -43,10 +44,28 @@ class LogPosition(NamedTuple):
 
 
 class NextRecord(NamedTuple):
-    """The offset of the next record of a partition, or of the partition's end if there is none."""
+    """The offset of the next record of a partition, or of the partition's end if there is none.
+
+    ``ts_ms``: when the record was appended.
+    """
 
     offset: int
     found: bool
+    ts_ms: int = 0
+
+
+class Decided(NamedTuple):
+    """The end of the results that were seen, anybody's.
+
+    Attributes:
+        seq: the largest.
+        ts_ms: its commit time.
+        offsets: partition of the log -> offset after the last record whose result was seen.
+    """
+
+    seq: int
+    ts_ms: int
+    offsets: Mapping[int, int]
 
 
 class Missing(NamedTuple):
@@ -163,6 +182,9 @@ class TransactionLog(Protocol):
 
     def time_ms(self) -> int:
         """Return the time of the log now, as far as it is known: commit times are not before it."""
+
+    def decided(self) -> Decided:
+        """Return how far the results go that were seen."""
 
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""

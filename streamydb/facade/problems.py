@@ -1,7 +1,8 @@
 """The answers to requests that fail (RFC 9457), made from the table of `records.problems`.
 
-No detail carries a key, a value or a token: what a client sent is named, never repeated. The one
-exception is `error` of a query, which DuckDB writes; it goes to the asker alone, never to a log.
+No detail carries a key, a value or a token: what a client sent is named, never repeated. The
+exceptions are `error` of a query, which DuckDB writes, and the field of a refused transaction with
+what it held; they go to the asker alone, never to a log.
 """
 
 from __future__ import annotations
@@ -37,14 +38,18 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     id: str | None = None
     code: str | None = None
     error: str | None = None
+    field: str | None = None
+    given: str | None = None
     parameters: list[str] | None = None
     seq: int | None = None
     ts_ms: int | None = None
     version: int | None = None
     oldest: int | None = None
+    latest: int | None = None
     constraint: str | None = None
     key: str | None = None
     violated: str | None = None
+    health: dict[str, Any] | None = None
 
 
 class ProblemError(StreamyError):

@@ -15,11 +15,18 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.coverage import Coverage
-from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
+from streamydb.facade.ports import (
+    LogUnavailableError,
+    ReadModel,
+    Resolved,
+    Snapshot,
+    TransactionLog,
+)
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.limits import INTEGER_MAX
 
-__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "in_thread"]
+__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "check_seqs", "in_thread"]
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
@@ -134,6 +141,7 @@ class Reader:
     def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
         """Read from `model`."""
         self._model = model
+        self._log = log
         self._ends = LogEnds(log)
         self.coverage = coverage = Coverage(model, log)
         self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
@@ -157,13 +165,15 @@ class Reader:
             wait_s: how long to wait for it, if that is less than the settings say.
 
         Raises:
-            ProblemError: invalid-parameter, snapshot-gone, read-model-behind, overloaded.
+            ProblemError: invalid-parameter (also for a seq that no transaction has yet),
+                snapshot-gone, read-model-behind, overloaded.
         """
         _check(at, consistency, min_version)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
-            await self._wait(floor, min(wait_s, self._timeout_s), strong=strong)
+            name = "min_version" if at is None else "at"
+            await self._wait(floor, name, min(wait_s, self._timeout_s), strong=strong)
         try:
             return self._model.snapshot(at)
         except StreamyError:
@@ -171,19 +181,48 @@ class Reader:
                 raise _gone(self._model.oldest()) from None
             raise
 
-    async def _wait(self, floor: int, timeout_s: float, *, strong: bool) -> None:
-        """Wait until the read model has the seq `floor` and, if `strong`, has passed the log."""
+    async def _wait(self, floor: int, name: str, timeout_s: float, *, strong: bool) -> None:
+        """Wait until the read model has the seq `floor` and, if `strong`, has passed the log.
+
+        `name` is the parameter that `floor` was given by.
+        """
         with self.waiters.enter():
             try:
                 async with asyncio.timeout(timeout_s):
                     ends = await self._ends.look() if strong else {}
+                    if floor > self._log.decided().seq:
+                        await self._must_come(floor, name, ends)
                     self.coverage.note(ends)
                     behind = self.coverage.behind
                     await self._progress.until(
                         lambda now: now.seq >= floor and not behind(now, ends)
                     )
             except TimeoutError:
-                raise _behind() from None
+                raise _behind(self._model.latest()) from None
+
+
+    async def _must_come(self, floor: int, name: str, ends: Mapping[int, int]) -> None:
+        """Refuse a seq above all that the records in the log can get; each gets one at most.
+
+        Without an answer of Kafka nothing is known, nor before the first transaction is shown.
+
+        Raises:
+            ProblemError: invalid-parameter.
+        """
+        latest = self._model.latest()
+        try:
+            ends = ends or await self._ends.look()
+        except LogUnavailableError:
+            return
+        to_come = sum(max(0, end - latest.offsets.get(n, 0)) for n, end in ends.items())
+        if latest.seq > 0 and latest.seq + to_come < floor:
+            raise ProblemError(
+                "invalid-parameter",
+                f"No transaction has seq {floor} yet: reads show seq {latest.seq}, and the log "
+                f"has {to_come} records after it.",
+                parameters=[name],
+                latest=latest.seq,
+            )
 
 
 async def in_thread(function: Callable[..., _T], *args: Any) -> _T:
@@ -201,6 +240,18 @@ def _retrieve(look: asyncio.Task[Mapping[int, int]]) -> None:
         look.exception()
 
 
+def check_seqs(**given: int | None) -> None:
+    """Refuse what is no seq in a body.
+
+    Raises:
+        ProblemError: invalid-parameter, with the names of those.
+    """
+    wrong = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
+    if wrong:
+        detail = f"{' and '.join(wrong)}: a seq is an integer from 1 on."
+        raise ProblemError("invalid-parameter", detail, parameters=wrong)
+
+
 def _check(at: int | None, consistency: Consistency | None, min_version: int | None) -> None:
     """Refuse parameters that contradict each other."""
     if at is not None and consistency not in {None, "snapshot"}:
@@ -215,10 +266,11 @@ def _gone(oldest: int) -> ProblemError:
     return ProblemError("snapshot-gone", f"The oldest snapshot is at seq {oldest}.", oldest=oldest)
 
 
-def _behind() -> ProblemError:
+def _behind(latest: Resolved) -> ProblemError:
     return ProblemError(
         "read-model-behind",
-        "The read model has not come so far in the time allowed; ask again, or read with "
-        "consistency=snapshot.",
+        "The read model has not come so far in the time allowed; ask again, or read the snapshot "
+        f"of seq {latest.seq} with consistency=snapshot. /health/ready tells how old it is.",
         retry_after_s=_RETRY_AFTER_S,
+        latest=latest.seq,
     )

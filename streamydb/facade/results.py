@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.ports import LogPosition
+from streamydb.facade.ports import Decided, LogPosition
 from streamydb.records import Result, decode_result
 
 __all__ = ["REFUSED_COPIES", "ResultIndex", "position_of"]
@@ -49,6 +49,8 @@ class ResultIndex:
         self._kept: OrderedDict[LogPosition, _Kept] = OrderedDict()
         self._by_id: dict[str, LogPosition] = {}
         self._waiting: dict[LogPosition, set[asyncio.Future[Result]]] = {}
+        self._newest = (0, 0)
+        self._ends: dict[int, int] = {}
         self.held = 0
         self.counts: Counter[tuple[str, str]] = Counter()
 
@@ -61,6 +63,9 @@ class ResultIndex:
         if position in self._kept:
             return False
         self.counts[result.status, result.code or ""] += 1
+        self._newest = max(self._newest, (result.seq, result.ts_ms))
+        ended = self._ends.get(position.partition, 0)
+        self._ends[position.partition] = max(ended, position.offset + 1)
         self._kept[position] = _Kept(result.id, value)
         self.held += len(value) + _OVERHEAD_BYTES
         if result.id is not None and self._names(result):
@@ -71,6 +76,10 @@ class ResultIndex:
             if not future.done():
                 future.set_result(result)
         return bool(waiting)
+
+    def decided(self) -> Decided:
+        """Return how far the results go."""
+        return Decided(*self._newest, self._ends)
 
     def at(self, position: LogPosition) -> Result | None:
         """Return the result of the record at a position, if it is kept."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from litestar import Request, Response
 
@@ -12,14 +13,17 @@ from streamydb.facade.bounds import Budget, Limiter
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import context_of
+from streamydb.facade.health import HealthMonitor
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
+from streamydb.local.folder import PipelineStatus
 
 __all__ = [
     "AnyRequest",
@@ -30,6 +34,8 @@ __all__ = [
     "make_services",
     "services_of",
 ]
+
+_SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
@@ -51,6 +57,7 @@ class Services:
     feed: Feed
     emitted: StreamFeed
     streams: Limiter
+    health: HealthMonitor
 
 
 def make_services(
@@ -60,6 +67,7 @@ def make_services(
     settings: FacadeSettings,
     tokens: Tokens,
     traces: Traces = OFF,
+    pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> Services:
     """Put the parts of a facade together."""
     metrics = FacadeMetrics()
@@ -78,6 +86,7 @@ def make_services(
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
+        health=HealthMonitor(model, log, changes, settings, pipeline),
     )
     _show(services)
     return services
@@ -95,7 +104,15 @@ def client_of(request: AnyRequest) -> Caller:
 
 
 def headers_of(request: AnyRequest) -> dict[str, str]:
-    """Return a request's headers; those that were sent several times are joined."""
+    """Return a request's headers; those that were sent several times are joined.
+
+    Raises:
+        ProblemError: invalid-parameter, if one of which there can be one was sent several times.
+    """
+    again = [n for n in _SINGLE if len(request.headers.getall(n.lower(), [])) > 1]
+    if again:
+        detail = f"The header {again[0]} was sent several times."
+        raise ProblemError("invalid-parameter", detail, parameters=again)
     return {name: ", ".join(request.headers.getall(name)) for name in request.headers}
 
 

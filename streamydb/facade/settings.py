@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,6 +18,7 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Names under which a facade on the loopback interface may be addressed."""
 
 
+_ORIGIN: Final = re.compile(r"https?://[^/?#*,\s]+")
 _INCOMPLETE_MARGIN_BYTES: Final = 8_192
 
 
@@ -35,6 +37,10 @@ class FacadeSettings(BaseSettings):
     tls_key_file: Path | None = Field(default=None, description="PEM: its private key.")
     allowed_hosts: tuple[str, ...] | None = Field(
         default=None, description="Host names to answer for; default: any."
+    )
+
+    cors_origins: tuple[str, ...] = Field(
+        default=(), description="Origins (https://host) whose pages may send requests, too; JSON."
     )
 
     traces: Literal["off", "otlp"] = Field(
@@ -78,6 +84,9 @@ class FacadeSettings(BaseSettings):
     answer_bytes_max: int = Field(
         default=4_194_304, ge=1, description="Bytes of values in one answer."
     )
+    compressed_bytes_min: int = Field(
+        default=65_536, ge=1, description="Bytes from which on an answer is compressed (gzip)."
+    )
     read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
 
     queries_max: int = Field(default=2, ge=0, description="SQL queries at once; 0: none at all.")
@@ -110,6 +119,8 @@ class FacadeSettings(BaseSettings):
             raise ValueError("tls_certificate_file and tls_key_file belong together: give both")
         if self.tokens is not None and self.tokens_file is not None:
             raise ValueError("give tokens or tokens_file, not both")
+        if not all(map(_ORIGIN.fullmatch, self.cors_origins)):
+            raise ValueError("cors_origins are as https://app.example or http://localhost:3000")
         return self
 
     @property

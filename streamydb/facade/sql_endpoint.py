@@ -11,7 +11,7 @@ from litestar import Response, post
 from streamydb.facade.body import reading
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency
+from streamydb.facade.reads import Consistency, check_seqs
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
@@ -56,9 +56,7 @@ def _decoded(raw: bytes) -> _Body:
     except UNREADABLE:
         detail = 'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.'
         raise ProblemError("invalid-json", detail) from None
-    numbers = [number for number in (body.at, body.min_version) if number is not None]
-    if not all(1 <= number <= INTEGER_MAX for number in numbers):
-        raise ProblemError("invalid-parameter", "`at` and `min_version` are seqs, from 1.")
+    check_seqs(at=body.at, min_version=body.min_version)
     if len(body.prefix.encode()) > KEY_BYTES_MAX:
         raise ProblemError("invalid-parameter", f"A prefix has at most {KEY_BYTES_MAX} bytes.")
     if not all(map(_fits, body.params)):

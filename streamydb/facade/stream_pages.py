@@ -126,7 +126,9 @@ class StreamFeed:
         with self._catch_ups.enter():
             begin = place.offset
             if begin < 0:
-                begin = await self._source.offset_after(partition, place.seq, ts_ms)
+                begin = await self._source.offset_after(
+                    partition, place.seq, ts_ms, bounds.patience_s
+                )
             end = self._floors[partition]
             rows: list[StreamRow] = []
             if begin < end:

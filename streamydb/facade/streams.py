@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -63,7 +64,7 @@ async def get_stream(
 
 async def stream_page(
     services: Services, name: str, client: str, cursor: str | None, after: str | None,
-    limit: int, wait_s: float,
+    limit: int, wait_s: float, patience_s: float = math.inf,
 ) -> bytes:
     """The answer to a reader of a stream.
 
@@ -75,6 +76,8 @@ async def stream_page(
         after: `seq` or `seq.index` after which the first page begins; None: the beginning.
         limit: most records.
         wait_s: how long to wait for one, at most what the settings allow.
+        patience_s: how long each look at Kafka and the read model may take, if that is less than
+            the settings say.
 
     Raises:
         ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
@@ -87,14 +90,16 @@ async def stream_page(
         if place.stream != name:
             raise foreign_cursor(_GIVER)
     else:
-        await _must_exist(services, name)
+        await _must_exist(services, name, patience_s)
         if after is not None:
             place = _after(name, after)
             ts_ms = _time_of(services, place.seq)
+    settings = services.settings
     bounds = PageBounds(
-        min(limit, services.settings.page_entries_max), services.settings.answer_bytes_max
-    )
-    wait_s = min(wait_s, services.settings.heartbeat_s)
+        min(limit, settings.page_entries_max), settings.answer_bytes_max,
+        min(patience_s, settings.read_timeout_s),
+    )  # fmt: skip
+    wait_s = min(wait_s, settings.heartbeat_s)
     try:
         if not wait_s:
             return _body(await services.emitted.page(place, bounds, 0, ts_ms))
@@ -105,10 +110,10 @@ async def stream_page(
         raise ProblemError("internal", detail) from error
 
 
-async def _must_exist(services: Services, name: str) -> None:
+async def _must_exist(services: Services, name: str, wait_s: float) -> None:
     """Refuse a name that is no stream's, or whose module was never deployed."""
     if is_stream(name):
-        opened = await services.reader.snapshot(at=None, consistency="strong", min_version=None)
+        opened = await services.reader.snapshot(consistency="strong", wait_s=wait_s)
         with opened as snapshot:
             if snapshot.get(module_key(name.partition(".")[0])) is not None:
                 return

@@ -75,7 +75,7 @@ _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
 ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
     {
         "admin": AccessRole(
-            "`streamydb create`, `doctor --fix`; a person, not a service",
+            "`streamydb create`, `resize`, `trim`, `restore`; a person, not a service",
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.blobs import Blob
 from streamydb.columns.block_checks import require_feedback, require_grant
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
+from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns
+from streamydb.columns.table import Columns, Ragged, Texts
+from streamydb.key_processor.value_store import FileOrder
 from streamydb.sorter.checks import require_order, require_plan
 from streamydb.sorter.planner import Plan
 
-__all__ = ["addressed", "applied", "fed", "granted", "indexed", "planned"]
+__all__ = ["addressed", "applied", "fed", "granted", "indexed", "planned", "written"]
 
 Ints = npt.NDArray[np.int64]
+
+_ALIKE_MAX: Final = 8
+_MANY: Final = -2
 
 _BLOCK = Seam("key_processor", HANDED_IN, "a block of feedback")
 _FEEDBACK = Seam("key_processor", HANDED_IN, "the feedback of a plan")
@@ -42,18 +47,44 @@ def fed(
     plan: OpenPlan, headers: Sequence[Mapping[str, Any]], writes: Columns, verdicts: Columns,
     at: tuple[int, int],
 ) -> None:
-    """Require that the feedback of a plan is all there, once; ``at``: shard, and shards."""
+    """Require that the feedback of a plan is all there, once; ``at``: shard, and shards.
+
+    `written` looks whether a key is there twice, once the keys are in order.
+    """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
     found = Counter((header["proc"], header["chunks"]) for header in headers)
     whole = {(proc, chunks) for (proc, chunks), count in found.items() if count == chunks}
     complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(found) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
     require_feedback(_FEEDBACK, seqs, writes, verdicts)
-    row = repeats(writes.texts["key"], at[1], at[0])
-    _FEEDBACK.require(row < 0, "each key is there once, and lives here", row=row, **where)
+    row = stray(writes.texts["key"], at[1], at[0])
+    _FEEDBACK.require(row < 0, "each key lives here", row=row, **where)
     own = verdicts.cols["seq"]
     once = len(own) < 2 or len(np.unique(own)) == len(own)
     _FEEDBACK.require(once, "each verdict is there once", **where)
+
+
+@leaf
+def _twice(keys: Texts, order: FileOrder) -> int:
+    """Return where a key came before, among those that begin alike; _MANY if too many do."""
+    rows, begin, last = order.rows, 0, np.uint64(0)
+    for i in range(len(rows)):
+        prefix = order.prefixes[rows[i]]
+        if prefix != last:
+            begin, last = i, prefix
+        if i - begin > _ALIKE_MAX:
+            return _MANY
+        for j in range(begin, i):
+            if same_text(keys.data, keys.offsets, rows[j], rows[i]):
+                return int(rows[i])
+    return -1
+
+
+def written(keys: Ragged, order: FileOrder) -> None:
+    """Require that feedback tells each key once; in the order of the file that takes no table."""
+    row = _twice(keys.texts(), order)
+    row = repeats(keys) if row == _MANY else row
+    _FEEDBACK.require(row < 0, "each key is there once", row=row)
 
 
 def planned(

@@ -26,25 +26,23 @@ from streamydb.columns.blocks import (
     sizes_block,
 )
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
-from streamydb.columns.shards import ShardConfig, mismatch
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
-from streamydb.errors import ConfigurationError
 from streamydb.key_processor import checks
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
 from streamydb.key_processor.idtable import IdTables
-from streamydb.key_processor.idwindow import IdWindow, IdWindowState
-from streamydb.key_processor.state import EmittedBlock, ShardState, load
+from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.state import EmittedBlock, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
-from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.key_processor.withdrawals import KeptPlan, makes_max, may_be_too_much
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.sorter.state import SorterState
 
 __all__ = ["KeyTransactionProcessor"]
 
@@ -91,14 +89,7 @@ class KeyTransactionProcessor:
         self._blobs = blobs
         self._life = life
         data = blobs.get("meta")
-        if data is None:
-            sorter, values = SorterState(config.partitions), ValuesState()
-            ids = IdWindowState(config.id_window)
-            self._meta = ShardState(config, sorter, values, ids, shape=life.shape)
-        else:
-            self._meta = load(data)
-            if self._meta.config != config:
-                raise ConfigurationError(mismatch(self._meta.config, config))
+        self._meta = load_or_begin(ShardState, data, config, life.shape)
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
         self._ids = IdWindow(self._meta.ids, blobs, tables)

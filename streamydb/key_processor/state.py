@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.shards import ShardConfig, taken_over, unreadable
+from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
@@ -17,10 +19,22 @@ from streamydb.key_processor.values import ValuesState
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
 
-__all__ = ["EmittedBlock", "ShardState", "load"]
+__all__ = ["CommonState", "EmittedBlock", "ShardState", "load", "load_or_begin"]
 
 
-class ShardState(msgspec.Struct):
+_State = TypeVar("_State", bound="CommonState")
+
+
+class CommonState(msgspec.Struct):
+    """The part of a shard's state that both groupings have."""
+
+    config: ShardConfig
+    sorter: SorterState
+    values: ValuesState
+    ids: IdWindowState
+
+
+class ShardState(CommonState):
     """Everything small that a shard remembers.
 
     ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
@@ -32,10 +46,6 @@ class ShardState(msgspec.Struct):
     the last one.
     """
 
-    config: ShardConfig
-    sorter: SorterState
-    values: ValuesState
-    ids: IdWindowState
     seq: int = 0
     ts: int = 0
     plan: int = 0
@@ -58,9 +68,6 @@ class ShardState(msgspec.Struct):
         return self.seq if self.open is None else self.open.after
 
 
-_decode_meta = msgspec.msgpack.Decoder(ShardState).decode
-
-
 @dataclass(slots=True, frozen=True)
 class EmittedBlock:
     """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
@@ -74,15 +81,33 @@ class EmittedBlock:
     ignored: int = 0
 
 
-def load(data: bytes) -> ShardState:
-    """Load the shard's state from its blob "meta".
+def load(kind: type[_State], data: bytes) -> _State:
+    """Load the state of a shard from its blob "meta".
 
     Raises:
         ConfigurationError: it was written by a newer release, or is damaged.
     """
     try:
-        meta = _decode_meta(data)
+        meta = msgspec.msgpack.decode(data, type=kind)
     except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
     meta.config = taken_over(meta.config)
+    return meta
+
+
+def load_or_begin(
+    kind: type[_State], data: bytes | None, config: ShardConfig, shape: PlanShape
+) -> _State:
+    """Load the state of a shard, or that of a new database.
+
+    Raises:
+        ConfigurationError: as `load`; or it was made with another configuration.
+    """
+    if data is None:
+        sorter, ids = SorterState(config.partitions), IdWindowState(config.id_window)
+        begin: Callable[..., _State] = kind
+        return begin(config, sorter, ValuesState(), ids, shape=shape)
+    meta = load(kind, data)
+    if meta.config != config:
+        raise ConfigurationError(mismatch(meta.config, config))
     return meta

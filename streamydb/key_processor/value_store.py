@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 
 __all__ = [
-    "HEAD_BYTES", "INT_ITEM", "ValueStore", "decoded", "file_order", "items_of", "nearly_sorted",
+    "HEAD_BYTES", "INT_ITEM", "FileOrder", "ValueStore", "decoded", "items_of", "nearly_sorted",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -69,14 +69,26 @@ def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:
     return out
 
 
-def file_order(keys: Ragged) -> Ints:
-    """Positions by the eight bytes of the keys after the common prefix: a B-tree likes that."""
-    return np.argsort(_prefixes(keys.data, keys.offsets))
+class FileOrder(NamedTuple):
+    """The order of the file, nearly: a B-tree likes that.
+
+    ``prefixes``: of each key, the eight bytes after what all have in common; ``rows``: positions by
+    them.
+    """
+
+    rows: Ints
+    prefixes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, keys: Ragged) -> FileOrder:
+        """Find the order of some keys."""
+        prefixes = _prefixes(keys.data, keys.offsets)
+        return cls(np.argsort(prefixes), prefixes)
 
 
 def nearly_sorted(writes: Columns) -> Columns:
-    """Writes in the order of the file, nearly; see `file_order`."""
-    return writes.take(file_order(writes.texts["key"]))
+    """Writes in the order of the file, nearly."""
+    return writes.take(FileOrder.of(writes.texts["key"]).rows)
 
 
 def items_of(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:

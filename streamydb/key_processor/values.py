@@ -30,9 +30,9 @@ from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
     HEAD_BYTES,
     INT_ITEM,
+    FileOrder,
     ValueStore,
     decoded,
-    file_order,
     items_of,
     nearly_sorted,
 )
@@ -80,7 +80,9 @@ class ShardValues:
         chained = hashlib.blake2b(state.digest.encode() + data, digest_size=16).hexdigest()
         reached = (state.applied + 1, chained)
         if self._store.position() != reached:
-            items = items_of(nearly_sorted(writes))
+            order = FileOrder.of(writes.texts["key"])
+            checks.written(writes.texts["key"], order)
+            items = items_of(writes.take(order.rows))
             attempt = 0
             while not self._store.apply(before, reached, *items):
                 if self._store.position() == reached:
@@ -104,7 +106,7 @@ class ShardValues:
 
     def read_within(self, keys: Ragged, bytes_max: int | None) -> Columns | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
-        order = file_order(keys)
+        order = FileOrder.of(keys).rows
         names = keys.take(order).tolist()
         parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN
         while start < len(names):
@@ -126,7 +128,7 @@ class ShardValues:
 
         Nothing is copied, so a text of eight bytes counts as an integer.
         """
-        order = file_order(keys)
+        order = FileOrder.of(keys).rows
         names = keys.take(order).tolist()
         out = np.empty(len(order), np.int64)
         for start in range(0, len(names), _LOADED_KEYS):

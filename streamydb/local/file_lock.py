@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
-__all__ = ["file_lock", "write_whole"]
+__all__ = ["file_lock", "sync", "write_whole"]
+
+_DRAFT: Final = ".draft"
+_ABANDONED_S: Final = 3_600
 
 
 @contextmanager
@@ -27,13 +33,17 @@ def file_lock(path: Path) -> Iterator[None]:
 def write_whole(path: Path, data: bytes, *, synced: bool = True) -> None:
     """Write a file so that a reader finds the old content or the new one, never a part.
 
+    A writer that is killed leaves a draft beside the file. The first write into the folder by a
+    later process removes it.
+
     Args:
         path: the file; its folder is made when missing. Several may write it at once.
         data: its content.
         synced: this holds after a power loss, too. That takes the disk some milliseconds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.draft")
+    _make_folder(path.parent, synced=synced)
+    _remove_drafts(path.parent)
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{_DRAFT}")
     try:
         with draft.open("xb") as file:
             file.write(data)
@@ -43,3 +53,36 @@ def write_whole(path: Path, data: bytes, *, synced: bool = True) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+    if synced:
+        sync(path.parent)
+
+
+def _make_folder(folder: Path, *, synced: bool) -> None:
+    """Make a folder and those above it; when synced, their names outlive a power loss."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent, synced=synced)
+    folder.mkdir(exist_ok=True)
+    if synced:
+        sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's content to the disk, or a folder's: which names it has for which files."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@lru_cache(maxsize=64)
+def _remove_drafts(folder: Path) -> None:
+    """Remove what killed writers have left, once for each folder that this process writes to.
+
+    No writer takes an hour, so a younger draft may be one that is being written.
+    """
+    for draft in folder.glob(f"*.????????{_DRAFT}"):
+        with suppress(OSError):  # somebody else removes it, or owns it
+            if time.time() - draft.stat().st_mtime > _ABANDONED_S:
+                draft.unlink()

@@ -72,7 +72,9 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     input_per_s: float | None = None
     batch_ms: float | None = None
     lag: int | None = None
-    """Records of the log that have not been read yet."""
+    """Records of the log that had not been read at the end of the last batch."""
+    read: int | None = None
+    """Records of the log that have been read, ever."""
     updated_ms: int | None = None
     error: str | None = None
     name: str | None = None

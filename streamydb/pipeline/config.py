@@ -142,5 +142,9 @@ def _refuse_drift(
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
-            fix = f"start with {name}={old}, or rebuild from the log (`streamydb rebuild`)"
+            other = (
+                "change it with `streamydb resize`" if name == "shards"
+                else "with a new checkpoint folder"
+            )
+            fix = f"start with {name}={old}, or {other}"
             raise ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")

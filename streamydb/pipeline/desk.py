@@ -27,6 +27,9 @@ log = logging.getLogger("streamydb.pipeline")
 
 _TOLD: Final = "told.json"
 _WINDOW_RECORDS: Final = 100_000
+_SKEW_MS: Final = 120_000
+"""By how much the clocks of Kafka's producers and brokers may differ, in ms."""
+
 _WAITS_MAX: Final = 30
 
 
@@ -128,28 +131,46 @@ class Desk:
             self._require_unwritten(faults, told)
 
     def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
-        """Look for results after the last resolved seq; a plan or two may have written some."""
+        """Look for results after the last resolved seq; a plan or two may have written some.
+
+        A pipeline that went on from an older checkpoint has written old results again behind them.
+        So a window is large enough only if it also begins before the transactions were appended.
+        """
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
+        before_ms = self._appended_ms(faults) - _SKEW_MS
         left, window = dict(told.results), _WINDOW_RECORDS
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:
             spans = reader.spans()
             while left:
                 starts = {n: max(spans[n].low, end - window) for n, end in left.items()}
                 reader.assign(starts)
-                first: dict[int, int] = {}
+                enough: dict[int, bool] = {}
                 for batch in reader.until(left):
                     for record in batch:
                         value, number = record.value() or b"", record.partition() or 0
-                        first.setdefault(number, _seq(value))
+                        if number not in enough:
+                            written_ms = record.timestamp()[1]
+                            enough[number] = _seq(value) <= told.seq and written_ms <= before_ms
                         fault = wanted.get(value.rpartition(b',"source":')[2])
                         if fault is not None:
                             raise TooLate(fault)
                 left = {
                     n: end
                     for n, end in left.items()
-                    if starts[n] > spans[n].low and first.get(n, 0) > told.seq
+                    if starts[n] > spans[n].low and not enough.get(n, False)
                 }
                 window *= 8
+
+    def _appended_ms(self, faults: list[Fault]) -> int:
+        """Return when the first of the transactions was appended; 0 if the log has one no more."""
+        found = []
+        with TopicReader(self._connection, TopicNames(self._database).transactions) as reader:
+            for fault in faults:
+                reader.assign({fault.partition: fault.offset})
+                first = next(record for batch in reader.until(
+                    {fault.partition: fault.offset + 1}) for record in batch)
+                found.append(first.timestamp()[1] if first.offset() == fault.offset else 0)
+        return min(found)
 
 
 def _source(place: Place) -> bytes:

@@ -152,6 +152,7 @@ class ProgressListener(StreamingQueryListener):
             input_per_s=round(1000 * rows / batch_ms, 1) if batch_ms else 0.0,
             batch_ms=float(batch_ms),
             lag=lag,
+            read=read,
         )
         ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
         self._note_position(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamydb.errors import ReadModelError
+from streamydb.local.file_lock import sync
 
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
@@ -51,19 +52,10 @@ def drafted(folder: Path) -> Iterator[Path]:
         draft.mkdir(parents=True)
         yield draft
         for path in (*draft.iterdir(), draft):
-            _sync(path)
+            sync(path)
         draft.replace(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except OSError as fault:
         raise ReadModelError(f"{folder} cannot be written: {fault}") from fault
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    """Make a file's or folder's content durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -35,11 +35,11 @@ class Problem(NamedTuple):
 
 _TABLE: Final = (
     Problem("invalid-json", 400, "The body is not JSON", "Not JSON (RFC 8259, UTF-8), NaN, lone "
-            "surrogates, null stored as a value, a number that does not fit."),
+            "surrogates, a number that does not fit."),
     Problem("invalid-parameter", 400, "A parameter makes no sense",
             "A query parameter or header is malformed, unknown, repeated or contradicts another."),
     Problem("invalid-key", 400, "The key cannot be a key",
-            "A key in the path is empty, too long or not UTF-8."),
+            "A key is empty, too long or not UTF-8."),
     Problem("query-invalid", 400, "The query cannot be run",
             "Not one SELECT, not SQL, or it failed; `error` has what DuckDB says."),
     Problem("unauthorized", 401, "A token is needed",
@@ -47,7 +47,8 @@ _TABLE: Final = (
     Problem("forbidden", 403, "The token does not allow this",
             "The token's scopes do not cover a key or prefix of the request."),
     Problem("cross-origin", 403, "Requests of other web sites are refused",
-            "A browser sent the request for a page of another origin."),
+            "A browser sent the request for a page of another origin, which the settings do not "
+            "name."),
     Problem("key-not-found", 404, "There is no such key", "The key is absent in the snapshot."),
     Problem("transaction-unknown", 404, "No verdict was found",
             "No transaction with this id is known here: none was appended, or too long ago."),
@@ -98,8 +99,8 @@ _TABLE: Final = (
     Problem("read-model-behind", 503, "The read model is not there yet",
             "A strong, session or `at` read waited too long for the read model; see Retry-After.",
             retriable=True),
-    Problem("not-ready", 503, "The facade is not ready", "Its read model or Kafka is missing.",
-            retriable=True),
+    Problem("not-ready", 503, "The facade is not ready",
+            "It cannot serve what was asked for; see /health/ready.", retriable=True),
     Problem("verdict-unknown", 504, "The verdict is not known yet",
             "The transaction may be decided later: ask Location, or send the same bytes again.",
             retriable=True, uncertain=True),
@@ -114,6 +115,7 @@ _OF_REJECTION: Final = {
     errors.INVALID_JSON: "invalid-json",
     errors.NUMBER_RANGE: "invalid-json",
     errors.TOO_DEEP: "invalid-json",
+    errors.INVALID_KEY: "invalid-key",
     errors.TRANSACTION_TOO_LARGE: "too-large",
     errors.VALUE_TOO_LARGE: "too-large",
     errors.TOO_MANY_KEYS: "too-large",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streamydb.columns.block_checks import require_records
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, disorder
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Bytes, Columns, starts_of
+from streamydb.columns.table import Bytes, Columns
 
 if TYPE_CHECKING:
     from streamydb.sorter.planner import Plan
@@ -48,25 +48,28 @@ def require_order(seam: Seam, records: Columns, after: int) -> None:
 
 @kernel
 def _conflict(
-    starts: Ints, keys: tuple[Ints, Bytes], proc: Ints, earlier: Ints, slots: int
+    counts: Ints, keys: tuple[Ints, Bytes], proc: Ints, earlier: Ints, slots: int
 ) -> int:
-    """Return where a transaction shares a written key, or an id, with one of another partition."""
+    """Return where a transaction shares a written key, or an id, with one of another partition.
+
+    Every writer puts down its partition, and everybody looks who was the last: no step depends on
+    whether a key was met before, which a processor could not foresee.
+    """
     slot, write = keys
     writer = np.full(slots, -1, np.int8)
-    readers = False
+    end = 0
     for i in range(len(proc)):
         if earlier[i] >= 0 and proc[earlier[i]] != proc[i]:
             return i
-        for k in range(starts[i], starts[i + 1]):
-            if write[k] == 0:
-                readers = True
-            elif writer[slot[k]] < 0:
+        begin, end = end, end + counts[i]
+        for k in range(begin, end):
+            if write[k] != 0:
                 writer[slot[k]] = proc[i]
-            elif writer[slot[k]] != proc[i]:
-                return i
-    for i in range(len(proc) if readers else 0):
-        for k in range(starts[i], starts[i + 1]):
-            if write[k] == 0 and writer[slot[k]] >= 0 and writer[slot[k]] != proc[i]:
+    end = 0
+    for i in range(len(proc)):
+        begin, end = end, end + counts[i]
+        for k in range(begin, end):
+            if writer[slot[k]] >= 0 and writer[slot[k]] != proc[i]:
                 return i
     return -1
 
@@ -111,5 +114,5 @@ def require_plan(seam: Seam, records: Columns, plan: Plan, earlier: Ints, procs:
         return
     counts, keys = records.children["keys"]
     touched = plan.slot, keys.cols["write"]
-    at = _conflict(starts_of(counts), touched, plan.proc, earlier, len(plan.first))
+    at = _conflict(counts, touched, plan.proc, earlier, len(plan.first))
     seam.require(at < 0, "no two partitions share a key that one of them writes, or an id", row=at)

@@ -116,17 +116,24 @@ def open_read_model(folder: Path | str, database: str, at: int | None = None) ->
     return Sql(connection, snapshot.seq, close)
 
 
-def open_snapshot(folder: Path | str) -> Sql:
+def open_snapshot(folder: Path | str, *, verify: bool = True) -> Sql:
     """Query a Parquet snapshot that `streamydb snapshot` wrote.
+
+    Args:
+        folder: of the snapshot.
+        verify: read all rows first and compare them with the snapshot's digest, which takes some
+            two seconds for a million rows. DuckDB does not see that a file is damaged.
 
     Raises:
         SqlMissingError: DuckDB is not installed.
-        SnapshotError: the folder is no snapshot.
+        SnapshotError: the folder is no snapshot, or its rows are not those that were written.
     """
-    from streamydb.backup.snapshots import read_manifest
+    from streamydb.backup.snapshots import read_manifest, require_whole
 
     connection = connect()
     manifest = read_manifest(folder)
+    if verify:
+        require_whole(folder, manifest)
     files = ", ".join("'" + path.replace("'", "''") + "'" for path in manifest.paths(folder))
     if files:
         connection.execute(_VIEW.format(source=f"read_parquet([{files}])"))

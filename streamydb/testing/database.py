@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,13 +89,16 @@ class Database:
         self._process: LocalProcess | None = None
 
     def __enter__(self) -> Self:
-        """Start the broker, create the topics, start the pipeline."""
-        self.broker.start()
-        create(
-            self.settings.client_config(), self.name,
-            partitions=self.partitions, shards=self.shards,
-        )
-        self.start_pipeline()
+        """Start the broker, create the topics, start the pipeline; end them if one cannot."""
+        with ExitStack() as started:
+            started.push(self)
+            self.broker.start()
+            create(
+                self.settings.client_config(), self.name,
+                partitions=self.partitions, shards=self.shards,
+            )
+            self.start_pipeline()
+            started.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import msgspec
@@ -158,8 +158,10 @@ class InProcess:
         target: str,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        repeated: Sequence[tuple[str, str]] = (),
     ) -> HttpAnswer:
-        """Send a request and return its answer."""
+        """Send a request and return its answer; ``repeated``: headers of which there are several.
+        """
         stream = EventStream()
         sent = False
 
@@ -171,6 +173,7 @@ class InProcess:
             return {"type": "http.request", "body": body, "more_body": False}
 
         scope = self._scope(method, target, {"content-length": str(len(body)), **(headers or {})})
+        scope["headers"] += [(k.lower().encode(), v.encode("latin-1")) for k, v in repeated]
         async with asyncio.timeout(_WAIT_S):
             await self._app(scope, cast("Any", receive), cast("Any", stream.send))
         return HttpAnswer(stream.status, stream.headers, stream.data)

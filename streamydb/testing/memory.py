@@ -17,6 +17,7 @@ from streamydb.facade.feed import change_event
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 from streamydb.facade.ports import (
     AppendUnknownError,
+    Decided,
     LogPosition,
     LogUnavailableError,
     Missing,
@@ -43,6 +44,7 @@ class MemoryLog:
         stalled: if set, appends and looks wait until the event is set.
         forgetful: results are found by searching only.
         controls: offsets of records that are none of ours, as Kafka's transactions leave them.
+        stamps: when the record at an offset was appended (ms).
         looks: how often the end was asked for.
         gaps: how often the next record was asked for.
         searches: how often results were searched for.
@@ -56,6 +58,7 @@ class MemoryLog:
         self.looks = self.searches = self.gaps = 0
         self.running = False
         self.records: list[bytes] = []
+        self.stamps: dict[int, int] = {}
         self.controls: set[int] = set()
         self.headers: list[dict[str, bytes]] = []
         self.results: list[Result] = []
@@ -80,6 +83,7 @@ class MemoryLog:
         self.records.append(payload)
         self.headers.append(dict(headers or {}))
         position = LogPosition(0, len(self.records) - 1)
+        self.stamps[position.offset] = self.time_ms()
         self._database.run()
         if self.unknowing:
             raise AppendUnknownError("no answer")
@@ -118,7 +122,8 @@ class MemoryLog:
         await self._pass()
         end = len(self.records)
         at = min(set(range(places[0], end)) - self.controls, default=end)
-        return {0: NextRecord(at, found=at < end)}
+        stamp = self.stamps.get(at, self._database.now_ms)
+        return {0: NextRecord(at, at < end, stamp)}
 
     def end_transaction(self) -> None:
         """Append what the end of a Kafka transaction leaves: an offset without a record."""
@@ -132,6 +137,10 @@ class MemoryLog:
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen."""
         return self.index.counts
+
+    def decided(self) -> Decided:
+        """Return how far the results go."""
+        return self.index.decided()
 
     def fault(self) -> str | None:
         """Return what is wrong."""

@@ -90,7 +90,9 @@ class MemoryStreams:
         """Publish no more."""
         self._publish = lambda _: None
 
-    async def offset_after(self, partition: int, seq: int, ts_ms: int) -> int:  # noqa: ARG002
+    async def offset_after(
+        self, partition: int, seq: int, ts_ms: int, patience_s: float  # noqa: ARG002 - the port
+    ) -> int:
         """The beginning."""
         return 0
 

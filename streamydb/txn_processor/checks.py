@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns import program as p
 from streamydb.columns.block_checks import require_feedback, require_grant, require_records
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.jit import kernel
@@ -83,7 +84,7 @@ def _unchained(
     tags, numbers = granted
     for s in range(len(slots)):
         standing[s].tag, standing[s].txn = tags[s], -1
-        standing[s].content = numbers[s] if tags[s] == 1 else s
+        standing[s].content = numbers[s] if tags[s] == p.INT else s
     last = 0
     for w in range(len(writes)):
         txn, s = writes[w].txn, writes[w].slot
@@ -93,22 +94,22 @@ def _unchained(
         if standing[s].txn == txn:
             return 1, w
         tag = writes[w].before_tag
-        content = writes[w].before_number if tag == 1 else writes[w].before_ref
-        if tag != standing[s].tag or (tag != 0 and content != standing[s].content):
+        content = writes[w].before_number if tag == p.INT else writes[w].before_ref
+        if tag != standing[s].tag or (tag != p.ABSENT and content != standing[s].content):
             return 2, w
         tag = writes[w].after_tag
         standing[s].tag, standing[s].txn = tag, txn
-        standing[s].content = writes[w].after_number if tag == 1 else writes[w].after_ref
+        standing[s].content = writes[w].after_number if tag == p.INT else writes[w].after_ref
     for s in range(len(slots)):
         txn, tag = standing[s].txn, slots[s].tag
         if slots[s].dirty != (txn >= 0):
             return 3, s
         if txn < 0:
             continue
-        content = slots[s].number if tag == 1 else slots[s].ref
-        if tag != standing[s].tag or (tag != 0 and content != standing[s].content):
+        content = slots[s].number if tag == p.INT else slots[s].ref
+        if tag != standing[s].tag or (tag != p.ABSENT and content != standing[s].content):
             return 3, s
-        if slots[s].version != (0 if tag == 0 else seqs[txn]):
+        if slots[s].version != (0 if tag == p.ABSENT else seqs[txn]):
             return 3, s
     return -1, -1
 

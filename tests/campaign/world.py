@@ -211,7 +211,7 @@ class World(Served):
 
     def _digests_agree(self) -> None:
         """All digests of one place are the same, whoever told them, and both have told some."""
-        agreement = Agreement(_DIGESTS)
+        agreement = Agreement(_DIGESTS, self.shards)
         topic = TopicNames(self.name).digests
         consumer = Consumer({**self.settings.client_config(), "group.id": "campaign"})
         place = TopicPartition(topic, 0, 0)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
+    ROOT / "clients" / "typescript" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
@@ -29,6 +30,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
+SHORT_CALL = re.compile(r"`([a-z-]+)((?: --[^`\n]*)+)`")
 
 
 def name(path: Path) -> str:
@@ -61,7 +63,9 @@ def test_modules_that_are_named_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_and_options_exist(page: Path) -> None:
-    for command, rest in CALL.findall(page.read_text("utf-8")):
+    text = page.read_text("utf-8")
+    short = [found for found in SHORT_CALL.findall(text) if found[0] in COMMANDS]
+    for command, rest in [*CALL.findall(text), *short]:
         if command not in COMMANDS:
             assert command in {"is", "pipeline"}, f"{name(page)}: no command {command}"
             continue
@@ -100,6 +104,13 @@ def test_the_spark_submit_example_is_what_the_job_takes() -> None:
         assert (config.settings.database, config.settings.shards) == ("bank", 4)
         assert config.master is None
         assert (config.standby, config.name) == (bool(name), name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_is_installed_exists(page: Path) -> None:
+    """The package is in no registry: it comes of a checkout or of a wheel that was made there."""
+    wanted = re.findall(r"pip install ([^`\n]+)", page.read_text("utf-8"))
+    assert [what for what in wanted if re.match(r"['\"]?streamydb\b", what)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

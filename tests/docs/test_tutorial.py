@@ -13,12 +13,20 @@ from tests.support.tutorial import EXAMPLE, Reader, blocks, changed, finished, l
 
 def test_the_example_has_the_files_of_the_page() -> None:
     kept = {path.name for path in EXAMPLE.iterdir() if path.is_file()}
-    assert kept == {*finished(), "README.md"}
+    assert kept == {*finished(), "page.html", "README.md"}
 
 
 @pytest.mark.parametrize("name", sorted(finished()))
 def test_a_file_of_the_example_is_what_the_page_leads_to(name: str) -> None:
     assert finished()[name] == (EXAMPLE / name).read_text("utf-8")
+
+
+def test_the_script_that_is_shown_is_the_one_of_the_page() -> None:
+    (shown,) = (block.text for block in blocks() if block.language == "js")
+    page = (EXAMPLE / "page.html").read_text("utf-8")
+    parts = shown.split("\n\n")
+    assert len(parts) == 2
+    assert all(part in page for part in parts)
 
 
 def test_its_reader_gets_what_it_shows(tmp_path: Path) -> None:
@@ -37,7 +45,7 @@ def test_its_reader_gets_what_it_shows(tmp_path: Path) -> None:
 def test_the_page_has_sessions_and_every_block_is_known() -> None:
     found = blocks()
     assert sum(block.language == "pycon" for block in found) >= 8
-    assert {block.language for block in found} == {"python", "pycon", "html", "console"}
+    assert {block.language for block in found} == {"python", "pycon", "js", "console"}
     assert {block.name for block in found} == {*finished(), "", "server"}
 
 

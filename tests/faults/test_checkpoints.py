@@ -28,7 +28,7 @@ from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import fails, load, progressed, resolved
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_500)]
 
 
 def newest(folder: Path, suffix: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -9,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.feed_ports import PageBounds
+from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
@@ -71,6 +72,21 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
             page = await feed.page(StreamPosition(STREAMS[0], seq, 1), PageBounds(1, 1), 0, ts_ms)
             assert page.place.seq == seq + 1, (ts_ms, seq)
     assert source.fault() is None
+    await source.stop()
+
+
+@scenario
+async def test_a_read_ends_when_its_patience_does(bootstrap: str, database: str) -> None:
+    """It has no end of its own: what it waits for never comes."""
+    settings = Settings(database=database, bootstrap=bootstrap)
+    create(settings.client_config(), database)
+    write(settings, range(1, 4))
+    source = KafkaStreams(settings, FacadeSettings(read_timeout_s=3600))
+    beyond = StreamSpan(STREAMS[0].encode(), 0, 0, 1_000_000, (0, 0))
+    async with asyncio.timeout(60):
+        rows, at = await source.history(beyond, PageBounds(40, 1_000_000, 3))
+    assert [json.loads(row.value)["seq"] for row in rows] in ([1, 2, 3], [])
+    assert at < beyond.end
     await source.stop()
 
 

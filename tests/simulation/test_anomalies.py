@@ -20,7 +20,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.replay import replay
 
-pytestmark = pytest.mark.parametrize("grouping", ["planner", "single"])
+pytestmark = [
+    pytest.mark.parametrize("grouping", ["planner", "single"]), pytest.mark.no_proof,
+]  # fmt: skip
 
 
 def _database(grouping: str, shards: int = 2) -> tuple[SimulatedLog, Cluster]:

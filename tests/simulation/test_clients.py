@@ -47,6 +47,7 @@ def test_a_seed_repeats_exactly() -> None:
     assert outcome.seconds > 5
 
 
+@pytest.mark.no_proof
 @pytest.mark.parametrize("name", CLIENT_MUTATIONS)
 def test_mutations_are_caught(name: str) -> None:
     with CLIENT_MUTATIONS[name]():

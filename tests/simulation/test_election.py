@@ -44,6 +44,7 @@ def test_an_election_repeats_exactly() -> None:
     assert run_election(11).transactions > 50
 
 
+@pytest.mark.no_proof
 @pytest.mark.parametrize("name", sorted(ELECTION_MUTATIONS))
 def test_faults_of_the_election_are_caught(name: str) -> None:
     with mutated_election(name):
@@ -52,6 +53,7 @@ def test_faults_of_the_election_are_caught(name: str) -> None:
     assert caught, f"{what} went unnoticed for {CAUGHT_WITHIN} seeds"
 
 
+@pytest.mark.no_proof
 def test_the_command_names_the_seed_that_failed() -> None:
     said = CliRunner().invoke(app, ["--election", "--seeds", "20", "--jobs", "1"])
     assert (said.exit_code, "20 seeds" in said.output) == (0, True), said.output

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from simulator import cluster as sim
@@ -17,8 +15,8 @@ from simulator.run import settle
 from simulator.workload import Workload
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor.locking.state import decode_meta
-from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.locking.state import SingleMeta
+from streamydb.key_processor.state import ShardState, load
 from streamydb.txn_processor import outputs as o
 
 WRITTEN = {"none": 0, "one block": 1, "all": 10**6}
@@ -56,11 +54,9 @@ class Dying(sim.Cluster):
 
 def ignored(cluster: sim.Cluster) -> int:
     """How much feedback the shards have ignored."""
-    decode: Callable[[bytes], object] = (
-        decode_meta if cluster.single else msgspec.msgpack.Decoder(ShardState).decode
-    )
-    metas = [decode(node.blobs.blobs["meta"]) for node in cluster.nodes]
-    return sum(meta.ignored for meta in metas)  # type: ignore[attr-defined]
+    kind: Any = SingleMeta if cluster.single else ShardState
+    metas = [load(kind, node.blobs.blobs["meta"]) for node in cluster.nodes]
+    return sum(meta.ignored for meta in metas)
 
 
 @pytest.mark.fault(

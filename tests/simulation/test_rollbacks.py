@@ -75,6 +75,7 @@ def test_a_log_that_lost_its_end_is_noticed_by_every_shard_once() -> None:
         require_log(cluster)
 
 
+@pytest.mark.no_proof
 def test_without_a_rate_nothing_is_put_back() -> None:
     cluster, workload, _ = cluster_of("planner", 7)
     cluster.log.append(workload.record())

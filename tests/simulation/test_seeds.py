@@ -144,6 +144,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
     assert sum(left) > 500
 
 
+@pytest.mark.no_proof
 @pytest.mark.parametrize(
     ("name", "grouping"),
     [(name, grouping) for name in sorted(MUTATIONS) for grouping in MUTATIONS[name].groupings],

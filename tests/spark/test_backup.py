@@ -25,9 +25,11 @@ from streamydb.verify.oracle.order import LogRecord, released
 from tests.support.bank import appending, transfers
 from tests.support.faulty import POISONED, poisoned, resolved
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 OPTIONS = ["--digest-interval", "100"]
+RULINGS_S = 500
+"""Two faults of ours, each in two runs of the query, with four attempts of a task in each run."""
 
 
 def command(db: Database, *words: str, code: int = 0) -> Any:
@@ -131,7 +133,7 @@ def test_backup_restore_resize_trim(tmp_path: Path, injected: Callable[..., None
             DatabaseRecord(database=db.name, shards=1, partitions=1, digest_interval=100)
         )
         db.load(transfers(300))
-        resolved(db, 250)
+        resolved(db, 250, RULINGS_S)
         with load(db, 2):
             first = command(db, "backup", str(folder))
             resolved(db, first["seq"] + 100)

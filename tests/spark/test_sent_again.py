@@ -23,14 +23,16 @@ from streamydb.spark import add, configure, put, read_results, read_snapshot, su
 from streamydb.testing.database import Database, wait_for
 from tests.support.frames import model_of, settled
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 WINDOW = 16
 BATCH = 100
 ROWS = 3_000
 SENT = 500
 ROW = "id bigint, pad string"
-"""Rows so large that they do not wait in buffers until their task ends."""
+"""Rows of some kilobytes: all together are many times what waits between Spark and its workers."""
+DEADLINE_S = 40
+"""So long that what shall come in time does, however slowly Spark starts its workers."""
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,12 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Tasks that fail are repeated; rows come to the log before a task has made all of them."""
+    """Tasks that fail are repeated; rows come to the log before a task has made all of them.
+
+    For that, Unix sockets: they hold 200 kB, while those of TCP grow to as much as all rows are.
+    """
     builder = SparkSession.builder.master("local[2, 2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH))
     session = configure(builder.config("spark.driver.host", "127.0.0.1")).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -68,10 +74,10 @@ def counted(key: str) -> list[Column]:
     return [add(f.lit(key), f.lit(1)), put(f.lit(f"{key}/pad"), "pad")]
 
 
-def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def failing_once(db: Database, lasting_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What passes rows on, and fails a task at its first attempt, when some of them are in the log.
 
-    Before that, the id window passes, and some time.
+    Before that, the id window passes, and some time since the attempt began.
     """
     bootstrap, log = db.broker.bootstrap, TopicNames(db.name).transactions
 
@@ -83,7 +89,7 @@ def failing_once(db: Database, until_s: float) -> Callable[[Iterator[Any]], Iter
         def end() -> int:
             return int(reader.get_watermark_offsets(place, timeout=30)[1])
 
-        begun, attempt = end(), TaskContext.get()
+        until_s, begun, attempt = time.time() + lasting_s, end(), TaskContext.get()
         for number, batch in enumerate(batches):
             yield batch
             is_first = attempt is not None and attempt.attemptNumber() == 0
@@ -127,14 +133,13 @@ def test_a_task_is_repeated_after_its_deadline(
 ) -> None:
     rows(spark).write.parquet(str(tmp_path / "rows"))
     stream = spark.readStream.schema(ROW).parquet(str(tmp_path / "rows"))
-    until_s = time.time() + 40
-    frame = stream.mapInArrow(failing_once(db, until_s), ROW)
+    frame = stream.mapInArrow(failing_once(db, DEADLINE_S), ROW)
     query = submit(
-        frame, counted("late/n"), id="id", name="late", deadline_s=15,
+        frame, counted("late/n"), id="id", name="late", deadline_s=DEADLINE_S,
         checkpoint=tmp_path / "late", trigger={"availableNow": True},
     )  # fmt: skip
     assert query is not None
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     injected(2)
     settled(db)
     found = read_results(spark).where("id like 'late:%'")
@@ -146,9 +151,9 @@ def test_a_task_is_repeated_after_its_deadline(
     assert [code[0] for code in codes] == ["deadline-passed"]
     assert found.where("status = 'committed' and duplicate_of is not null").count() == 0
 
-    frame = rows(spark).mapInArrow(failing_once(db, time.time() + 6), ROW)
+    frame = rows(spark).mapInArrow(failing_once(db, DEADLINE_S), ROW)
     with pytest.raises(PySparkException, match="deadline of this batch has passed"):
-        submit(frame, counted("lost/n"), id="id", name="lost", deadline_s=4)
+        submit(frame, counted("lost/n"), id="id", name="lost", deadline_s=DEADLINE_S - 1)
 
 
 @pytest.mark.fault(
@@ -165,7 +170,7 @@ def test_a_client_sends_again_after_the_id_window(
         db.load([{"id": f"{name}{n}"} for n in range(4 * WINDOW)])
         settled(db)
 
-    until_s = time.time() + 12
+    until_s = time.time() + DEADLINE_S
     with connect(url) as client:
         built = client.atomic(deadline_ms=int(1_000 * until_s)).add("client/n", 1)
         made = built.commit()

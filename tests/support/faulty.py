@@ -54,9 +54,9 @@ def progressed(db: Database, by: int) -> None:
     wait_for(lambda: (db.status().seq or 0) >= begun + by, f"{by} more transactions")
 
 
-def resolved(db: Database, seq: int) -> None:
+def resolved(db: Database, seq: int, timeout_s: float = 120.0) -> None:
     """Wait until everything up to a seq is resolved."""
-    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved")
+    wait_for(lambda: (db.status().resolved or 0) >= seq, f"seq {seq} resolved", timeout_s)
 
 
 def records_of(db: Database, topic: str, partition: int = 0) -> list[bytes]:

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from streamydb.backup import restore
 from streamydb.kafka import clients
+from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
@@ -168,6 +169,8 @@ class _Consumer(_Client):
     def __init__(self, kafka: MemoryKafka) -> None:
         super().__init__(kafka)
         self._places: dict[int, int] = {}
+        self._taken: list[Record] = []
+        self._paused: set[int] = set()
         self._topic = ""
 
     def get_watermark_offsets(self, place: TopicPartition, **_: float) -> tuple[int, int]:
@@ -178,11 +181,20 @@ class _Consumer(_Client):
     def assign(self, places: list[TopicPartition]) -> None:
         self._topic = places[0].topic if places else ""
         self._places = {place.partition: max(0, place.offset) for place in places}
+        self._taken = []
 
-    def consume(self, *_: float) -> list[Record]:
+    def poll(self, _: float = 0) -> Any:
+        self._taken = self._taken or self.consume()
+        return self._taken.pop(0) if self._taken else None
+
+    def consume(self, *_: float, **__: float) -> list[Record]:
         self.kafka.may_die()
-        found: list[Record] = []
+        found, self._taken = self._taken, []
+        if found:
+            return found
         for number, place in self._places.items():
+            if number in self._paused:
+                continue
             part, most = self.kafka.topics[self._topic][number], self.kafka.dice.randint(1, 40)
             start = max(place, part.low)
             some = [record for record in part.records if record.at >= start][:most]
@@ -195,6 +207,28 @@ class _Consumer(_Client):
                 reached = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(number, end, 0, None, None, reached))
         return found
+
+    def offsets_for_times(self, asked: list[TopicPartition], **_: float) -> list[TopicPartition]:
+        self.kafka.may_die()
+        found = []
+        for place in asked:
+            part = self.kafka.topics[place.topic][place.partition]
+            later = (record.at for record in part.records if record.append_ms >= place.offset)
+            found.append(TopicPartition(place.topic, place.partition, next(later, -1)))
+        return found
+
+    def seek(self, place: TopicPartition) -> None:
+        self._places[place.partition] = place.offset
+        self._taken = [each for each in self._taken if each.number != place.partition]
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self._paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self._paused -= {place.partition for place in places}
+
+    def unassign(self) -> None:
+        self.assign([])
 
     def close(self) -> None:
         return
@@ -225,6 +259,9 @@ class _Producer(_Client):
             self._send(len(self._kept))
         return 0
 
+    def purge(self) -> None:
+        self._kept.clear()
+
     def flush(self, _: float = 0) -> int:
         self.kafka.may_die()
         self._send(len(self._kept))
@@ -242,6 +279,25 @@ class _Admin(_Client):
     def describe_topics(self, asked: Any) -> dict[str, Future[Any]]:
         ids = self.kafka.ids
         return {name: _done(SimpleNamespace(topic_id=ids[name])) for name in asked.topic_names}
+
+    def list_offsets(self, asked: dict[TopicPartition, Any]) -> dict[TopicPartition, Future[Any]]:
+        self.kafka.may_die()
+        return {
+            place: _done(self._listed(self.kafka.topics[place.topic][place.partition], spec))
+            for place, spec in asked.items()
+        }
+
+    def _listed(self, part: Partition, spec: Any) -> Any:
+        if spec in (EARLIEST, LATEST):
+            offset = part.low if spec is EARLIEST else part.high
+            return SimpleNamespace(offset=offset, timestamp=-1)
+        if spec is not HIGHEST:  # of a time
+            later = (each for each in part.records if each.append_ms >= spec._value)
+            first = next(later, None)
+            return SimpleNamespace(offset=-1 if first is None else first.at, timestamp=-1)
+        highest = max(part.records, key=lambda record: record.append_ms, default=None)
+        at, stamp = (-1, -1) if highest is None else (highest.at, highest.append_ms)
+        return SimpleNamespace(offset=at, timestamp=stamp)
 
     def delete_records(
         self, places: list[TopicPartition], **_: float

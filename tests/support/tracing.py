@@ -1,25 +1,26 @@
-"""`pytest --record-modules`: which production modules each randomized test executes.
+"""`pytest --record-modules`: which functions of production each randomized test executes.
 
-A module counts as executed when one of its functions ran, or one of its kernels was loaded: not
-when it was only imported. Recorded by one process (no `-n`), into bench/results/proof.json.
+A function counts when it ran in a test that passed, not while a module was imported. numba tells a
+profiler of kernels that Python calls. A run adds to bench/results/proof.json what it has seen.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
 from streamydb.layers.deployment import FOLDER
 from tools import proof
+from tools.functions import Function, called
 
 OPTION = "--record-modules"
+_SENT = "modules"
 
 
 class _Imports(threading.local):
@@ -29,11 +30,12 @@ class _Imports(threading.local):
 
 
 class ModuleRecorder:
-    """Notes the modules whose functions run within randomized tests."""
+    """Notes the functions that run within randomized tests; in a worker, for the controller."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, set[str]] = defaultdict(set)
-        self._kernels: set[str] = set()
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._found: proof.Found = {}
+        self._failed: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out the tests that draw nothing."""
@@ -42,7 +44,7 @@ class ModuleRecorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         """Watch the calls of one test, of its fixtures and of the threads that they start."""
-        files: set[str] = set()
+        seen: dict[int, CodeType] = {}
         imports = _Imports()
 
         def note(frame: FrameType, event: str, _: Any) -> None:
@@ -50,7 +52,7 @@ class ModuleRecorder:
             if code.co_name == "<module>":
                 imports.depth += {"call": 1, "return": -1}.get(event, 0)
             elif event == "call" and not imports.depth:
-                files.add(code.co_filename)
+                seen[id(code)] = code
 
         before = sys.getprofile()
         sys.setprofile(note)
@@ -60,29 +62,38 @@ class ModuleRecorder:
         finally:
             sys.setprofile(before)
             threading.setprofile(None)
-        test = proof.name_of(item.nodeid)
-        fresh = _kernels() - self._kernels
-        self._kernels |= fresh
-        for module in {*proof.modules(map(_source, files)), *fresh}:
-            self._found[module].add(test)
+        if item.nodeid not in self._failed:
+            self._add(proof.name_of(item.nodeid), seen.values())
         return done
 
+    def _add(self, test: str, codes: Iterable[CodeType]) -> None:
+        executed = [
+            Function(module, code.co_qualname)
+            for code in codes
+            for module in proof.modules([_source(code.co_filename)])
+        ]
+        for function in called(executed):
+            self._found.setdefault(function.module, proof.Proof()).add(function.name, test)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test that failed shows nothing."""
+        if report.outcome != "passed":
+            self._failed.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker has seen."""
+        proof.join(self._found, proof.decoded(node.workeroutput[_SENT]))
+
     def pytest_sessionfinish(self) -> None:
-        """Write what was found."""
-        proof.record(self._found)
+        """Write what was found, or send it."""
+        sent = getattr(self._config, "workeroutput", None)
+        if sent is None:
+            proof.record(self._found)
+        else:
+            sent[_SENT] = proof.encoded(self._found)
 
 
 def _source(name: str) -> Path:
     """The file of some code; that of a stored procedure is called `<module>`."""
     return FOLDER / f"{name[1:-1]}.py" if name.startswith("<streamydb_") else Path(name)
-
-
-def _kernels() -> set[str]:
-    """Modules that have a kernel of their own which was loaded."""
-    return {
-        name
-        for name, module in sys.modules.items()
-        if name.startswith("streamydb.")
-        for value in vars(module).values()
-        if getattr(value, "overloads", None) and getattr(value, "__module__", "") == name
-    }

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -49,10 +50,8 @@ def finished() -> dict[str, str]:
     """The files as they are at the end of the page."""
     files: dict[str, str] = {}
     for block in blocks():
-        if block.name.endswith(".py"):
+        if "." in block.name:
             files[block.name] = changed(files.get(block.name, ""), block.text)
-        elif "." in block.name:
-            files[block.name] = block.text
     return files
 
 
@@ -142,8 +141,7 @@ class Reader:
     def _save(self, block: Block) -> None:
         path = self.folder / block.name
         old = path.read_text("utf-8") if path.exists() else ""
-        text = changed(old, block.text) if path.suffix == ".py" else block.text
-        path.write_text(text, "utf-8")
+        path.write_text(changed(old, block.text), "utf-8")
 
     def _type(self, session: str) -> None:
         """Have a session of Python print what it says."""
@@ -158,6 +156,9 @@ class Reader:
             program, *words = shlex.split(command)
             if program in _SHELL:
                 continue
+            if program == "cp":
+                self._copy(*words)
+                continue
             done = self._python(*words) if program == "python" else self._streamydb(*words)
             assert done.returncode == 0, done.stderr
             printed = (done.stdout + done.stderr).splitlines()
@@ -165,6 +166,11 @@ class Reader:
                 assert printed == said
             else:
                 assert {*map(_steady, said)} <= {*map(_steady, printed)}
+
+    def _copy(self, source: str, target: str) -> None:
+        """Copy a file into the folder, which lies at the top of a checkout."""
+        assert source.startswith("../")
+        shutil.copy(ROOT / source.removeprefix("../"), self.folder / target)
 
     def _python(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

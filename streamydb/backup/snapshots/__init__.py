@@ -18,7 +18,7 @@ from __future__ import annotations
 from streamydb.backup.snapshots.digest import RowsDigest
 from streamydb.backup.snapshots.manifest import SnapshotManifest, SnapshotTail, read_manifest
 from streamydb.backup.snapshots.restoring import Restored, restore
-from streamydb.backup.snapshots.rows import read_rows
+from streamydb.backup.snapshots.rows import read_rows, require_whole
 from streamydb.errors import SnapshotError
 
 __all__ = [
@@ -29,5 +29,6 @@ __all__ = [
     "SnapshotTail",
     "read_manifest",
     "read_rows",
+    "require_whole",
     "restore",
 ]

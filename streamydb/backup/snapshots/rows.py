@@ -14,7 +14,7 @@ from streamydb.errors import SnapshotError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SnapshotRow", "read_rows"]
+__all__ = ["SnapshotRow", "read_rows", "require_whole"]
 
 BATCH_ROWS: Final = 4_096
 COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id"]
@@ -52,6 +52,16 @@ def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[S
             f"{folder}: {digest.rows} rows with digest {digest.hex()} were read, the manifest "
             f"says {manifest.rows} and {manifest.digest}: files are damaged; take another snapshot"
         )
+
+
+def require_whole(folder: Path | str, manifest: SnapshotManifest) -> None:
+    """Read all rows, and keep none.
+
+    Raises:
+        SnapshotError: as `read_rows`.
+    """
+    for _ in read_rows(folder, manifest):
+        pass
 
 
 def _batches(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[SnapshotRow]]:

@@ -59,6 +59,7 @@ def stats_handler(sampler: Sampler) -> HTTPRouteHandler:
         """
         sampler.ask()
         shown = stats_of(sampler, client_of(request), time.time(), after_ms or 0)
+        shown["health"] = await sampler.services.health.report()
         return json_response(msgspec.json.encode(shown), headers={"Cache-Control": "no-store"})
 
     return get_stats

@@ -15,7 +15,7 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns.block_checks import require_feedback
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
 from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.locking.messages import (
     Granted,
@@ -60,8 +60,10 @@ def released(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -
     """Require that what comes back is of unresolved transactions, and each key is there once."""
     seqs = meta.resolved + 1, meta.seq
     require_feedback(_FEEDBACK, seqs, writes, verdicts)
-    row = repeats(writes.texts["key"], meta.config.shards, shard)
-    _FEEDBACK.require(row < 0, "each key is there once, and lives here", row=row, shard=shard)
+    row = repeats(writes.texts["key"])
+    _FEEDBACK.require(row < 0, "each key is there once", row=row, shard=shard)
+    row = stray(writes.texts["key"], meta.config.shards, shard)
+    _FEEDBACK.require(row < 0, "each key lives here", row=row, shard=shard)
 
 
 def sent(

@@ -9,7 +9,7 @@ The reference implementation of the locking protocol. A batch, with the pure cla
 Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
-``decode_meta(shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
+``load(SingleMeta, shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
 (`key_processor.locking.gatherer.GatherState` in blob "gather") has nothing waiting, and the values
 are in ``meta.values`` as in planner mode.
 
@@ -39,12 +39,12 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block, open_records, resolved_block
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
-from streamydb.columns.shards import ShardConfig, mismatch
+from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
-from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.idtable import IdTables
-from streamydb.key_processor.idwindow import IdWindow, IdWindowState
+from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import single_block
 from streamydb.key_processor.locking.executor import Gatherer
@@ -61,15 +61,14 @@ from streamydb.key_processor.locking.messages import (
     locked_name,
 )
 from streamydb.key_processor.locking.repetitions import Repeats
-from streamydb.key_processor.locking.state import SingleMeta, Unresolved, decode_meta
-from streamydb.key_processor.state import EmittedBlock
+from streamydb.key_processor.locking.state import SingleMeta, Unresolved
+from streamydb.key_processor.state import EmittedBlock, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
-from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.sorter.state import SorterState
 from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
@@ -101,15 +100,7 @@ class SingleShard:
             ConfigurationError: the state was made with another configuration.
 
         """
-        data = blobs.get("meta")
-        if data is None:
-            sorter, values = SorterState(config.partitions), ValuesState()
-            ids = IdWindowState(config.id_window)
-            self._meta = SingleMeta(config, sorter, values, ids, shape=life.shape)
-        else:
-            self._meta = decode_meta(data)
-            if self._meta.config != config:
-                raise ConfigurationError(mismatch(self._meta.config, config))
+        self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
         self._shard = shard
         self._blobs = blobs
         self._life = life

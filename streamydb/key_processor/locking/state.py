@@ -6,17 +6,12 @@ import msgspec
 
 from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import PlanShape
-from streamydb.columns.shards import ShardConfig, taken_over, unreadable
-from streamydb.errors import ConfigurationError
-from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock
 from streamydb.key_processor.role import ShardRole
-from streamydb.key_processor.values import ValuesState
-from streamydb.records.formats import UNREADABLE
-from streamydb.sorter.state import SorterState
+from streamydb.key_processor.state import CommonState
 
-__all__ = ["SingleMeta", "Unresolved", "decode_meta"]
+__all__ = ["SingleMeta", "Unresolved"]
 
 
 class Unresolved(msgspec.Struct, array_like=True, gc=False):
@@ -34,7 +29,7 @@ class Unresolved(msgspec.Struct, array_like=True, gc=False):
     chunks: list[tuple[int, int]] = []
 
 
-class SingleMeta(msgspec.Struct):
+class SingleMeta(CommonState):
     """Everything small that a shard remembers.
 
     ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
@@ -42,38 +37,17 @@ class SingleMeta(msgspec.Struct):
     waiting repetitions, by seq, of which seq. ``behind``: see `LockTable`.
     """
 
-    config: ShardConfig
-    sorter: SorterState
-    values: ValuesState
-    ids: IdWindowState
     seq: int = 0
     resolved: int = 0
     resolved_ts: int = 0
     shown: tuple[int, dict[int, int]] = (0, {})
-    unresolved: list[Unresolved] = []
-    locks: dict[bytes, Lock] = {}
-    repeats: dict[int, int] = {}
+    unresolved: list[Unresolved] = msgspec.field(default_factory=list)
+    locks: dict[bytes, Lock] = msgspec.field(default_factory=dict)
+    repeats: dict[int, int] = msgspec.field(default_factory=dict)
     role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
     shape: PlanShape | None = None
     history: StepHistory = msgspec.field(default_factory=StepHistory)
     ignored: int = 0
     waits: int = 0
-    behind: list[bytes] = []
-
-
-def decode_meta(data: bytes) -> SingleMeta:
-    """Decode the shard's state from its blob "meta".
-
-    Raises:
-        ConfigurationError: it was written by a newer release, or is damaged.
-    """
-    try:
-        meta = _decode(data)
-    except UNREADABLE as error:
-        raise ConfigurationError(unreadable(data, error)) from error
-    meta.config = taken_over(meta.config)
-    return meta
-
-
-_decode = msgspec.msgpack.Decoder(SingleMeta).decode
+    behind: list[bytes] = msgspec.field(default_factory=list)

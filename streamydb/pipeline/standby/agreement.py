@@ -48,7 +48,7 @@ class Agreement:
     is missed by that.
     """
 
-    def __init__(self, interval: int, shards: int = 0) -> None:
+    def __init__(self, interval: int, shards: int) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
         self._known: dict[tuple[int, int], list[tuple[str, StateDigest]]] = {}

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
-from streamydb.backup.state import About, Pieces, empty_ids
+from streamydb.backup.state import About, Pieces, empty_ids, state_of
 from streamydb.columns import program as p
 from streamydb.columns.blocks import empty_verdicts
+from streamydb.columns.encoding import pack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
+from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.merge import merged, sorted_by_hash
 from streamydb.key_processor.state import ShardState
-from streamydb.key_processor.values import ShardValues
+from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.sorter.state import SorterState
 
 MEBIBYTE = 1 << 20
 ABOUT = About(
@@ -87,6 +90,46 @@ def test_a_state_is_never_held_as_a_whole(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert total > 95 * MEBIBYTE
     assert peak < 70 * MEBIBYTE, "some parts of 8 MiB"
+
+
+def remembering(seqs: list[range], deadline: int = 0) -> tuple[MemoryBlobs, ShardState]:
+    """A shard that remembers ids of some seqs, a run each, in as many spans of deadlines."""
+    config, blobs, ids = ShardConfig("bank", "x", 1, 1, 100), MemoryBlobs({}), IdWindowState(100)
+    for number, span in enumerate(seqs):
+        some = np.array(span, np.int64)
+        empty = empty_ids().cols
+        cols = {name: np.zeros(len(some), col.dtype) for name, col in empty.items()}
+        cols |= {"seq": some, "id0": some.astype(np.uint64)}
+        cols["deadline"] = np.full(len(some), deadline, np.int64)
+        blobs.put(f"ids/{number}", pack(Columns(cols).flatten()))
+        run = IdRun(f"ids/{number}", len(some), span[0], span[-1])
+        ids.spans[number] = DeadlineSpan([run])
+    last = max(span[-1] for span in seqs)
+    meta = ShardState(config, SorterState(1, {}), ValuesState(), ids, seq=last, ts=50)
+    return blobs, meta
+
+
+def made(blobs: MemoryBlobs, meta: ShardState) -> State:
+    """The state of a shard without values."""
+    return state_of({"database": "bank", "log": "log", "positions": {}}, meta, blobs, [])
+
+
+def test_ids_come_in_order_and_those_that_are_forgotten_not_at_all() -> None:
+    found = made(*remembering([range(2, 400, 2), range(1, 400, 2)], deadline=49))
+    assert found.ids.cols["seq"].tolist() == [*range(300, 400)]
+    found = made(*remembering([range(2, 400, 2), range(1, 400, 2)], deadline=50))
+    assert found.ids.cols["seq"].tolist() == [*range(1, 400)]
+
+
+def test_ids_are_not_held_many_times() -> None:
+    size = 1_000
+    blobs, meta = remembering([range(1 + at, 1 + at + size) for at in range(0, 200_000, size)], 50)
+    tracemalloc.start()
+    found = made(blobs, meta)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.ids) == 200_000
+    assert peak < 2.3 * sum(column.nbytes for column in found.ids.cols.values())
 
 
 def test_a_damaged_value_is_found(tmp_path: Path) -> None:

@@ -10,8 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
+from streamydb.cli.common import Failure
+from streamydb.cli.create import refuse_changes
+from streamydb.cli.options import Named
+from streamydb.cli.target import find_target
 from streamydb.kafka.connection import listens
 from streamydb.local.broker import free_port
+from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 
 
 @pytest.mark.parametrize(
@@ -45,3 +50,22 @@ def test_an_address_is_silent_only_when_all_refuse() -> None:
         assert not listens(f"{nobody},{nobody}")
     assert listens("no.such.host.invalid:9092")
     assert listens("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("shards", 2, "change it with `streamydb resize`"),
+        ("grouping", "single", "create another database"),
+        ("constraints", True, "create another database"),
+    ],
+)
+def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
+    option: str, value: object, remedy: str, tmp_path: Path
+) -> None:
+    DatabaseFolder(tmp_path, "bank").write_record(
+        DatabaseRecord(database="bank", shards=1, partitions=1)
+    )
+    refuse_changes(find_target(Named("bank", tmp_path)))
+    with pytest.raises(Failure, match=f"bank has {option} .* and {value} was asked for.*{remedy}"):
+        refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -13,11 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from bench.main import app as bench_app
 from streamydb.cli import front
-from streamydb.cli.common import Failure
+from streamydb.cli.common import EXIT_USAGE, Failure
+from streamydb.cli.options import Founding, Named
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import Target, find_target
+from streamydb.cli.undone import undone_if_interrupted
+from streamydb.cli.up import up
 from streamydb.local import processes
-from streamydb.local.folder import READ_MODEL, DatabaseFolder
+from streamydb.local.folder import PIPELINE, READ_MODEL, DatabaseFolder
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -65,3 +74,51 @@ def test_who_serves_a_port_is_known(stranger: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         free = other.getsockname()[1]
     assert not front._listens(os.getpid(), free)
+
+
+def test_a_port_that_is_taken_is_found_before_anything_starts(
+    stranger: int, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with pytest.raises(Failure, match=f"another program has port {stranger}"):
+        up(Named(home=home), Founding(), http_port=stranger)
+    assert not home.exists()
+
+
+def interrupted(target: Target) -> None:
+    """Start a pipeline, and be interrupted."""
+    with undone_if_interrupted(target, Phases()):
+        processes.start(target.place.folder, PIPELINE, ["sleep", "60"])
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = find_target(Named("bank", tmp_path, "127.0.0.1:1"))
+    folder = target.place.folder
+    processes.start(folder, READ_MODEL, ["sleep", "60"])
+    try:
+        with pytest.raises(typer.Exit) as ended:
+            interrupted(target)
+        assert ended.value.exit_code == 130
+        assert processes.find(folder, PIPELINE) is None
+        assert processes.find(folder, READ_MODEL) is not None
+        assert "what this call had started is stopped" in capsys.readouterr().err
+    finally:
+        processes.stop(folder, READ_MODEL)
+        processes.stop(folder, PIPELINE)
+
+
+def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
+    home = tmp_path / "it's a home"
+    command = find_target(Named("shop", home)).command("up")
+    assert shlex.split(command) == ["streamydb", "up", "--database", "shop", "--home", str(home)]
+    assert find_target(Named("bank")).command("status") == "streamydb status"
+
+
+def test_a_folder_of_a_benchmark_that_is_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    done = CliRunner().invoke(bench_app, ["bank", "--folder", missing])
+    assert done.exit_code == EXIT_USAGE
+    assert "does not exist" in " ".join(done.output.split())

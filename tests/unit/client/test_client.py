@@ -82,7 +82,7 @@ def test_strange_keys(client: Any, key: str) -> None:
 def test_what_is_no_key(client: Any, key: Any) -> None:
     with pytest.raises(InvalidKeyError):
         client.get(key)
-    with pytest.raises((InvalidTransactionError, InvalidJsonError)):
+    with pytest.raises((InvalidKeyError, InvalidJsonError)):
         client.put(key, 1)
     assert client.session.seq == 0
 

@@ -123,7 +123,7 @@ def test_single_writes_are_folded_in_as_they_meet_the_state() -> None:
 
 
 def test_pipelines_that_differ_are_named_with_shard_and_seq() -> None:
-    agreement = Agreement(10)
+    agreement = Agreement(10, shards=0)
     one = b'{"seq":10,"shard":1,"interval":10,"state":"aa","outcomes":"bb"}'
     two = one.replace(b"aa", b"ac")
     assert agreement.take(b"1/10/first", one, live=True) is None
@@ -143,7 +143,7 @@ def test_pipelines_that_differ_are_named_with_shard_and_seq() -> None:
 def test_old_differences_have_been_dealt_with() -> None:
     one = b'{"seq":10,"shard":1,"interval":10,"state":"aa","outcomes":"bb"}'
     two = one.replace(b"aa", b"ac")
-    agreement = Agreement(10)
+    agreement = Agreement(10, shards=0)
     assert agreement.take(b"1/10/damaged", one, live=False) is None
     assert agreement.take(b"1/10/sound", two, live=False) is None
     assert agreement.take(b"1/10/rebuilt", two, live=True) is None

@@ -45,6 +45,40 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@scenario
+async def test_other_web_sites_that_the_settings_name_may_send_requests() -> None:
+    origin = {"origin": "https://app.example"}
+    settings = settings_of(cors_origins=("https://app.example",))
+    database = MemoryDatabase()
+    app = create_app(database.model, database.log, database.changes, settings)
+    async with InProcess(app) as client:
+        asked = {**origin, "access-control-request-method": "PUT"}
+        allowed = await client.request("OPTIONS", "/v1/kv/a", b"", asked)
+        assert (allowed.status, allowed.body) == (204, b"")
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        assert "PUT" in allowed.headers["access-control-allow-methods"]
+        assert "Authorization" in allowed.headers["access-control-allow-headers"]
+        for token, status in ((ADMIN, 200), ("wrong-token-hush", 401)):
+            answer = await client.request("PUT", "/v1/kv/a", b"1", {**origin, **bearer(token)})
+            assert answer.status == status
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            assert "ETag" in answer.headers["access-control-expose-headers"]
+            assert answer.headers["vary"].endswith("Origin")
+        for other in ("https://evil.example", "https://app.example.evil", "http://app.example"):
+            answer = await client.request("OPTIONS", "/v1/kv/a", b"", {**asked, "origin": other})
+            assert answer.problem == "cross-origin"
+            assert "access-control-allow-origin" not in answer.headers
+        same = {"origin": "http://127.0.0.1:8080", **bearer(ADMIN)}
+        own = await client.request("GET", "/v1/kv/a", b"", same)
+        assert "access-control-allow-origin" not in own.headers
+
+
+@pytest.mark.parametrize("origin", ["*", "app.example", "https://app.example/", "null"])
+def test_what_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ValidationError, match="cors_origins"):
+        FacadeSettings(cors_origins=(origin,))
+
+
 @pytest.mark.fault(26, "no token, wrong tokens", "401")
 @pytest.mark.parametrize(
     "headers",
@@ -251,7 +285,8 @@ def test_an_address_that_is_taken() -> None:
             listen(FacadeSettings(port=port))
 
 
-@pytest.mark.fault(26, "keys, values and tokens in requests", "none in logs or problems")
+@pytest.mark.fault(26, "keys, values and tokens in requests", "none in logs or problems, but for "
+    "a field of a refused transaction in the answer to its sender")
 @scenario
 async def test_no_key_value_or_token_is_logged_or_echoed() -> None:
     records: list[str] = []
@@ -277,7 +312,7 @@ async def test_no_key_value_or_token_is_logged_or_echoed() -> None:
                     ("GET", "/v1/kv/hush-key?hush=hush", b""),
                     ("GET", "/v1/kv/hush-key?at=99", b""),
                     ("PUT", "/v1/kv/hush-key", b'{"hush": nul'),
-                    ("POST", "/v1/transactions", b'{"hush-field": 1}'),
+                    ("POST", "/v1/transactions", b'{"updates": ["hush-value"], "hush": 1'),
                     ("POST", "/v1/read", b'{"keys": ["hush"], "hush": 1}'),
                     ("GET", "/v1/kv?cursor=hush", b""),
                     ("GET", "/hush", b""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -179,7 +181,7 @@ async def test_what_cannot_be_a_key_is_refused(raw: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"nul", b"null", b"NaN", b"Infinity", b'"\\ud800"', b"\xff", b"1 2", b"1e999",
+    [b"", b"{", b"nul", b"NaN", b"Infinity", b'"\\ud800"', b"\xff", b"1 2", b"1e999",
      b"18446744073709551616", b"[" * 100 + b"]" * 100, b"'a'", b"\xef\xbb\xbf1"],
 )  # fmt: skip
 def test_what_is_not_a_value_is_refused(
@@ -306,3 +308,64 @@ def test_an_answer_is_bounded(client: Client) -> None:
 def test_queries_that_make_no_sense(client: Client, query: str) -> None:
     answer = client.get(f"/v1/kv?{query}")
     assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_null_is_no_value(client: Client, database: MemoryDatabase) -> None:
+    answer = client.put("/v1/kv/k", content=b"null")
+    assert (answer.status_code, slug(answer)) == (422, "invalid-transaction")
+    assert answer.json()["code"] == "null-value"
+    assert database.log.records == []
+
+
+@pytest.mark.parametrize(
+    ("target", "methods"),
+    [
+        ("/v1/kv/a", {"DELETE", "GET", "HEAD", "PUT"}), ("/v1/kv", {"GET", "HEAD"}),
+        ("/v1/transactions", {"POST"}), ("/v1/transactions/x", {"GET", "HEAD"}),
+        ("/v1/changes", {"GET"}), ("/v1/stats", {"GET", "HEAD"}), ("/", {"GET", "HEAD"}),
+    ],
+)  # fmt: skip
+@scenario
+async def test_options_tells_all_methods(target: str, methods: set[str]) -> None:
+    async with in_process(MemoryDatabase()) as client:
+        answer = await client.request("OPTIONS", target)
+        assert (answer.status, answer.body) == (204, b"")
+        assert set(answer.headers["allow"].split(", ")) == methods | {"OPTIONS"}
+        for method in methods - ({"GET"} if target == "/v1/changes" else set()):
+            assert (await client.request(method, target, b"{}")).status != 405, method
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [("gzip, deflate", True), ("br;q=1.0, gzip;q=0.8", True), ("*", True), ("gzip;q=0", False),
+     ("identity", False), ("", False)],
+)  # fmt: skip
+@scenario
+async def test_large_answers_are_compressed_for_those_who_take_it(
+    accepted: str, *, compressed: bool
+) -> None:
+    headers = {"accept-encoding": accepted}
+    value = json.dumps(["all the same"] * 10_000).encode()
+    async with in_process(MemoryDatabase()) as client:
+        await client.request("PUT", "/v1/kv/a", value)
+        await client.request("PUT", "/v1/kv/b", b"1")
+        answer = await client.request("GET", "/v1/kv/a", b"", headers)
+        assert ("content-encoding" in answer.headers) is compressed
+        assert int(answer.headers["content-length"]) == len(answer.body)
+        plain = gzip.decompress(answer.body) if compressed else answer.body
+        assert json.loads(plain) == json.loads(value)
+        assert not compressed or len(answer.body) < len(value) / 10
+        assert answer.headers["etag"] == '"1"'
+        head = await client.request("HEAD", "/v1/kv/a", b"", headers)
+        assert (head.status, head.body) == (200, b"")
+        small = await client.request("GET", "/v1/kv/b", b"", headers)
+        assert (small.body, "content-encoding" in small.headers) == (b"1", False)
+
+
+@scenario
+async def test_event_streams_are_not_compressed() -> None:
+    async with in_process(MemoryDatabase(), compressed_bytes_min=1) as client:
+        stream = await client.stream("/v1/changes?since=0", {"accept-encoding": "gzip"})
+        await client.request("PUT", "/v1/kv/a", b"1")
+        await stream.until(b"event: change")
+        assert "content-encoding" not in stream.headers

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from streamydb.client.problems import ReadModelBehindError
-from streamydb.client.requests import MARGIN_S, Freshness, Read, Scan
+from streamydb.client.requests import MARGIN_S, Emissions, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
+from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.reads import LogEnds, ReadWaiter
+from streamydb.facade.stream_pages import StreamPosition
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
-from streamydb.testing.memory_feed import MemoryChanges
+from streamydb.testing.memory_feed import MemoryChanges, MemoryStreams
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
@@ -102,6 +105,42 @@ async def test_a_read_that_waited_too_long_says_so() -> None:
             answer = await client.request("GET", f"/v1/kv/a?{query}")
             assert (answer.status, answer.problem) == (503, "read-model-behind")
             assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("query", ["at=4", "min_version=4", "consistency=strong&min_version=4"])
+@scenario
+async def test_a_seq_that_cannot_come_is_told_at_once(query: str) -> None:
+    """Two more records are in the log than are shown: seq 3 may come, 4 may not."""
+    database = MemoryDatabase()
+    async with connect(database, poll_s=0.001, read_timeout_s=60, verdict_timeout_s=0.01) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.executing = False
+        for key in "bc":
+            await client.request("PUT", f"/v1/kv/{key}", b"1")
+        answer = await client.request("GET", f"/v1/kv/a?{query}")
+        assert (answer.status, answer.problem) == (400, "invalid-parameter")
+        shown = answer.json()
+        assert shown["detail"] == (
+            "No transaction has seq 4 yet: reads show seq 1, and the log has 2 records after it."
+        )
+        assert (shown["latest"], shown["parameters"]) == (
+            1, ["at" if query.startswith("at") else "min_version"],
+        )
+        waiting = asyncio.create_task(client.request("GET", "/v1/kv/c?at=3"))
+        await settle()
+        assert not waiting.done()
+        database.executing = True
+        database.run()
+        assert (await waiting).body == b"1"
+
+
+@scenario
+async def test_without_kafka_a_seq_to_come_is_waited_for() -> None:
+    database = MemoryDatabase()
+    async with connect(database, poll_s=0.001, read_timeout_s=0.01) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.log.refusing = True
+        assert (await client.request("GET", "/v1/kv/a?at=9")).problem == "read-model-behind"
 
 
 @scenario
@@ -234,4 +273,41 @@ async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
     ):
         with pytest.raises(ReadModelBehindError):
             await transport.send(request)
+    database.resolving = False
+    database.log.records.append(b'{"id": "a"}')
+    with pytest.raises(ReadModelBehindError):
+        await transport.send(Emissions("a.b", None, None, 9, 9 - MARGIN_S))
+    await transport.close()
+
+
+RECORD = b'{"stream":"a.b","seq":1,"index":1,"ts_ms":1,"id":"t","batch":1,"record":1}'
+
+
+@scenario
+async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may() -> None:
+    asked: list[float] = []
+
+    class Streams(MemoryStreams):
+        async def offset_after(
+            self, partition: int, seq: int, ts_ms: int, patience_s: float
+        ) -> int:
+            asked.append(patience_s)
+            return await super().offset_after(partition, seq, ts_ms, patience_s)
+
+        async def history(
+            self, wanted: StreamSpan, bounds: PageBounds
+        ) -> tuple[list[StreamRow], int]:
+            asked.append(bounds.patience_s)
+            return await super().history(wanted, bounds)
+
+    database = MemoryDatabase()
+    changes = MemoryChanges(database.changes)
+    changes.streams = Streams()
+    changes.streams.put(b"a.b", RECORD)
+    settings = FacadeSettings(read_timeout_s=60)
+    transport = DirectTransport(database.model, database.log, changes, settings)
+    cursor = encode_cursor(StreamPosition("a.b"))
+    await transport.send(Emissions("a.b", cursor, None, 5, 5 + 2))
+    await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
+    assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
     await transport.close()

@@ -129,7 +129,7 @@ async def test_an_id_in_the_body_and_another_in_the_header() -> None:
     ("body", "status", "code"),
     [(b"", 400, "invalid-json"), (b"[1", 400, "invalid-json"), (b"[]", 422, "invalid-transaction"),
      (b'{"id": 1}', 422, "invalid-id"), (b'{"id": ""}', 422, "invalid-id"),
-     (b'{"x": 1}', 422, "invalid-transaction"), (b'{"reads": [""]}', 422, "invalid-key"),
+     (b'{"x": 1}', 422, "invalid-transaction"), (b'{"reads": [""]}', 400, "invalid-key"),
      (b'{"marker": 1, "partitions": 1, "sequencer": "s"}', 422, "invalid-transaction"),
      (b'{"updates": [{"op": "put", "key": "a", "value": null}]}', 422, "null-value"),
      (b'{"updates": [{"op": "put", "key": "a", "value": 1e400}]}', 400, "number-range"),
@@ -147,7 +147,82 @@ async def test_what_is_no_transaction_is_not_appended(body: bytes, status: int, 
         answer = await client.request("POST", "/v1/transactions", body)
         assert answer.status == status
         assert answer.json()["code"] == code
-        assert answer.problem in {"invalid-json", "invalid-transaction", "too-large"}
+        problems = {"invalid-json", "invalid-key", "invalid-transaction", "too-large"}
+        assert answer.problem in problems
+    assert database.log.records == []
+
+
+def put_of(value: str) -> bytes:
+    """A transaction that stores a value given as JSON."""
+    return b'{"updates": [{"op": "put", "key": "a", "value": %b}]}' % value.encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "given"),
+    [
+        (b'{"updates": [{"op": "add", "key": "a", "by": "x"}]}', "updates[0].by", '"x"'),
+        (b'{"updates": [{"op": "nope", "key": "a"}]}', "updates[0].op", '"nope"'),
+        (b'{"reads": ["a"], "checks": [{"key": "b"}]}', "checks[0]", '{"key": "b"}'),
+        (b'{"checks": [{"key": "a", "gee": 3}]}', "checks[0]", '{"key": "a", "gee": 3}'),
+        (b'{"id": 5}', "id", "5"),
+        (b'{"asserts": {"": 1}}', "asserts.", "1"),
+        (b'{"reads": ["a", ""]}', "reads[1]", '""'),
+        (b'{"call": {"procedure": "m.p", "args": {"key": ""}, "keys": [""]}}', "call.keys[0]",
+         '""'),
+        (b'{"updates": [{"op": "put", "key": "$a", "value": 1}]}', "updates[0].key", '"$a"'),
+        (b'{"updates": [{"op": "delete", "key": "a"}, {"op": "delete", "key": "a"}]}',
+         "updates[1].key", '"a"'),
+        (put_of("null"), "updates[0].value", "null"),
+        (put_of("[1, 99999999999999999999]"), "updates[0].value[1]", "99999999999999999999"),
+        (put_of('"' + "x" * 300_000 + '"'), "updates[0].value", '"' + "x" * 99 + "…"),
+        (b'{"hush": 1}', None, None),
+        (b"[]", None, None),
+    ],
+)  # fmt: skip
+@scenario
+async def test_a_refusal_names_the_field_and_what_it_held(
+    body: bytes, field: str | None, given: str | None
+) -> None:
+    async with connect(MemoryDatabase()) as client:
+        shown = (await client.request("POST", "/v1/transactions", body)).json()
+    assert (shown.get("field"), shown.get("given")) == (field, given), shown
+    assert field is None or shown["detail"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["null", "1e999", "99999999999999999999", "{", "", '"\\ud800"', "[" * 99 + "]" * 99,
+     '"' + "x" * 300_000 + '"', "NaN"],
+)  # fmt: skip
+@scenario
+async def test_the_same_fault_has_the_same_code_by_put_and_by_post(value: str) -> None:
+    async with connect(MemoryDatabase()) as client:
+        put = await client.request("PUT", "/v1/kv/a", value.encode())
+        post = await client.request("POST", "/v1/transactions", put_of(value))
+        assert (put.status, put.problem, put.json()["code"]) == (
+            post.status, post.problem, post.json()["code"],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["", "k" * 500, "$procedures/a"])
+@scenario
+async def test_a_key_that_cannot_be_has_the_same_code_by_put_and_by_post(key: str) -> None:
+    body = json.dumps({"updates": [{"op": "put", "key": key, "value": 1}]}).encode()
+    async with connect(MemoryDatabase()) as client:
+        put = await client.request("PUT", f"/v1/kv/{key}", b"1")
+        post = await client.request("POST", "/v1/transactions", body)
+        assert (put.problem, put.json()["code"]) == (post.problem, post.json()["code"])
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Deadline-Ms"])
+@scenario
+async def test_a_repeated_header_is_refused(name: str) -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        for method, target in (("PUT", "/v1/kv/a"), ("POST", "/v1/transactions")):
+            answer = await client.request(method, target, b"1", repeated=[(name, "1"), (name, "1")])
+            assert (answer.status, answer.problem) == (400, "invalid-parameter")
+            assert answer.json()["parameters"] == [name]
     assert database.log.records == []
 
 

@@ -20,7 +20,7 @@ from histories import (
 from histories.library import FunctionRecorder, TransactionRecorder
 from histories.records import Line, Request
 from histories.workload import HistoryClient, Shape
-from streamydb.client import InvalidTransactionError, Options, Session, attempts
+from streamydb.client import InvalidKeyError, Options, Session, attempts
 from streamydb.client.transactions import prepare
 from streamydb.testing.clients import Kind, MemoryHost
 
@@ -89,5 +89,5 @@ def test_what_nothing_explains_is_raised() -> None:
         recorder = TransactionRecorder(clients, random.Random(1), print, Shape(impatient=0))
         await recorder.perform(HistoryClient(0, SHAPE, random.Random(1), str), request)
 
-    with MemoryHost() as host, pytest.raises(InvalidTransactionError):
+    with MemoryHost() as host, pytest.raises(InvalidKeyError):
         host.portal.call(scenario(host, WriteOperation("w", "", 1)))

@@ -12,6 +12,7 @@ from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
+from streamydb.key_processor.value_store import FileOrder
 from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
@@ -36,10 +37,9 @@ def block_twice(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
     headers.append(headers[0])
 
 
-def key_twice(
-    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: Any
-) -> tuple[Any, ...]:
-    return plan, headers, writes.take(np.array([0, *range(len(writes))])), verdicts, at
+def key_twice(keys: Ragged, _: FileOrder) -> tuple[Any, ...]:
+    more = keys.take(np.array([0, *range(len(keys))]))
+    return more, FileOrder.of(more)
 
 
 def key_of_another_shard(
@@ -156,7 +156,7 @@ def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> No
         (checks.addressed, other_chunk, "chunks are numbered"),
         (checks.fed, missing_chunk, "every chunk of every partition"),
         (checks.fed, block_twice, "every chunk of every partition"),
-        (checks.fed, key_twice, "each key is there once"),
+        (checks.written, key_twice, "each key is there once"),
         (checks.fed, key_of_another_shard, "lives here"),
         (checks.fed, early_version, "versions are"),
         (checks.fed, late_version, "versions are"),
@@ -181,6 +181,16 @@ def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> No
 )
 def test_damaged_feedback_or_grants_stop_the_batch(check: Any, damage: Damage, fact: str) -> None:
     must_fire(check, damage, f"key_processor .*{fact}")
+
+
+@pytest.mark.parametrize("alike", [1, 2, 9, 10, 11, 500])
+def test_a_key_that_is_there_twice_is_found_however_many_begin_alike(alike: int) -> None:
+    keys = [b"%d/12345678/%d" % (i // alike, i % alike) for i in range(500)]
+    for row in (0, 1, 250, 499):
+        single, double = Ragged.of(keys), Ragged.of([*keys, keys[row]])
+        checks.written(single, FileOrder.of(single))
+        with pytest.raises(InvariantViolation, match=r"feedback .*each key is there once"):
+            checks.written(double, FileOrder.of(double))
 
 
 def test_nothing_is_resolved_before_it_is_applied() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -15,9 +14,9 @@ from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
-from streamydb.key_processor.locking.state import decode_meta
+from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.state import ShardState, load
 from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
 from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor.parser import parse_transactions
@@ -57,9 +56,7 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
     )
     list(shard().step([each.block for each in routed]))
     data = blobs.get("meta") or b""
-    meta = (
-        decode_meta(data) if grouping == "single" else msgspec.msgpack.decode(data, type=ShardState)
-    )
+    meta = load(SingleMeta if grouping == "single" else ShardState, data)
     state = meta.sorter.partitions[0]
     assert (state.position, state.stamp, state.mark) == (6, 60, mark_of(values[1]))
 

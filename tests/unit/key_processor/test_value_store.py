@@ -14,9 +14,9 @@ from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     HEAD_BYTES,
     INT_ITEM,
+    FileOrder,
     ValueStore,
     decoded,
-    file_order,
     items_of,
     nearly_sorted,
 )
@@ -63,7 +63,7 @@ def test_an_item_has_a_layout_that_never_changes() -> None:
 
 def test_keys_are_ordered_by_what_follows_their_common_prefix() -> None:
     keys = [b"account/%09d/x" % i for i in (5, 1, 300, 77, 0)]
-    assert [keys[i] for i in file_order(Ragged.of(keys)).tolist()] == sorted(keys)
+    assert [keys[i] for i in FileOrder.of(Ragged.of(keys)).rows.tolist()] == sorted(keys)
     rows = [(key, p.INT, i, b"") for i, key in enumerate([b"b", b"", b"ab", b"a"])]
     assert nearly_sorted(table(rows)).texts["key"].tolist() == [b"", b"a", b"ab", b"b"]
 

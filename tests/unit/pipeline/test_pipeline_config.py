@@ -11,7 +11,8 @@ from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.pipeline.__main__ import parse
-from streamydb.pipeline.config import require_same_log
+from streamydb.pipeline.config import recorded_config, require_same_log
+from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
 
 
@@ -37,3 +38,14 @@ def test_an_object_store_is_no_checkpoint_folder(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         parse(["--database", "bank", "--checkpoint", "s3a://bucket/bank"])
     assert "s3a://bucket/bank is no folder" in capsys.readouterr().err
+
+
+def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_done(
+    tmp_path: Path,
+) -> None:
+    recorded_config(tmp_path, Settings(), 1)
+    recorded_config(tmp_path, Settings(), 1)
+    with pytest.raises(ConfigurationError, match=r"start with shards=1, or .* `streamydb resize`"):
+        recorded_config(tmp_path, Settings(shards=2), 1)
+    with pytest.raises(ConfigurationError, match="grouping=planner, or with a new checkpoint"):
+        recorded_config(tmp_path, Settings(grouping="single"), 1)

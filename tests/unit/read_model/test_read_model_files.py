@@ -126,7 +126,7 @@ def test_copies_are_whole_or_not_there(
         raise OSError("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamydb.read_model.copies.os.fsync", fail)
+        patch.setattr("os.fsync", fail)
         with pytest.raises(ReadModelError, match="no space"):
             copy_to(model, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

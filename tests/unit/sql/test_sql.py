@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import operator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 
 import streamydb.sql.pool
 from streamydb import sql
+from streamydb.backup.snapshots import SnapshotError
 from streamydb.read_model import ReadModel, SnapshotAhead
 from streamydb.sql.keyspace import KeyRange, range_of, within
 from streamydb.sql.pool import QueryPool
 from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.support.read_model import example, follow, resolve, write
+from tests.unit.backup.test_snapshots import make, numbered
 
 pytest.importorskip("duckdb")
 
@@ -262,6 +265,20 @@ def test_the_worker_reads_the_latest_state_of_a_stored_model(tmp_path: Path) -> 
         assert run(job("select 1", folder=str(tmp_path), at=99)).kind == "gone"
         gone = run(job("select 1", folder=str(tmp_path), at=0))
         assert gone.kind in {"gone", "done"}
+
+
+def test_a_snapshot_whose_files_hold_other_rows_is_refused(tmp_path: Path) -> None:
+    rows = numbered(100)
+    make(tmp_path / "right", rows)
+    with sql.open_snapshot(tmp_path / "right") as right:
+        assert right.query("select count(*), max(version) from kv").rows == ((100, 100),)
+    make(tmp_path / "changed", [rows[0]._replace(value=b'"other"'), *rows[1:]])
+    for file in (tmp_path / "changed" / "data").iterdir():
+        shutil.copy(file, tmp_path / "right" / "data")
+    with pytest.raises(SnapshotError, match="files are damaged"):
+        sql.open_snapshot(tmp_path / "right")
+    with sql.open_snapshot(tmp_path / "right", verify=False) as taken:
+        assert taken.query("select value->>'$' from kv order by key limit 1").rows == (("other",),)
 
 
 def test_without_the_package_the_message_says_what_to_install(

@@ -2,9 +2,9 @@
 
 import { token } from "./api.js";
 import { startChanges, stopChanges } from "./changes.js";
-import { isListed, list, open, setSeqs, startData } from "./data.js";
+import { isListed, list, open, setSeqs, setStrong, startData } from "./data.js";
 import { byId, put, say } from "./dom.js";
-import { forgetLive, refreshLive, showLost, showState, startLive } from "./live.js";
+import { forgetLive, refreshLive, showLost, showState, startLive, trouble } from "./live.js";
 import { editWrite, lookUp, startTransactions } from "./transactions.js";
 
 const VIEWS = ["live", "data", "transactions", "changes"];
@@ -116,7 +116,9 @@ async function poll() {
       showState(stats);
       showClient(stats.client);
       setSeqs(stats.oldest, stats.seq);
-      byId("notice").hidden = true;
+      setStrong(stats.health.strong);
+      say(byId("notice"), trouble(stats.health));
+      byId("notice").hidden = stats.health.status === "ready";
     } catch (problem) {
       if (mine !== session) return;
       pause = lost(problem);
@@ -130,6 +132,7 @@ async function poll() {
 function lost(problem) {
   const locked = problem.status === 401;
   showLost(locked ? "token needed" : "no answer");
+  setStrong(true);
   say(byId("notice"), locked ? "This facade answers with a token only." : problem.message);
   byId("notice").hidden = false;
   if (locked && byId("token-panel").hidden) showToken(true);

@@ -12,6 +12,9 @@ let cursor = null;
 let listed = 0;
 let choice = 0;
 let listing = 0;
+let strong = true;
+let told;
+const looked = new Promise((done) => { told = done; });
 let actions;
 
 /** Wires the forms; `actions` has write(key, version, text) and lookUp(id). */
@@ -39,6 +42,12 @@ export function setSeqs(oldest, latest) {
   say(byId("at-range"), `Back in time: seq ${exact(slider.min)} to ${exact(slider.max)}`);
 }
 
+/** Tells whether reads of the present are answered; else the last snapshot is shown. */
+export function setStrong(answered) {
+  strong = answered;
+  told();
+}
+
 export function isListed() {
   return listed > 0;
 }
@@ -46,7 +55,8 @@ export function isListed() {
 /** Lists keys from the start, or goes on at a cursor. */
 export async function list(from = null) {
   const mine = (listing += 1);
-  const query = { limit: PAGE, cursor: from };
+  await looked;
+  const query = { limit: PAGE, cursor: from, consistency: strong ? "" : "snapshot" };
   if (!from) Object.assign(query, { prefix: byId("prefix").value, at: byId("at").value.trim() });
   try {
     const page = parse((await call("GET", path("kv", null, query))).text);
@@ -87,7 +97,8 @@ export async function open(key, at = "") {
   const mine = (choice += 1);
   const panel = byId("detail");
   try {
-    const body = `{"keys":[${JSON.stringify(key)}]${at ? `,"at":${BigInt(at)}` : ""}}`;
+    const when = at ? `,"at":${BigInt(at)}` : strong ? "" : ',"consistency":"snapshot"';
+    const body = `{"keys":[${JSON.stringify(key)}]${when}}`;
     const read = parse((await call("POST", path("read", null), { body })).text);
     const seq = read.get("seq").text;
     const found = read.get("entries").parts[0][1];

@@ -80,9 +80,9 @@ function showContention(stats, choose) {
 
 /** Shows the state in the header. */
 export function showState(stats) {
-  const { pipeline } = stats;
-  byId("state-dot").dataset.state = "good";
-  say(byId("state"), "live");
+  const { pipeline, health } = stats;
+  byId("state-dot").dataset.state = health.status === "ready" ? "good" : "bad";
+  say(byId("state"), health.status === "ready" ? "live" : health.writes ? "degraded" : "no writes");
   say(byId("chip-seq"), exact(stats.seq));
   say(byId("chip-age"), stats.seq ? duration(Math.max(0, stats.now_ms - stats.ts_ms)) : "–");
   say(byId("chip-pipeline"), pipeline ? pipeline.state : "not on this machine");
@@ -92,4 +92,12 @@ export function showState(stats) {
 export function showLost(words) {
   byId("state-dot").dataset.state = "bad";
   say(byId("state"), words);
+  for (const chip of ["chip-seq", "chip-age", "chip-pipeline"]) say(byId(chip), "–");
+}
+
+/** Tells in words what is wrong, and of when the reads are; empty if all is well. */
+export function trouble({ status, strong, age_s, why }) {
+  if (status === "ready") return "";
+  const old = strong ? "" : ` Reads show the state of ${duration(1000 * age_s)} ago.`;
+  return `${why.join("; ")}.${old}`;
 }

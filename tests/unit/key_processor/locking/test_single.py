@@ -18,8 +18,9 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.locking.gatherer import GatherState
 from streamydb.key_processor.locking.locks import LockTable
-from streamydb.key_processor.locking.state import decode_meta
+from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.state import load
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
@@ -142,7 +143,7 @@ class Single:
     def check_rest(self) -> None:
         found = {}
         for blobs, store in zip(self.blobs, self.values, strict=True):
-            meta = decode_meta(blobs.blobs["meta"])
+            meta = load(SingleMeta, blobs.blobs["meta"])
             assert (meta.seq, meta.resolved) == (self.oracle.next_seq - 1,) * 2
             assert not meta.locks
             assert not meta.unresolved
@@ -226,7 +227,7 @@ def test_nothing_more_is_released_while_too_much_is_in_flight() -> None:
     db = Single(2, shape=PlanShape(in_flight_max=5))
     db.batch([txn(f"t{i}", updates=[add("hot", 1)]) for i in range(23)])
     while db.inbox:
-        assert all(len(decode_meta(b.blobs["meta"]).unresolved) <= 5 for b in db.blobs)
+        assert all(len(load(SingleMeta, b.blobs["meta"]).unresolved) <= 5 for b in db.blobs)
         db.batch([])
     db.settle()
 
@@ -235,7 +236,7 @@ def test_nothing_more_is_released_while_the_queues_are_long() -> None:
     db = Single(1, shape=PlanShape(records_max=4, lock_queue_max=6))
     db.batch([txn(f"t{i}", updates=[add("hot", 1)]) for i in range(12)])
     db.batch([])
-    assert len(LockTable(decode_meta(db.blobs[0].blobs["meta"]).locks)) <= 6 + 2 * 4
+    assert len(LockTable(load(SingleMeta, db.blobs[0].blobs["meta"]).locks)) <= 6 + 2 * 4
     db.settle()
 
 
@@ -274,7 +275,7 @@ def test_an_error_of_our_own_aborts_one_transaction(monkeypatch: pytest.MonkeyPa
     letters = [json.loads(v or b"") for t, _, v in db.written if t == "deadletters"]
     assert [r["code"] for r in results] == ["internal"]
     assert [letter["error"].split()[0] for letter in letters] == ["KeyError"]
-    assert decode_meta(db.blobs[0].blobs["meta"]).resolved == 1
+    assert load(SingleMeta, db.blobs[0].blobs["meta"]).resolved == 1
 
 
 def test_feedback_of_a_step_that_was_not_committed_is_ignored() -> None:
@@ -283,7 +284,7 @@ def test_feedback_of_a_step_that_was_not_committed_is_ignored() -> None:
     ahead.batch([txn("a", updates=[add("k", 1)])])
     behind.inbox = ahead.inbox
     behind.batch([])
-    meta = decode_meta(behind.blobs[0].blobs["meta"])
+    meta = load(SingleMeta, behind.blobs[0].blobs["meta"])
     assert (meta.ignored, meta.resolved) == (1, 0)
 
 

@@ -81,3 +81,22 @@ def test_what_is_too_much_for_one_transaction_is_not_even_read(
     codes = {result["id"]: result["code"] for result in results}
     assert (codes["over"], codes["fits"]) == ("values-too-large", None)
     assert sum(seen.granted) < 4 * SIZE + 5_000
+
+
+def test_an_executing_partition_gets_so_many_bytes_from_each_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No shard knows what the others send, so each may send all that one transaction may meet."""
+    most = 20 * SIZE
+    monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", most)
+    db, seen = filled(3), Watched(monkeypatch)
+    other = [txn(f"other{i}", reads=[key]) for i, key in enumerate(BIG)]
+    db.batch([txn("wide", reads=BIG), *other])
+    db.settle()
+    results = [json.loads(value or b"") for name, _, value in db.written if name == "results"]
+    codes = {result["id"]: result["code"] for result in results}
+    assert codes["wide"] == "values-too-large"
+    assert {codes[f"other{i}"] for i in range(30)} == {None}
+    overhead = 31 * 200
+    assert BOUND // 3 + SIZE + overhead < max(seen.granted) < most + overhead
+    assert sum(seen.granted[:3]) > most

@@ -1,0 +1,123 @@
+/** The data that calls take and give. */
+
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
+/** What can be stored: JSON but null. */
+export type Value = Exclude<Json, null>;
+/** Which state a read shows. */
+export type Consistency = "strong" | "session" | "snapshot";
+
+/** What every call may be given. */
+export interface CallOptions {
+  /** How long to try what fails for reasons that may pass. */
+  readonly timeoutS?: number;
+  /** Gives up at once; the call throws the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** What reads may be given. */
+export interface ReadOptions extends CallOptions {
+  /** The seq whose state to show, instead of a fresh one. */
+  readonly at?: number;
+  readonly consistency?: Consistency;
+}
+
+/** Which keys a scan covers. */
+export interface ScanOptions extends ReadOptions {
+  /** Only keys from it on. */
+  readonly start?: string;
+  /** Only keys before it. */
+  readonly end?: string;
+  /** Most entries; by default all. */
+  readonly limit?: number;
+}
+
+/** A key at a snapshot. */
+export interface Entry<T = Json> {
+  readonly key: string;
+  /** Undefined if the key is absent. */
+  readonly value: T | undefined;
+  /** The seq of the transaction that wrote it; 0 if it is absent. */
+  readonly version: number;
+  /** The commit time of that transaction, in ms since 1970. */
+  readonly tsMs: number;
+}
+
+/** Keys that were read together. */
+export interface Snapshot<T = Json> {
+  /** The transaction after which this was the state. */
+  readonly seq: number;
+  readonly entries: ReadonlyMap<string, Entry<T>>;
+  /** The value of a key that was asked for. */
+  get(key: string): T | undefined;
+}
+
+/** A verdict: the transaction is committed. */
+export interface Committed {
+  readonly id: string;
+  /** Its place in the order, and the version of all that it wrote. */
+  readonly seq: number;
+  readonly tsMs: number;
+  /** The values that it read, after its own updates; null for absent keys. */
+  readonly reads: Readonly<Record<string, Json>>;
+  /** It was sent before, and this is the verdict of then. */
+  readonly repeated: boolean;
+  /** What its call returned. */
+  readonly returned: Json;
+}
+
+/** A condition on the state before a transaction. */
+export interface Check {
+  readonly key: string;
+  readonly version?: number;
+  readonly exists?: boolean;
+  readonly eq?: Json;
+  readonly ne?: Json;
+  readonly lt?: number | string;
+  readonly le?: number | string;
+  readonly gt?: number | string;
+  readonly ge?: number | string;
+}
+
+/** What a transaction does to a key. */
+export type Update =
+  | { readonly op: "put"; readonly key: string; readonly value: Value }
+  | { readonly op: "delete"; readonly key: string }
+  | { readonly op: "add"; readonly key: string; readonly by: number; readonly min?: number; readonly max?: number }
+  | { readonly op: "max" | "min"; readonly key: string; readonly value: number }
+  | { readonly op: "append"; readonly key: string; readonly value: Json }
+  | { readonly op: "next_id"; readonly key: string };
+
+/** A call of a stored procedure, with its keys. */
+export interface Call {
+  readonly procedure: string;
+  readonly args?: { readonly [name: string]: Json };
+  readonly keys?: readonly string[];
+  readonly reads?: readonly string[];
+}
+
+/** A transaction, as docs/semantics.md has it. */
+export interface Transaction {
+  readonly asserts?: { readonly [key: string]: Json };
+  readonly checks?: readonly Check[];
+  readonly reads?: readonly string[];
+  readonly updates?: readonly Update[];
+  readonly call?: Call;
+  readonly locks?: readonly string[];
+}
+
+/** A write of a committed transaction. */
+export interface Change<T = Json> {
+  readonly key: string;
+  /** c (created), u (updated) or d (deleted). */
+  readonly op: "c" | "u" | "d";
+  /** Undefined if it was absent. */
+  readonly before: T | undefined;
+  /** Undefined if it was deleted. */
+  readonly value: T | undefined;
+  /** The transaction, and the key's version from then on. */
+  readonly seq: number;
+  /** Which of the transaction's changes it is, from 1. */
+  readonly number: number;
+  readonly tsMs: number;
+  readonly txnId: string;
+}

@@ -1,0 +1,211 @@
+"""Find out what a facade can serve now: reads, reads of the present, writes, the change feed.
+
+A record that lies in the log and has no result waits for the pipeline; one that a read does not
+show yet waits for the read model as well. How long the oldest one has waited tells whether a write
+or a strong read would be answered in time, wherever pipeline and read model run. An idle log tells
+nothing; then the status file does, of a pipeline that runs on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from streamydb.errors import StreamyError
+from streamydb.facade.feed_ports import ChangeSource
+from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
+from streamydb.facade.reads import LogEnds
+from streamydb.facade.settings import FacadeSettings
+from streamydb.local.folder import PipelineStatus
+
+__all__ = ["Health", "HealthMonitor", "Kind"]
+
+Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
+
+_KEPT_S: Final = 1.0
+"""How long a look at the log counts: whoever may ask anonymously must not keep Kafka busy."""
+_PATIENCE_S: Final = 0.5
+"""How long an answer waits for a look, as probes wait for a second only."""
+_SILENT_S: Final = 5.0
+"""After which time without an answer Kafka counts as silent."""
+_MOMENT_MS: Final = 1_000
+
+
+class Health(msgspec.Struct, kw_only=True):
+    """The answer of `/health/ready`."""
+
+    status: Literal["ready", "degraded"]
+    reads: bool
+    """Reads of a snapshot (`consistency=snapshot`, `at`)."""
+    strong: bool
+    """Reads of the present."""
+    writes: bool
+    changes: bool
+    """Event streams."""
+    seq: int | None
+    """The seq that reads show."""
+    ts_ms: int | None
+    """Its commit time."""
+    age_s: float | None
+    """Reads show the state of so many seconds ago, or a newer one; 0: the present one."""
+    waiting_s: float | None
+    """The oldest record without a result has waited so long; None: Kafka does not answer."""
+    why: list[str]
+    """The faults."""
+
+    def serves(self, kind: Kind) -> bool:
+        """Return True if requests of a kind can be served."""
+        return bool(getattr(self, kind))
+
+
+class _Look(NamedTuple):
+    """The finding of a look at the log.
+
+    Attributes:
+        answered: whether Kafka answered.
+        unseen_s: for how long the oldest record waits that reads do not show.
+        undecided_s: the same of the oldest record without a result.
+        status: what the pipeline says of itself; None: that is not to be seen here.
+    """
+
+    answered: bool
+    unseen_s: float
+    undecided_s: float
+    status: PipelineStatus | None
+
+
+class HealthMonitor:
+    """Looks at the parts of a facade when somebody asks; one look at a time.
+
+    Args:
+        model: what is read.
+        log: what is written.
+        changes: the change feed.
+        settings: say how long a verdict is waited for.
+        pipeline: what the pipeline says of itself, if that is to be seen here.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        log: TransactionLog,
+        changes: ChangeSource,
+        settings: FacadeSettings,
+        pipeline: Callable[[], PipelineStatus] | None = None,
+    ) -> None:
+        """Know nothing yet."""
+        self._model = model
+        self._log = log
+        self._ends = LogEnds(log)
+        self._changes = changes
+        self._pipeline = pipeline
+        self._late_s = settings.verdict_timeout_s / 2
+        self._found = _Look(True, 0.0, 0.0, None)
+        self._whole_ms: float | None = None
+        self._began_s = 0.0
+        self._look: asyncio.Task[None] | None = None
+
+    async def report(self) -> Health:
+        """Return what can be served now, or could a second ago."""
+        await self._refresh()
+        latest, found = self._latest(), self._found
+        unread = None if latest else "the read model cannot be read"
+        away, stopped, waits = self._log_fault(), self._pipeline_fault(), None
+        late = found.undecided_s > self._late_s
+        behind = found.unseen_s > self._late_s
+        if late:
+            waits = f"records have waited {found.undecided_s:.0f} s for the pipeline"
+        elif behind:
+            waits = f"the read model is {found.unseen_s:.0f} s behind the pipeline"
+        feed = self._changes.fault() or self._changes.streams.fault()
+        why = [fault for fault in (unread, away, stopped, waits, feed) if fault]
+        return Health(
+            status="degraded" if why else "ready",
+            reads=not unread,
+            strong=not (unread or away or behind),
+            writes=not (away or stopped or late),
+            changes=not feed,
+            seq=latest.seq if latest else None,
+            ts_ms=latest.ts_ms if latest else None,
+            age_s=self._age_s(latest) if latest else None,
+            waiting_s=None if away else round(found.undecided_s, 3),
+            why=list(dict.fromkeys(why)),
+        )
+
+    async def _refresh(self) -> None:
+        """Look, unless that was done just now; wait a little for what the look finds."""
+        now_s = time.monotonic()
+        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
+            self._look, self._began_s = asyncio.create_task(self._look_around()), now_s
+        await asyncio.wait([self._look], timeout=_PATIENCE_S)
+
+    async def _look_around(self) -> None:
+        """Ask the pipeline and the log."""
+        status = await asyncio.to_thread(self._status)
+        latest, decided = self._latest(), self._log.decided().offsets
+        try:
+            ends = await self._ends.look()
+            shown = {n: latest.offsets.get(n, 0) if latest else ends[n] for n in ends}
+            known = decided if latest else ends
+            done = {n: max(shown[n], known.get(n, 0)) for n in ends}
+            unseen_s = await self._oldest_s(shown, ends)
+            undecided_s = unseen_s if done == shown else await self._oldest_s(done, ends)
+        except StreamyError:
+            self._found = self._found._replace(answered=False, status=status)
+            return
+        self._found = _Look(True, unseen_s, undecided_s, status)
+        self._whole_ms = self._log.time_ms() - 1000 * unseen_s
+
+    def _status(self) -> PipelineStatus | None:
+        """Return the pipeline's status, if it ever wrote one here."""
+        try:
+            said = None if self._pipeline is None else self._pipeline()
+        except OSError:
+            return None
+        return said if said is not None and said.updated_ms is not None else None
+
+    async def _oldest_s(self, places: Mapping[int, int], ends: Mapping[int, int]) -> float:
+        """Return for how long the oldest record at or after some places has waited; 0: none is."""
+        waiting = {number: at for number, at in places.items() if at < ends[number]}
+        if not waiting:
+            return 0.0
+        found = (await self._log.next_records(waiting)).values()
+        oldest_ms = min((each.ts_ms for each in found if each.found), default=None)
+        return 0.0 if oldest_ms is None else max(0, self._log.time_ms() - oldest_ms) / 1000
+
+    def _latest(self) -> Resolved | None:
+        """Return how far the read model is; None if it cannot be read."""
+        try:
+            return self._model.latest()
+        except StreamyError:
+            return None
+
+    def _log_fault(self) -> str | None:
+        """Return why the log cannot be used."""
+        running = self._look is not None and not self._look.done()
+        silent = running and time.monotonic() - self._began_s > _SILENT_S
+        fault = "Kafka does not answer" if silent or not self._found.answered else None
+        return self._log.fault() or fault
+
+    def _pipeline_fault(self) -> str | None:
+        """Return why nothing is executed, if the pipeline's status says so and no result since.
+
+        A result that is newer than the status is of a pipeline elsewhere, which leads now.
+        """
+        said = self._found.status
+        if said is None or said.state == "running":
+            return None
+        if self._log.decided().ts_ms > (said.updated_ms or 0) + _MOMENT_MS:
+            return None
+        return f"the pipeline is {said.state}"
+
+    def _age_s(self, latest: Resolved) -> float:
+        """Return how old the state is at most that reads show."""
+        if self._log_fault() is None:
+            return round(self._found.unseen_s, 3)
+        since_ms = latest.ts_ms if self._whole_ms is None else self._whole_ms
+        return round(max(0.0, self._log.time_ms() - since_ms) / 1000, 3)

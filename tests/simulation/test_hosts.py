@@ -1,0 +1,254 @@
+"""The code that Spark's workers run, without Spark: rows, Arrow batches, state in parts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from simulator import cluster as sim
+from simulator import run
+from simulator.caches import FolderCaches
+from simulator.procedures import MODULES
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.errors import InvariantViolation
+from streamydb.kafka.names import TopicNames
+from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.local.shard_files import LmdbValues, shard_folder
+from streamydb.pipeline import arrow_batches, hosts
+from streamydb.pipeline.routes import spark_hash, tokens
+from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.order import LogRecord
+
+SEEDS = 16
+RECORDS = 100
+PARTITIONS = 2
+"""Of the changes."""
+
+_INPUT = pa.schema([
+    ("feedback", pa.bool_()), ("partition", pa.int32()), ("offset", pa.int64()),
+    ("append_ms", pa.int64()), ("value", pa.binary()),
+])  # fmt: skip
+_BLOCKS = pa.schema([
+    ("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary()),
+])  # fmt: skip
+_Rows = list[dict[str, Any]]
+
+
+class State(MemoryBlobs):
+    """A MapState of Spark, and the blobs that a shard finds in it."""
+
+    blobs: dict[Any, Any]
+
+    def getMapState(self, *_: str) -> State:  # noqa: N802 - Spark's name, as those below
+        return self
+
+    def getValue(self, key: Any) -> Any:  # noqa: N802
+        return self.blobs.get(key)
+
+    def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
+        self.blobs[key] = value
+
+    def removeKey(self, key: Any) -> None:  # noqa: N802
+        del self.blobs[key]
+
+    def get(self, name: str) -> bytes | None:
+        return hosts.SparkBlobs(self).get(name)
+
+
+class ShardFiles(FolderCaches):
+    """A shard's local files, where the host puts them."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._now, self._older = folder, root / f"older-{folder.name}"
+        self._now.mkdir(parents=True)
+
+    def close(self) -> None:
+        LmdbValues.close(self._now)
+
+
+class Hosted(sim.Cluster):
+    """A cluster whose stages are Spark's."""
+
+    local: ClassVar[Path]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        config, names = self.config, TopicNames(self.config.database)
+        for number, node in enumerate(self.nodes):
+            folder = shard_folder(self.local, config.database, config.incarnation, number)
+            node.caches = ShardFiles(self.local, folder)
+        self._numbers = {
+            names.results: o.RESULTS, names.changes: o.CHANGES, names.streams: o.STREAMS,
+            names.deadletters: o.DEAD_LETTERS, names.digests: o.DIGESTS,
+            names.transactions: o.FOLLOW_UPS, names.feedback_of(config.name): o.FEEDBACK,
+        }
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for node in self.nodes:
+            node.caches.close()  # type: ignore[attr-defined]
+
+    def _run(self, batch: Any, copies: Any, *, calm: bool) -> None:
+        shards = range(self.config.shards)
+        inputs = self._shuffled(self._parsed(batch))
+        grants: _Rows = []
+        for number in self.random.sample(shards, len(shards)):
+            with self._release():
+                grants += self._stateful(
+                    hosts.ShardProcessor(self.config, str(self.local), self.life),
+                    copies[number][0], number, inputs[number],
+                )
+            self._maybe_crash(calm=calm)
+        self._resolving = max([self._resolving, *(-row["seq"] for row in grants)])
+        granted = self._shuffled(grants)
+        for number in self.random.sample(shards, len(shards)):
+            for rows in self._outputs(number, granted[number], copies[number][1]):
+                self._sink(rows, batch.number)
+                self._maybe_crash(calm=calm)
+        self._maybe_crash(calm=calm)
+
+    def _parsed(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """The blocks of all tasks that read; with one shard, there is one task."""
+        fed = [
+            [self._input(s, LogRecord(at, 0, self.feedback[s][at]), fed=True)
+             for at in range(start, end)]
+            for s, (start, end) in batch.feedback.items()
+        ]  # fmt: skip
+        tasks = [
+            [self._input(q, record, fed=False) for record in piece]
+            for q, (start, end) in batch.log.items()
+            for piece in self._pieces(self.log.partitions[q][start:end])
+        ] + fed
+        if self.config.shards == 1:
+            tasks = [[row for rows in tasks for row in rows]]
+        for rows in tasks:
+            parser = hosts.Parser(self.config, self.rulings)
+            for made in parser(self._batches(rows, _INPUT)):
+                yield from made.to_pylist()
+
+    def _input(self, partition: int, record: LogRecord, *, fed: bool) -> dict[str, Any]:
+        return {
+            "feedback": fed, "partition": partition, "offset": record.offset,
+            "append_ms": record.append_ms, "value": record.value,
+        }
+
+    def _batches(self, rows: _Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Rows as Spark hands them over: a few at a time."""
+        cuts = sorted(self.random.choices(range(len(rows) + 1), k=self.random.choice([0, 0, 3])))
+        for start, end in pairwise([0, *cuts, len(rows)]):
+            yield pa.RecordBatch.from_pylist(rows[start:end], schema=schema)
+
+    def _shuffled(self, rows: Iterable[dict[str, Any]]) -> list[_Rows]:
+        """Rows on the partition that Spark's hash of their token names, in any order."""
+        found: list[_Rows] = [[] for _ in range(self.config.shards)]
+        for row in rows:
+            found[spark_hash(row["token"]) % self.config.shards].append(row)
+        for part in found:
+            self.random.shuffle(part)
+        return found
+
+    def _stateful(self, processor: Any, state: State, number: int, rows: _Rows) -> _Rows:
+        if not rows:
+            return []
+        processor.init(state)
+        key = (tokens(self.config.shards)[number],)
+        emitted = processor.handleInputRows(key, iter([Row(**row) for row in rows]), None)
+        found = [row.asDict() for row in emitted]
+        processor.close()
+        return found
+
+    def _outputs(self, number: int, granted: _Rows, gathered: State) -> Iterator[_Rows]:
+        """The records of one executing partition, a batch at a time."""
+        rest = self.config, PARTITIONS, MODULES, self.rulings
+        if self.single:
+            rows = self._stateful(hosts.GatherProcessor(*rest), gathered, number, granted)
+            made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
+        else:
+            blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
+            made = hosts.Executor(*rest)(self._batches(blocks, _BLOCKS))
+        if self.single or self.config.shards > 1:
+            made = hosts.Explode(self.config)(made)
+        for batch in made:
+            yield batch.to_pylist()
+
+    def _sink(self, rows: _Rows, batch: int) -> None:
+        for row in rows:
+            topic, value = self._numbers[row["topic"]], row["value"]
+            if topic == o.FEEDBACK:
+                self.feedback[row["partition"]].append(value)
+                continue
+            if topic == o.FOLLOW_UPS:
+                self.log.append(value, row["partition"])
+            self.written.append(sim.WrittenRecord(topic, row["key"], value, batch))
+
+
+@pytest.fixture
+def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Any]]:
+    """Runs a seed on the hosts, with small parts and small runs."""
+    made: list[Hosted] = []
+
+    class Here(Hosted):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.local = tmp_path / str(len(made))  # type: ignore[misc]
+            made.append(self)
+            super().__init__(*args, **options)
+
+    def seeded(seed: int) -> Any:
+        dice = random.Random(f"hosts {seed}")
+        parts = mock.patch.object(hosts, "_PART_BYTES", dice.choice([50, 1_000, 8 << 20]))
+        runs = mock.patch.object(arrow_batches, "_RUN_BYTES", dice.choice([1, 500, 3 << 20]))
+        with parts, runs:
+            return run.run_seed(seed, RECORDS, large=0.0)
+
+    monkeypatch.setattr(run, "Cluster", Here)
+    monkeypatch.setattr(sim, "MemoryBlobs", State)
+    yield seeded
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int], Any]) -> None:
+    outcome = hosted(seed)
+    assert not outcome.problems, (outcome.config, outcome.problems)
+    assert outcome.transactions > RECORDS // 2
+
+
+@pytest.mark.no_proof
+@pytest.mark.parametrize("what", ["a part of a blob is lost", "a block takes another way"])
+def test_faults_of_the_hosts_are_caught(
+    what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what == "a part of a blob is lost":
+        get = hosts.SparkBlobs.get
+        monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
+            None if name.startswith("values/") else get(self, name)
+        ))  # fmt: skip
+    else:
+        monkeypatch.setattr(hosts, "block_rows", partial(_elsewhere, arrow_batches.block_rows))
+    assert any(hosted(seed).problems for seed in range(1, 12))
+
+
+def _elsewhere(block_rows: Any, rows: list[tuple[int, int, bytes]], count: int) -> Any:
+    return block_rows([((dest + 1) % count, seq, block) for dest, seq, block in rows], count)
+
+
+@pytest.mark.no_proof
+def test_a_block_that_came_elsewhere_stops_the_batch(tmp_path: Path) -> None:
+    config = ShardConfig("sim", "elsewhere", 2, 1, 100)
+    processor = hosts.ShardProcessor(config, str(tmp_path), Life("first"))
+    state: Any = State()
+    processor.init(state)
+    row = Row(token=tokens(2)[1], dest=1, seq=0, block=b"")
+    with pytest.raises(InvariantViolation, match="it came where it was sent"):
+        list(processor.handleInputRows((tokens(2)[0],), iter([row]), None))

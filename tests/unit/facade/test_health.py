@@ -1,0 +1,198 @@
+"""What `/health/ready` says while a part of the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamydb.facade import FacadeSettings, create_app, health
+from streamydb.local.folder import PipelineStatus
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+
+LATE_MS = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _every_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_KEPT_S", 0.0)
+
+
+def connect(
+    database: MemoryDatabase, pipeline: Callable[[], PipelineStatus] | None = None, **more: Any
+) -> InProcess:
+    settings = FacadeSettings(read_timeout_s=0.05, verdict_timeout_s=0.05, **more)
+    return InProcess(
+        create_app(database.model, database.log, database.changes, settings, pipeline=pipeline)
+    )
+
+
+async def ready(client: InProcess) -> Any:
+    """What the facade says that it serves, and that each kind's status fits it."""
+    said = await client.request("GET", "/health/ready?for=changes")
+    shown = said.json() if said.status == 200 else said.json()["health"]
+    for kind in ("reads", "strong", "writes", "changes"):
+        answer = await client.request("GET", f"/health/ready?for={kind}")
+        assert answer.status == (200 if shown[kind] else 503), kind
+        assert answer.status == 200 or answer.headers["retry-after"] == "1"
+    plain = await client.request("GET", "/health/ready")
+    assert plain.status == (200 if shown["reads"] else 503)
+    return shown
+
+
+def served(shown: Any) -> set[str]:
+    return {kind for kind in ("reads", "strong", "writes", "changes") if shown[kind]}
+
+
+async def put(client: InProcess, key: str = "a") -> HttpAnswer:
+    return await client.request("PUT", f"/v1/kv/{key}", b"1")
+
+
+def wait_already(database: MemoryDatabase, offset: int) -> None:
+    """Make the record at an offset one that was appended long ago."""
+    database.log.stamps[offset] -= LATE_MS
+
+
+@scenario
+async def test_all_is_well() -> None:
+    async with connect(MemoryDatabase(), lambda: _status("running")) as client:
+        await put(client)
+        shown = await ready(client)
+    assert (shown["status"], shown["why"], shown["seq"]) == ("ready", [], 1)
+    assert served(shown) == {"reads", "strong", "writes", "changes"}
+    assert (shown["age_s"], shown["waiting_s"]) == (0.0, 0.0)
+
+
+@scenario
+async def test_a_pipeline_elsewhere_that_is_dead() -> None:
+    """The first write that waits too long tells; the last snapshot can be read, with its age."""
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        database.executing = False
+        assert (await put(client, "b")).problem == "verdict-unknown"
+        wait_already(database, 1)
+        shown = await ready(client)
+        assert served(shown) == {"reads", "changes"}
+        assert shown["status"] == "degraded"
+        assert shown["why"] == ["records have waited 60 s for the pipeline"]
+        assert shown["waiting_s"] == pytest.approx(60, abs=5)
+        assert shown["age_s"] == pytest.approx(60, abs=5)
+        read = await client.request("GET", "/v1/kv/a?consistency=snapshot")
+        assert (read.status, read.headers["streamydb-snapshot"]) == (200, "1")
+        late = await client.request("GET", "/v1/kv/a")
+        assert (late.problem, late.json()["latest"]) == ("read-model-behind", 1)
+        database.executing = True
+        database.run()
+        assert (await ready(client))["status"] == "ready"
+
+
+@scenario
+async def test_a_pipeline_here_that_is_dead_is_seen_before_a_write_waits() -> None:
+    database = MemoryDatabase()
+    state = "failed"
+    async with connect(database, lambda: _status(state)) as client:
+        shown = await ready(client)
+        assert served(shown) == {"reads", "strong", "changes"}
+        assert shown["why"] == ["the pipeline is failed"]
+        state = "running"
+        assert (await ready(client))["writes"]
+
+
+@scenario
+async def test_a_pipeline_elsewhere_has_taken_over() -> None:
+    """Results that are newer than the last word of the pipeline here are another pipeline's."""
+    database = MemoryDatabase()
+    long_ago = int(1000 * time.time()) - LATE_MS
+    async with connect(database, lambda: _status("failed", long_ago)) as client:
+        assert not (await ready(client))["writes"]
+        await put(client)
+        assert (await ready(client))["writes"]
+
+
+@scenario
+async def test_a_pipeline_that_never_ran_here_is_not_missed() -> None:
+    async with connect(MemoryDatabase(), PipelineStatus) as client:
+        assert (await ready(client))["status"] == "ready"
+
+
+@scenario
+async def test_a_read_model_that_stands_still() -> None:
+    """Writes are decided; reads of the present are not answered."""
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        database.resolving = False
+        await put(client)
+        wait_already(database, 0)
+        shown = await ready(client)
+        assert served(shown) == {"reads", "writes", "changes"}
+        assert shown["why"] == ["the read model is 60 s behind the pipeline"]
+        assert shown["waiting_s"] == 0
+
+
+@scenario
+async def test_kafka_is_away() -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        await ready(client)
+        database.log.refusing = True
+        shown = await ready(client)
+        assert served(shown) == {"reads", "changes"}
+        assert shown["why"] == ["Kafka does not answer"]
+        assert shown["waiting_s"] is None
+        assert shown["age_s"] < 20
+        before = shown["age_s"]
+        await asyncio.sleep(0.01)
+        assert (await ready(client))["age_s"] > before
+
+
+@scenario
+async def test_kafka_that_hangs_holds_no_probe_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_PATIENCE_S", 0.01)
+    database = MemoryDatabase()
+    database.log.stalled = asyncio.Event()
+    async with connect(database) as client:
+        assert (await ready(client))["writes"]  # it may be slow for a moment
+        monkeypatch.setattr(health, "_SILENT_S", 0.0)
+        assert served(await ready(client)) == {"reads", "changes"}
+        database.log.stalled.set()
+        monkeypatch.setattr(health, "_PATIENCE_S", 1)
+        assert (await ready(client))["status"] == "ready"
+
+
+@scenario
+async def test_a_read_model_that_cannot_be_read() -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        database.model.broken = True
+        shown = await ready(client)
+    assert served(shown) == {"writes", "changes"}
+    assert (shown["seq"], shown["age_s"]) == (None, None)
+
+
+@scenario
+async def test_asking_often_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_KEPT_S", 60.0)
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        for _ in range(5):
+            await ready(client)
+    assert database.log.looks == 1
+
+
+@scenario
+async def test_the_console_is_told() -> None:
+    database = MemoryDatabase()
+    async with connect(database, lambda: _status("failed")) as client:
+        stats = (await client.request("GET", "/v1/stats")).json()
+    assert stats["health"]["writes"] is False
+
+
+def _status(state: str, updated_ms: int | None = None) -> PipelineStatus:
+    return PipelineStatus(state=state, updated_ms=updated_ms or int(1000 * time.time()))

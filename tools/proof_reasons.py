@@ -1,0 +1,117 @@
+"""Why no randomized test has to execute some modules of production."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["REASONS", "reason"]
+
+_REAL: Final = (
+    "joins real parts: `make campaign` and histories under kills drive it, with drawn faults"
+)
+_SHOWS: Final = "shows what others have decided; nothing reads it back"
+_STARTS: Final = "finds, starts or stops programs and files; decides nothing of data"
+_ERRORS: Final = "makes a message; decides nothing"
+_COMMANDS: Final = (
+    "commands: they call functions of other rooms, which have rows of their own and refuse what is "
+    "wrong themselves"
+)
+_JUDGES: Final = "judges what was written and changes nothing; damage by hand shows that it notices"
+_FRAMES: Final = (
+    "runs on a Spark session, see `tests/spark/test_frames.py`; what it decides of rows is in "
+    "`spark.rows`, `payloads` and `repetitions`"
+)
+_TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliability.md tries them"
+
+REASONS: Final[dict[str, str]] = {
+    "streamydb.cli": _COMMANDS,
+    "streamydb.client.testing": "an old name of another module",
+    "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
+    "streamydb.columns.kernel_cache": (
+        "loads kernels before a test is traced; a test changes all that they are made of"
+    ),
+    "streamydb.columns.shards": _ERRORS,
+    "streamydb.facade.console.contention": _SHOWS,
+    "streamydb.facade.console.history": _SHOWS,
+    "streamydb.facade.console.sampler": _SHOWS,
+    "streamydb.facade.console.static": _SHOWS,
+    "streamydb.facade.console.stats": _SHOWS,
+    "streamydb.facade.kafka": _REAL,
+    "streamydb.facade.kafka_streams": _REAL,
+    "streamydb.facade.kafka_tail": _REAL,
+    "streamydb.facade.openapi_details": _SHOWS,
+    "streamydb.facade.openapi_types": _SHOWS,
+    "streamydb.facade.operations": _SHOWS,
+    "streamydb.facade.traces": _SHOWS,
+    "streamydb.kafka.appends": _REAL,
+    "streamydb.kafka.changes": _REAL,
+    "streamydb.kafka.checks": _TOPICS,
+    "streamydb.kafka.connection": _ERRORS,
+    "streamydb.kafka.copies": _TOPICS,
+    "streamydb.kafka.creation": _TOPICS,
+    "streamydb.kafka.patience": "waits until Kafka answers; decides nothing",
+    "streamydb.kafka.presence": _SHOWS,
+    "streamydb.kafka.producer": _REAL,
+    "streamydb.kafka.roles": "rights in Kafka; `tests/kafka/test_security.py` uses just them",
+    "streamydb.kafka.topic_plans": _TOPICS,
+    "streamydb.kafka.upkeep": _TOPICS,
+    "streamydb.layers.documents.clients": "hands calls to `layers.documents.core`",
+    "streamydb.layers.errors": _ERRORS,
+    "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
+    "streamydb.local.broker": _STARTS,
+    "streamydb.local.class_data": _STARTS,
+    "streamydb.local.file_lock": (
+        "the rest locks, syncs and tidies; unit/local/test_filelock.py fails and kills writers"
+    ),
+    "streamydb.local.folder": _STARTS,
+    "streamydb.local.ivy_output": _STARTS,
+    "streamydb.local.jars": _STARTS,
+    "streamydb.local.java": _STARTS,
+    "streamydb.local.launcher": _STARTS,
+    "streamydb.local.logs": _SHOWS,
+    "streamydb.local.processes": _STARTS,
+    "streamydb.local.resources": _STARTS,
+    "streamydb.local.signals": "case 44 of docs/reliability.md: a signal at every step",
+    "streamydb.pipeline.__main__": _STARTS,
+    "streamydb.pipeline.failures": _ERRORS,
+    "streamydb.pipeline.jvm": _REAL,
+    "streamydb.pipeline.main": _REAL,
+    "streamydb.pipeline.markers": "the thread of `pipeline.marker_session`; it begins again",
+    "streamydb.pipeline.outcome": _REAL,
+    "streamydb.pipeline.parts": _SHOWS,
+    "streamydb.pipeline.progress": _SHOWS,
+    "streamydb.pipeline.query": _REAL,
+    "streamydb.pipeline.run": "asks Spark's JVM; what it decides is executed",
+    "streamydb.pipeline.sampler": _SHOWS,
+    "streamydb.pipeline.session": _STARTS,
+    "streamydb.pipeline.shutdown": "case 44 of docs/reliability.md: what hangs is ended by force",
+    "streamydb.pipeline.standby.coordinator": _REAL,
+    "streamydb.pipeline.standby.handover": _REAL,
+    "streamydb.pipeline.standby.kafka": _REAL,
+    "streamydb.pipeline.standby.pause": "measures a pause for people; decides nothing",
+    "streamydb.pipeline.warmup": "compiles what is run later; its results are thrown away",
+    "streamydb.procedures.declare": "marks for authors; a module's text counts",
+    "streamydb.read_model.metrics": _SHOWS,
+    "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
+    "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
+    "streamydb.read_model.service": _REAL,
+    "streamydb.spark.folders": _FRAMES,
+    "streamydb.spark.operations": _FRAMES,
+    "streamydb.spark.readers": _FRAMES,
+    "streamydb.spark.session": _FRAMES,
+    "streamydb.spark.snapshots": _FRAMES,
+    "streamydb.spark.submission": _FRAMES,
+    "streamydb.sql.process": (
+        "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
+    ),
+    "streamydb.testing.database": _STARTS,
+    "streamydb.verify.check": _JUDGES,
+}
+"""Why no randomized test has to execute a module, by its name or that of a package above it."""
+
+
+def reason(module: str) -> str | None:
+    """Why no randomized test has to execute a module; None: one has to."""
+    parts = module.split(".")
+    names = [".".join(parts[:count]) for count in range(len(parts), 1, -1)]
+    return next((REASONS[name] for name in names if name in REASONS), None)
