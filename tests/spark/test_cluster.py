@@ -221,6 +221,7 @@ def test_the_commands_of_the_production_page(
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("STREAMYDB_HOME", str(tmp_path / "home-of-a-user"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.chdir(SOURCES)
     runs_stops_and_resumes(AsDocumented(tmp_path, shards=4))
