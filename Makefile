@@ -103,6 +103,12 @@ proof: kernels ## Run the randomized tests; write what they execute into docs/pr
 test-docker: venv ## Build and start the images in a Docker daemon
 	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker
 
+SPARK ?= 4.1.4
+CONNECTOR ?= 4.1.3
+.PHONY: test-spark-version
+test-spark-version: venv ## Run a test of the pipeline with another PySpark and connector: SPARK=4.1.4 CONNECTOR=4.1.3
+	PYTHON=$(abspath $(BIN))/python tools/spark_version.sh $(SPARK) $(CONNECTOR)
+
 .PHONY: test-browser
 test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
 	$(PYTEST) -m browser

@@ -2,7 +2,8 @@
 
     spark-submit --master 'local[*,4]' --properties-file spark-defaults.conf \
         --driver-class-path "$(python -m streamydb.local.jars --class-path pipeline)" \
-        jobs/pipeline.py --database bank --bootstrap 127.0.0.1:9092 --checkpoint /var/lib/bank
+        "$(python -m streamydb.local.resources jobs/pipeline.py)" \
+        --database bank --bootstrap 127.0.0.1:9092 --checkpoint /var/lib/bank
 """
 
 from __future__ import annotations

@@ -103,14 +103,18 @@ class Settings(BaseSettings):
         le=PARTITIONS_MAX,
         description="Partitions of the changes topic at creation.",
     )
-    replication: int = Field(
-        default=1, ge=1, le=32767, description="Copies of each topic at creation."
-    )
-    min_insync: int = Field(
-        default=1,
+    replication: int | None = Field(
+        default=None,
         ge=1,
         le=32767,
-        description="Copies that must have a record before it is acknowledged.",
+        description="Copies of each topic at creation; default: 3 from three brokers on, else 1.",
+    )
+    min_insync: int | None = Field(
+        default=None,
+        ge=1,
+        le=32767,
+        description="Copies that must have a record before it is acknowledged; default: 2 of three "
+        "copies and more, else 1.",
     )
 
     grouping: Literal["planner", "single"] = Field(
@@ -208,7 +212,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
         """Refuse settings that contradict each other."""
-        if self.min_insync > self.replication:
+        if (self.min_insync or 1) > (self.replication or self.min_insync or 1):
             raise ValueError(
                 f"min_insync {self.min_insync} is above replication {self.replication}: no record "
                 "could ever be acknowledged"

@@ -12,7 +12,7 @@ from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from streamydb.backup.snapshots import Restored
-    from streamydb.kafka import TopicNames
+    from streamydb.kafka import Copies, TopicNames
     from streamydb.local.folder import DatabaseRecord
 
 Sync = Annotated[
@@ -39,14 +39,18 @@ def create(
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
     target = find_target(named, **founding._asdict(), **replicas._asdict())
-    names = create_database(target, sync)
+    names, copies = create_database(target, sync)
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
-        told = {"database": target.database, "topics": list(names.all()), "record": record}
+        told = {
+            "database": target.database, "topics": list(names.all()), "record": record,
+            "copies": copies._asdict(),
+        }  # fmt: skip
         print_json(told if restored is None else {**told, "restored": restored._asdict()})
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
+    say(f"{copies.replication} copies of each topic, {copies.min_insync} of which acknowledge")
     say(f"Next: `{target.command('up')}` starts its pipeline.")
 
 
@@ -71,8 +75,8 @@ def load_snapshot(target: Target, folder: str) -> Restored:
     return restored
 
 
-def create_database(target: Target, sync: bool | None = None) -> TopicNames:
-    """Create the topics and keep how the database was created.
+def create_database(target: Target, sync: bool | None = None) -> tuple[TopicNames, Copies]:
+    """Create the topics and keep how the database was created; warn of too few copies.
 
     ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
 
@@ -85,13 +89,14 @@ def create_database(target: Target, sync: bool | None = None) -> TopicNames:
     settings = target.settings
     refuse_changes(target)
     record = target.place.record()
+    copies = copies_of(target)
     names = kafka.create(
         target.connection,
         target.database,
         partitions=_partitions(target, record),
         shards=settings.shards,
-        replication=settings.replication,
-        min_insync=settings.min_insync,
+        replication=copies.replication,
+        min_insync=copies.min_insync,
         changes_partitions=settings.changes_partitions,
     )
     if sync is not None:
@@ -99,7 +104,20 @@ def create_database(target: Target, sync: bool | None = None) -> TopicNames:
     if record is None:
         _found(target)
         _keep(target)
-    return names
+    return names, copies
+
+
+def copies_of(target: Target) -> Copies:
+    """Choose how many copies the topics have; say so if a lost disk could lose a transaction."""
+    from streamydb import kafka
+
+    settings = target.settings
+    copies = kafka.copies_for(
+        target.connection, target.database, settings.replication, settings.min_insync
+    )
+    if copies.danger is not None:
+        say(f"warning: {copies.danger}")
+    return copies
 
 
 def refuse_changes(target: Target) -> None:

@@ -164,6 +164,7 @@ def _clock(target: Target) -> Finding:
 
 
 def _pipeline(target: Target) -> Finding:
+    from streamydb.cli.status import leader_of, pipelines_elsewhere
     from streamydb.local.folder import age_s
 
     status = target.place.status()
@@ -174,6 +175,9 @@ def _pipeline(target: Target) -> Finding:
             what = f"{behind} records behind and silent for {age:.0f} s"
             return Finding("pipeline", "fail", what, "read its log; `streamydb down`, then `up`")
         return Finding("pipeline", "ok", f"running, seq {status.seq or 0}, {behind} behind")
+    leader = leader_of(pipelines_elsewhere(target))
+    if leader is not None and status.state != "failed":
+        return Finding("pipeline", "ok", f"runs elsewhere: {leader}")
     fix = "`streamydb up` starts it; its log has the reason"
     level: Literal["warn", "fail"] = "fail" if status.state == "failed" else "warn"
     return Finding("pipeline", level, f"{status.state} {status.error or ''}".strip(), fix)

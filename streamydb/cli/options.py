@@ -96,11 +96,12 @@ class Replicas(NamedTuple):
     """The options of the copies of topics."""
 
     replication: Annotated[
-        int | None, typer.Option("--replication", help="Copies of each topic (default: 1).")
+        int | None,
+        typer.Option("--replication", help="Copies of each topic (default: 3; 1 on few brokers)."),
     ] = None
     min_insync: Annotated[
         int | None,
-        typer.Option("--min-insync", help="Copies that acknowledge a write (default: 1)."),
+        typer.Option("--min-insync", help="Copies that must have a write (default: 2 of 3)."),
     ] = None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
+from streamydb.cli.create import copies_of
 from streamydb.cli.options import Json, Named, Procedures, Replicas
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
@@ -188,13 +189,14 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
 
     settings, names = target.settings, kafka.TopicNames(target.database)
     found = kafka.describe(target.connection, target.database).get(names.transactions)
+    copies = copies_of(target)
     if found is not None:
         log_time = {"message.timestamp.type": "LogAppendTime"}
         set_times(target.connection, names.transactions, log_time)
     kafka.create(
         target.connection, target.database,
         partitions=manifest.partitions if found is None else found.partitions,
-        shards=settings.shards, replication=settings.replication, min_insync=settings.min_insync,
+        shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
         changes_partitions=settings.changes_partitions,
     )
     kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -15,6 +15,8 @@ from streamydb.local.folder import PipelineStatus, age_s
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from streamydb.kafka.presence import Seen
+
 
 class Overview(msgspec.Struct):
     """The output of `status`."""
@@ -23,8 +25,11 @@ class Overview(msgspec.Struct):
     bootstrap: str
     folder: str
     running: bool
-    """The pipeline runs and the broker answers."""
+    """A pipeline runs, here or elsewhere, and the broker answers."""
     pipeline: PipelineStatus
+    elsewhere: list[Seen] | None
+    """Pipelines that were not started from this home and were heard in Kafka lately; None if that
+    is not known."""
     others: dict[str, PipelineStatus]
     """Pipelines with a name (standbys) that were started from this home."""
     age_s: float | None
@@ -42,10 +47,14 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    named: Named, json: Json = False
+    named: Named,
+    here: Annotated[
+        bool, typer.Option("--here", help="Ask for the pipeline of this home alone.")
+    ] = False,
+    json: Json = False,
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    overview = describe(find_target(named))
+    overview = describe(find_target(named), here=here)
     if json:
         print_json(overview)
     else:
@@ -54,20 +63,23 @@ def status(
         raise typer.Exit(EXIT_NO)
 
 
-def describe(target: Target) -> Overview:
-    """Ask the pipeline's status file and the broker."""
+def describe(target: Target, *, here: bool = False) -> Overview:
+    """Ask the pipeline's status file and the broker, and pipelines elsewhere unless ``here``."""
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
     said = target.place.status()
     broker, records = _broker(target)
+    elsewhere = None if here or broker != "answers" else pipelines_elsewhere(target)
+    runs = said.state == "running" or leader_of(elsewhere) is not None
     record = processes.read(target.place.folder, PIPELINE)
     return Overview(
         database=target.database,
         bootstrap=target.bootstrap,
         folder=str(target.place.folder),
-        running=said.state == "running" and broker == "answers",
+        running=runs and broker == "answers",
         pipeline=said,
+        elsewhere=elsewhere,
         others={name: target.place.status(name) for name in target.place.others()},
         age_s=age_s(said.updated_ms),
         broker=broker,
@@ -76,6 +88,27 @@ def describe(target: Target) -> Overview:
         http=target.place.facade_url(),
         log=record.log if record is not None else None,
     )
+
+
+def pipelines_elsewhere(target: Target) -> list[Seen] | None:
+    """Return the pipelines that were heard in Kafka and are none of this home's.
+
+    None: that cannot be known, because nobody may read what they say, or Kafka does not answer.
+    """
+    from streamydb.kafka import TopicsError
+    from streamydb.kafka.presence import seen
+    from streamydb.kafka.reader import ReadingError
+
+    own = target.place.incarnations()
+    try:
+        return [one for one in seen(target.connection, target.database) if one.pipeline not in own]
+    except (ReadingError, TopicsError):
+        return None
+
+
+def leader_of(elsewhere: list[Seen] | None) -> Seen | None:
+    """Return the one that leads."""
+    return next((one for one in elsewhere or () if one.role == "leading"), None)
 
 
 def unread(said: PipelineStatus, records: int | None) -> int | None:
@@ -123,7 +156,8 @@ def _table(overview: Overview) -> Table:
     for name, value in (
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),
-        ("pipeline", _state(said)),
+        ("pipeline", _here(overview)),
+        *(("elsewhere", one) for one in overview.elsewhere or ()),
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
         ("alarm", said.alarm),
         ("facade", overview.http),
@@ -141,6 +175,14 @@ def _table(overview: Overview) -> Table:
         if value is not None:
             table.add_row(name, escape(str(value)))
     return table
+
+
+def _here(overview: Overview) -> str:
+    """The state of this home's pipeline; it says if another one executes the database."""
+    said = overview.pipeline
+    if said.state == "stopped" and leader_of(overview.elsewhere) is not None:
+        return "none here; the database is executed elsewhere"
+    return _state(said)
 
 
 def _state(said: PipelineStatus) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import print_json, say
+from streamydb.cli.common import fail, print_json, say
 from streamydb.cli.create import Sync, create_database, refuse_changes
 from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
@@ -42,6 +42,9 @@ def up(
         int | None,
         typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
     ] = None,
+    second: Annotated[
+        bool, typer.Option("--second", help="Start it even if the database is executed elsewhere.")
+    ] = False,
     sync: Sync = None,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
@@ -67,6 +70,8 @@ def up(
             _go_on(target, http_port, phases, sync, http=http)
             _tell_running(target, json)
             return
+        if not second:
+            refuse_second(target)
         _fetch_jars(target, phases)
         start_broker(target, port, phases)
         _start_pipeline(target, master, timeout, phases, sync)
@@ -99,6 +104,28 @@ def _runs(target: Target) -> bool:
     if target.place.status().state != "running":
         return False
     return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
+
+
+def refuse_second(target: Target) -> None:
+    """Refuse to begin a checkpoint while a pipeline elsewhere executes the database.
+
+    One that was begun here before is only continued, and follows.
+    """
+    from streamydb.cli.status import leader_of, pipelines_elsewhere
+    from streamydb.kafka.connection import listens
+
+    begun = bool(target.place.incarnations())
+    if begun or target.settings.bootstrap is None or not listens(target.bootstrap):
+        return
+    leader = leader_of(pipelines_elsewhere(target))
+    if leader is not None:
+        fail(
+            f"database {target.database} is executed elsewhere, by pipeline {leader}. To use it "
+            "from here: `streamydb txn`, or `read-model` and `serve` for a facade. A second "
+            "pipeline that takes over when that one stops: `streamydb pipeline --standby`. With "
+            "--second this command starts one all the same; if that one has just ended, wait half "
+            "a minute"
+        )
 
 
 def _tell_running(target: Target, json: bool) -> None:
@@ -166,7 +193,7 @@ def _start_pipeline(
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target, sync).all())
+        phase.outcome = ", ".join(create_database(target, sync)[0].all())
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
             start_pipeline(target, master)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.checks import TopicProblem, check, mend
+from streamydb.kafka.copies import Copies, copies_for
 from streamydb.kafka.creation import add_shared, create, delete, describe, grow, log_id, reshard
 from streamydb.kafka.foundation import Founding, recall, record
 from streamydb.kafka.names import TopicNames
@@ -20,6 +21,7 @@ from streamydb.kafka.upkeep import is_synced, set_sync
 
 __all__ = [
     "RECORD_BYTES_MAX",
+    "Copies",
     "Founding",
     "TopicDescription",
     "TopicNames",
@@ -27,6 +29,7 @@ __all__ = [
     "TopicsError",
     "add_shared",
     "check",
+    "copies_for",
     "create",
     "delete",
     "describe",

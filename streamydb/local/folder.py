@@ -30,6 +30,10 @@ FACADE = "facade"
 """Name of the background process that serves HTTP."""
 
 
+CHECKPOINT_RECORD = "streamydb.json"
+"""File of a checkpoint that records the facts with which it was begun."""
+
+
 class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a database's creation, or of the last `resize`."""
 
@@ -90,6 +94,10 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """Transactions that a fault of ours has aborted, in the whole log."""
 
 
+class _Begun(msgspec.Struct):
+    incarnation: str
+
+
 class DatabaseFolder:
     """The folder of one database on this machine.
 
@@ -123,6 +131,17 @@ class DatabaseFolder:
     def others(self) -> list[str]:
         """Names of the pipelines with a name that were started from this home."""
         return sorted(path.parent.name for path in self._others.glob("*/status.json"))
+
+    def incarnations(self) -> set[str]:
+        """Return the ids of the checkpoints that pipelines of this home have begun."""
+        found = set()
+        for name in ("", *self.others()):
+            try:
+                record = (self.checkpoint_of(name) / CHECKPOINT_RECORD).read_bytes()
+                found.add(msgspec.json.decode(record, type=_Begun).incarnation)
+            except (FileNotFoundError, *UNREADABLE):
+                continue
+        return found
 
     def record(self) -> DatabaseRecord | None:
         """Return how the database was created, if that was done from this home.

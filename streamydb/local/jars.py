@@ -5,6 +5,7 @@ left, so they are instant and need no network. A stamp belongs to the manifest's
 manifest is resolved again, beside the old jars.
 
     python -m streamydb.local.jars [--cache FOLDER] [--class-path] [pipeline] [broker]
+    python -m streamydb.local.jars --packages
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
 
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import file_lock
@@ -37,6 +39,7 @@ __all__ = [
     "cache_folder",
     "cached",
     "class_path",
+    "coordinates",
     "main",
     "resolve",
     "spark_jars",
@@ -133,6 +136,17 @@ def resolve(
 def class_path(jars: Iterable[Path]) -> str:
     """Join jars to a JVM class path."""
     return os.pathsep.join(str(jar) for jar in jars)
+
+
+def coordinates(conf: str, manifest: Path | None = None) -> list[str]:
+    """Return what a configuration asks for as `group:artifact:version`, for Spark's `--packages`.
+    """
+    text = (manifest or shipped_file("ivy.xml")).read_text(encoding="utf-8")
+    asked = ET.fromstring(text).iter("dependency")  # noqa: S314 - our own file
+    return [
+        f"{one.get('org')}:{one.get('name')}:{one.get('rev')}"
+        for one in asked if str(one.get("conf")).partition("->")[0] == conf
+    ]
 
 
 def _folder(conf: str, cache: Path, manifest: Path) -> Path:
@@ -242,7 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--class-path", action="store_true", help="print nothing but the jars, as a class path"
     )
+    parser.add_argument(
+        "--packages", action="store_true", help="print the pipeline's jars for Spark's --packages"
+    )
     options = parser.parse_args(arguments)
+    if options.packages:
+        sys.stdout.write(f"{','.join(coordinates('pipeline'))}\n")
+        return 0
     quiet: bool = options.class_path
     try:
         for conf in options.confs or CONFIGURATIONS:

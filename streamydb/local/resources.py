@@ -1,15 +1,24 @@
-"""Finds the files that the project keeps at its top level (`ivy.xml`, `spark-defaults.conf`).
+"""Finds the files that the project keeps at its top level: for Spark, and for Ivy.
 
 They exist once. In a checkout (and in an editable installation) they lie beside the package; a
 wheel carries them as data files, which the installation's own record locates under any scheme.
+
+    spark-submit ... "$(python -m streamydb.local.resources jobs/pipeline.py)"
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["shipped_file", "spark_defaults"]
+__all__ = ["SHIPPED", "main", "shipped_file", "spark_defaults"]
+
+SHIPPED = (
+    "ivy.xml", "jobs/pipeline.py", "jobs/snapshot.py", "log4j2.properties", "spark-defaults.conf",
+)
+"""The files, named as at the top level."""
 
 
 def shipped_file(name: str) -> Path:
@@ -26,7 +35,7 @@ def shipped_file(name: str) -> Path:
     except metadata.PackageNotFoundError:
         files = []
     for file in files:
-        if file.name == name and "share" in file.parts:
+        if file.as_posix().endswith(f"share/streamydb/{name}"):
             return Path(str(file.locate())).resolve()
     msg = (
         f"{name} belongs to streamy-db but is neither in {checkout} nor in the installed package. "
@@ -45,3 +54,22 @@ def spark_defaults() -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
     return {name: value.strip() for name, value in pairs}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the path of the named file, or of all of them; 0 = done."""
+    names = (sys.argv[1:] if arguments is None else arguments) or SHIPPED
+    unknown = [name for name in names if name not in SHIPPED]
+    if unknown:
+        sys.stderr.write(f"no file {unknown[0]!r}; there are {', '.join(SHIPPED)}\n")
+        return 1
+    try:
+        sys.stdout.write("".join(f"{shipped_file(name)}\n" for name in names))
+    except FileNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -59,7 +59,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--database", help="name of the database")
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
-    add("--checkpoint", type=Path, required=True, help="folder of the state")
+    add("--checkpoint", type=_folder, required=True, help="folder of the state")
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
@@ -94,6 +94,14 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     )
     add("--log-level", default="INFO")
     return parser
+
+
+def _folder(text: str) -> Path:
+    """A folder of a file system; the pipeline locks it, and keeps files of its own there."""
+    if "://" in text:
+        what = f"{text} is no folder: a checkpoint lies on a file system (docs/production.md)"
+        raise argparse.ArgumentTypeError(what)
+    return Path(text)
 
 
 def _setting(text: str) -> tuple[str, str]:

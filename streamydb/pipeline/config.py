@@ -15,13 +15,14 @@ from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import CHECKPOINT_RECORD
 from streamydb.pipeline.repair import REBUILD
 from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "read_record", "recorded_config", "require_same_log"]
 
-_RECORD: Final = "streamydb.json"
+_RECORD: Final = CHECKPOINT_RECORD
 _LOG: Final = "log-id"
 
 

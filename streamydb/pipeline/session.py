@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from streamydb.local.class_data import java_options
 from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
-from streamydb.local.resources import spark_defaults
+from streamydb.local.resources import shipped_file, spark_defaults
 
 __all__ = ["session", "with_retries"]
 
@@ -34,10 +34,11 @@ def with_retries(master: str) -> str:
 
 
 def _defaults() -> dict[str, str]:
-    """Our settings with our jars, and with the archive of their classes if there is one."""
+    """Our settings with our jars, the archive of their classes if there is one, a quiet log."""
     jars = resolve("pipeline")
     settings = spark_defaults()
-    options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars)]
+    log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
+    options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
     return {
         **settings,
         _DRIVER_OPTIONS: " ".join(options),

@@ -5,7 +5,9 @@ Each runs a load, stops gracefully, resumes, and ends with a serial replay of th
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -18,7 +20,9 @@ from typing import NamedTuple
 import psutil
 import pyspark
 import pytest
+from typer.testing import CliRunner
 
+from streamydb.cli import app
 from streamydb.local.broker import free_port
 from streamydb.local.jars import resolve
 from streamydb.local.java import java_home
@@ -31,7 +35,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = Path(__file__).resolve().parents[2]
-JOB = SOURCES / "jobs" / "pipeline.py"
+JOB = shipped_file("jobs/pipeline.py")
+LOG = f"-Dlog4j2.configurationFile={shipped_file('log4j2.properties')}"
 
 
 def environment() -> dict[str, str]:
@@ -53,6 +58,7 @@ class Submitted(Database):
             str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master,
             "--properties-file", str(shipped_file("spark-defaults.conf")),
             "--driver-class-path", jars, "--conf", f"spark.executor.extraClassPath={jars}",
+            "--conf", f"spark.driver.defaultJavaOptions={LOG}",
             "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=1g",
             str(JOB), "--database", self.name, "--bootstrap", self.broker.bootstrap,
             "--checkpoint", str(self.place.checkpoint), "--shards", str(self.shards),
@@ -137,7 +143,21 @@ def test_spark_submit_on_a_standalone_cluster(
     ):
         db.load(transfers(150))
         assert db.assert_serial().ok
+        wait_for(lambda: leads_elsewhere(db), "a beat of the pipeline, which is alone", 30)
         assert db.stop_pipeline() == 0
+        log = db.log_file.read_text("utf-8")
+        assert " INFO streamydb.pipeline: batch " in log
+        assert not re.search(r"^\S+ \S+ INFO (?!streamydb)", log, re.MULTILINE), "Spark is quiet"
+
+
+def leads_elsewhere(db: Database) -> bool:
+    """Return True if `status` on another machine says that the database is executed."""
+    where = ["--home", str(db.folder / "another-machine"), "--bootstrap", db.broker.bootstrap]
+    done = CliRunner().invoke(app, ["status", "--json", *where])
+    told = json.loads(done.stdout)
+    roles = [(one["role"], one["pipeline"]) for one in told["elsewhere"]]
+    assert roles in ([], [("leading", *db.place.incarnations())])
+    return done.exit_code == 0
 
 
 @pytest.mark.long
@@ -177,11 +197,11 @@ def test_a_worker_of_two_is_lost_under_load(
 
 
 class AsDocumented(Submitted):
-    """Created and started by the commands of docs/operations.md, as they stand there."""
+    """Created and started by the commands of docs/production.md, as they stand there."""
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
         """The commands, with this database's broker and folders."""
-        page = (SOURCES / "docs" / "operations.md").read_text("utf-8")
+        page = (SOURCES / "docs" / "production.md").read_text("utf-8")
         commands = page.split("```sh\n")[1].split("```")[0].rstrip()
         assert "streamydb create" in commands
         assert "spark-submit" in commands
@@ -194,13 +214,14 @@ class AsDocumented(Submitted):
 
 
 @pytest.mark.long
-def test_the_commands_of_the_operations_page(
+def test_the_commands_of_the_production_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [str(Path(sys.executable).parent), str(SPARK_HOME / "bin"), os.environ["PATH"]]
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("STREAMYDB_HOME", str(tmp_path / "home-of-a-user"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.chdir(SOURCES)
     runs_stops_and_resumes(AsDocumented(tmp_path, shards=4))

@@ -86,7 +86,7 @@ def test_addresses_that_no_client_could_use(address: str) -> None:
         {"shards": 65},
         {"partitions": 1025},
         {"grouping": "none"},
-        {"min_insync": 2},
+        {"replication": 1, "min_insync": 2},
         {"id_window": 0},
         {"marker_interval_ms": 0},
         {"no_such_setting": 1},

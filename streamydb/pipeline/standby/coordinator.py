@@ -28,6 +28,8 @@ log = logging.getLogger("streamydb.standby")
 _TURN_S: Final = 0.1
 # A leader without followers has nobody to hurry for.
 _ALONE_TURN_S: Final = 0.5
+# But people who look for a pipeline see one that runs elsewhere by its beats (`kafka.presence`).
+_ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
 _SHOWN_MS: Final = 1_000
 
@@ -84,6 +86,7 @@ class Coordinator:
         self._alarm: str | None = None
         self._shown: StandbyReport | None = None
         self._show_ms = 0
+        self._appeared_ms = 0
         self._role_at: int | None = None
         self._untold: Play | None = None
         self._position = PipelinePosition(0, 0, 0)
@@ -120,7 +123,7 @@ class Coordinator:
         ``is_alive``: whether the query runs; it asks the JVM, so it hangs when that hangs, and a
         leader that hangs does not beat.
         """
-        self._is_alive = is_alive
+        self._is_alive, self._appeared_ms = is_alive, 0
         self._thread.start()
 
     @property
@@ -201,6 +204,9 @@ class Coordinator:
         if self._topics.silent:
             member.excuse(_now_ms())
         self._act(member.tick(_now_ms()))
+        if alone and member.role == "leading" and _now_ms() - self._appeared_ms >= _ALONE_BEAT_MS:
+            self._appeared_ms = _now_ms()
+            self._act([member.beat(self._appeared_ms)])
         self._tell()
 
     def _is_known(self, position: PipelinePosition) -> bool:

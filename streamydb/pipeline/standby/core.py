@@ -258,7 +258,7 @@ class Member:
         rank = Rank(message.ready, resolved, message.name, message.pipeline, message.wants)
         new = self._others.take(rank, now_ms)
         if self.role == "leading":
-            return [self._beat(now_ms)] if new or message.wants else []
+            return [self.beat(now_ms)] if new or message.wants else []
         if self.role == "starting":
             return self._follow(now_ms)
         if not message.wants or self.role != "following" or not self._rank(now_ms).before(rank):
@@ -274,7 +274,7 @@ class Member:
                 return []
             # it will follow, once it knows
             self._others.take(Rank(False, -1, message.name, message.pipeline), now_ms)
-            return [self._beat(now_ms)]
+            return [self.beat(now_ms)]
         if message.epoch <= self.leader.epoch:
             return self._follow(now_ms) if lost and self.leader.pipeline != self._me else []
         self.leader = _Leader(
@@ -335,7 +335,7 @@ class Member:
             return []
         self.covered = max(self.covered, own.resolved)
         due = self.followed and (first or own.resolved > self._beaten)
-        return [self._beat(now_ms)] if due else []
+        return [self.beat(now_ms)] if due else []
 
     def excuse(self, now_ms: int) -> None:
         """Restart all silences: we did not listen, or Kafka did not answer, so nobody is to blame.
@@ -370,7 +370,7 @@ class Member:
         if self._own.knows(now_ms, times.fresh):
             self._others.forget(now_ms - times.present)
         due = self.followed and now_ms - self._said_ms >= times.beat
-        return [*self._remind(now_ms), *([self._beat(now_ms)] if due else [])]
+        return [*self._remind(now_ms), *([self.beat(now_ms)] if due else [])]
 
     def _tick_claiming(self, now_ms: int) -> list[Action]:
         """Repeat or drop a claim that does not come back: it is lost, or will be read late.
@@ -447,8 +447,7 @@ class Member:
         return self._claim(now_ms)
 
     def _rank(self, now_ms: int) -> Rank:
-        name, pipeline = self._sender["name"], self._me
-        return Rank(self.is_ready(now_ms), self._own.resolved, name, pipeline)
+        return Rank(self.is_ready(now_ms), self._own.resolved, self._sender["name"], self._me)
 
     def _ahead(self, now_ms: int) -> list[Rank]:
         """Return the better candidates for the lead that were heard just now."""
@@ -459,7 +458,7 @@ class Member:
         if not self._followed:
             self.covered = 0
         self.role = "leading"
-        return [Play(leads=True, covered=self.covered), self._beat(now_ms)]
+        return [Play(leads=True, covered=self.covered), self.beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
         """Announce at once that this pipeline follows: a leader without followers does not beat.
@@ -476,7 +475,8 @@ class Member:
         said_ms = self._own.say(now_ms)
         return [Say(LeaderClaim(**self._sender, epoch=self.leader.epoch + 1, said_ms=said_ms))]
 
-    def _beat(self, now_ms: int) -> Say:
+    def beat(self, now_ms: int) -> Say:
+        """Say that it leads, and how far it is."""
         own = self._own
         self._said_ms, self._beaten = now_ms, own.resolved
         executed = own.resolved if own.reported else -1

@@ -10,6 +10,7 @@ from streamydb.columns.blocks import FORMAT
 from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.pipeline.__main__ import parse
 from streamydb.pipeline.config import recorded_config, require_same_log
 from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
@@ -31,6 +32,12 @@ def test_a_newer_format_stops_only_the_pipeline_that_it_is_for() -> None:
     assert list(parse_feedback([pack({}, **header, incarnation="another")], config)) == []
     with pytest.raises(InvariantViolation, match=f"a block has format {FORMAT + 1}"):
         list(parse_feedback([pack({}, **header, incarnation="mine")], config))
+
+
+def test_an_object_store_is_no_checkpoint_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--database", "bank", "--checkpoint", "s3a://bucket/bank"])
+    assert "s3a://bucket/bank is no folder" in capsys.readouterr().err
 
 
 def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_done(

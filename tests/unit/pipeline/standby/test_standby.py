@@ -392,3 +392,31 @@ def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
     found._show_ms = 0
     found._tell()
     assert shown[-1].behind == 3
+
+
+def test_a_leader_without_followers_is_seen_by_its_rare_beats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire, now = Wire(), [1_000_000]
+    monkeypatch.setattr("streamydb.pipeline.standby.coordinator._now_ms", lambda: now[0])
+    config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
+    found = Coordinator(
+        cast("SharedTopics", wire), config, Member("log", "me", "me", standby=False),
+        lambda _: None, cast("RulingTopic", Ruled()),
+    )  # fmt: skip
+    wire.coming = [LeaderClaim(log="log", pipeline="me", epoch=1)]
+    found.begin()
+    alive = [True]
+    found._is_alive, found._appeared_ms = lambda: alive[0], 0
+
+    def beats_in(ms: int) -> int:
+        said = len(wire.said)
+        for _ in range(ms // 500):
+            now[0] += 500
+            found._turn()
+        return sum(isinstance(message, Beat) for message in wire.said[said:])
+
+    assert beats_in(1_000) == 1
+    assert beats_in(60_000) == 6
+    alive[0] = False
+    assert beats_in(60_000) == 0, "the query's JVM does not answer"

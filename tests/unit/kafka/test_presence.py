@@ -1,0 +1,127 @@
+"""Pipelines that run elsewhere, as `status`, `doctor` and `up` recognise them."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.cli import app
+from streamydb.cli.common import Failure
+from streamydb.kafka import presence
+from streamydb.kafka.presence import PRESENT_S, Seen, heard
+from streamydb.local.folder import DatabaseFolder
+from streamydb.records.control import Audited, Beat, Following, LeaderClaim, Message
+from streamydb.settings import Settings
+
+doctor, status_command, up = (
+    import_module(f"streamydb.cli.{name}") for name in ("doctor", "status", "up")
+)
+
+NOW_MS = 1_700_000_100_000
+ELSEWHERE = Seen(
+    name="", pipeline="abcdefgh1234", role="leading", epoch=3, resolved=7, ready=True, age_s=0.2
+)
+
+
+def beat(pipeline: str, epoch: int = 1, log: str = "log", resolved: int = 5) -> Beat:
+    return Beat(log=log, pipeline=pipeline, epoch=epoch, resolved=resolved, read=9)
+
+
+def follows(pipeline: str, *, ready: bool) -> Following:
+    return Following(
+        log="log", pipeline=pipeline, name="standby", epoch=1, resolved=3, lag_ms=0, ready=ready
+    )
+
+
+def at(age_s: float, message: Message) -> tuple[int, Message]:
+    return NOW_MS - int(age_s * 1000), message
+
+
+def test_who_was_heard_lately_is_known_the_leader_first() -> None:
+    found = heard(
+        [at(20, LeaderClaim(log="log", pipeline="a", epoch=1)), at(1, follows("b", ready=False)),
+         at(0.2, beat("a")), at(0.1, Audited(log="log", pipeline="c"))],
+        "log", NOW_MS,
+    )  # fmt: skip
+    assert [(one.pipeline, one.role, one.resolved, one.ready) for one in found] == [
+        ("a", "leading", 5, True), ("b", "following", 3, False),
+    ]  # fmt: skip
+    assert str(found[0]) == "without a name (checkpoint a), leading, epoch 1, heard 0.2 s ago"
+    assert str(found[1]) == "standby, following, not ready, epoch 1, heard 1.0 s ago"
+
+
+def test_silence_and_other_logs_do_not_count() -> None:
+    assert heard([at(PRESENT_S + 1, beat("a"))], "log", NOW_MS) == []
+    assert heard([at(0, beat("a", log="of before"))], "log", NOW_MS) == []
+    assert heard([at(-5, beat("a"))], "log", NOW_MS)[0].age_s == 0, "a clock that is ahead"
+
+
+def test_the_highest_epoch_leads_even_if_it_is_silent_now() -> None:
+    both = [at(0.1, beat("new", epoch=2)), at(0, beat("old", epoch=1))]
+    assert [one.pipeline for one in heard(both, "log", NOW_MS)] == ["new"]
+    silent = [at(PRESENT_S + 1, beat("new", epoch=2)), at(0, beat("old", epoch=1))]
+    assert heard(silent, "log", NOW_MS) == []
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
+    """A database on a Kafka that answers, and who is heard in it."""
+    said = [ELSEWHERE]
+    monkeypatch.setattr(presence, "seen", lambda *_: said)
+    monkeypatch.setattr(status_command, "_broker", lambda _: ("answers", 5))
+    monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
+    return said
+
+
+def test_status_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Path) -> None:
+    where = ["--home", str(tmp_path), "--bootstrap", "kafka:9092"]
+    done = CliRunner().invoke(app, ["status", *where])
+    assert done.exit_code == 0, done.output
+    assert "none here; the database is executed elsewhere" in done.stdout
+    told = json.loads(CliRunner().invoke(app, ["status", "--json", *where]).stdout)
+    assert told["running"]
+    assert told["elsewhere"][0]["resolved"] == ELSEWHERE.resolved
+    assert CliRunner().invoke(app, ["status", "--here", *where]).exit_code == 3
+    elsewhere.clear()
+    assert CliRunner().invoke(app, ["status", *where]).exit_code == 3
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_pipelines_of_this_home_are_not_elsewhere(tmp_path: Path) -> None:
+    place = begun(tmp_path, ELSEWHERE.pipeline)
+    assert status_command.pipelines_elsewhere(target(place)) == []
+
+
+def test_doctor_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Path) -> None:
+    found = doctor._pipeline(target(DatabaseFolder(tmp_path, "bank")))
+    assert (found.level, found.what) == ("ok", f"runs elsewhere: {ELSEWHERE}")
+    elsewhere.clear()
+    assert doctor._pipeline(target(DatabaseFolder(tmp_path, "bank"))).level == "warn"
+
+
+def test_up_begins_no_second_checkpoint_unasked(elsewhere: list[Seen], tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"executed elsewhere.*--second"):
+        up.refuse_second(target(DatabaseFolder(tmp_path, "bank")))
+    up.refuse_second(target(begun(tmp_path / "old", "another")))
+    elsewhere.clear()
+    up.refuse_second(target(DatabaseFolder(tmp_path, "bank")))
+
+
+def begun(home: Path, incarnation: str) -> DatabaseFolder:
+    place = DatabaseFolder(home, "bank")
+    place.checkpoint.mkdir(parents=True)
+    (place.checkpoint / "streamydb.json").write_text(json.dumps({"incarnation": incarnation}))
+    return place
+
+
+def target(place: DatabaseFolder) -> Any:
+    settings = Settings(bootstrap="kafka:9092")
+    return SimpleNamespace(
+        place=place, settings=settings, connection={}, database="bank", bootstrap="kafka:9092"
+    )
