@@ -26,11 +26,7 @@ _TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliabilit
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
-    "streamydb.columns.addresses": "makes kernels load and store; the kernels are executed",
     "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
-    "streamydb.columns.kernel_cache": (
-        "loads kernels before a test is traced; a test changes all that they are made of"
-    ),
     "streamydb.columns.shards": _ERRORS,
     "streamydb.facade.console.contention": _SHOWS,
     "streamydb.facade.console.history": _SHOWS,
@@ -62,9 +58,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,
-    "streamydb.local.file_lock": (
-        "the rest locks, syncs and tidies; unit/local/test_filelock.py fails and kills writers"
-    ),
     "streamydb.local.folder": _STARTS,
     "streamydb.local.ivy_output": _STARTS,
     "streamydb.local.jars": _STARTS,

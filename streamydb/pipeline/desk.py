@@ -162,14 +162,17 @@ class Desk:
                 window *= 8
 
     def _appended_ms(self, faults: list[Fault]) -> int:
-        """Return when the first of the transactions was appended; 0 if the log has one no more."""
+        """Return when the first of the transactions was appended; 0 if the log lacks one."""
         found = []
         with TopicReader(self._connection, TopicNames(self._database).transactions) as reader:
+            spans = reader.spans()
             for fault in faults:
+                if fault.offset not in range(*spans.get(fault.partition, (0, 0))):
+                    return 0
                 reader.assign({fault.partition: fault.offset})
-                first = next(record for batch in reader.until(
-                    {fault.partition: fault.offset + 1}) for record in batch)
-                found.append(first.timestamp()[1] if first.offset() == fault.offset else 0)
+                batches = reader.until({fault.partition: fault.offset + 1})
+                first = next(record for batch in batches for record in batch)
+                found.append(first.timestamp()[1])
         return min(found)
 
 

@@ -154,6 +154,9 @@ def test_the_next_record_lies_past_what_is_no_record(
         wanted = {}
         for number, at in places.items():
             later = [record.at for record in parts[number].records if record.at >= at]
-            wanted[number] = NextRecord((later or [parts[number].high])[0], found=bool(later))
+            wanted[number] = (
+                NextRecord(later[0], found=True, ts_ms=kafka.now_ms) if later
+                else NextRecord(parts[number].high, found=False)
+            )  # fmt: skip
         assert asked.find(places) == wanted
     asked.close()
