@@ -19,7 +19,7 @@ import msgspec
 
 from simulator.log import SimulatedLog
 from simulator.workflows import Divergence
-from streamydb import limits
+from streamydb import errors, limits
 from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
@@ -166,7 +166,7 @@ class GrantedBytes:
         for value in records.values.tolist():
             if value and not value.startswith(b'{"resolved"'):
                 found = msgspec.json.decode(value, type=_Output)
-                if found.status == "rejected" and made:
+                if made and (found.status == "rejected" or found.code == errors.INTERNAL):
                     continue  # it was not executed: it is told beside one that makes what it likes
                 if self._single or _is_generic(found.source, log):
                     at = found.source
@@ -196,10 +196,11 @@ class _Place(msgspec.Struct):
 
 
 class _Output(msgspec.Struct):
-    """Of a result, its place and status; of a change record, its values, too."""
+    """Of a result, its place, status and code; of a change record, its values, too."""
 
     source: _Place
     status: str = ""
+    code: str = ""
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 
