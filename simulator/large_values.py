@@ -200,7 +200,7 @@ class _Output(msgspec.Struct):
 
     source: _Place
     status: str = ""
-    code: str = ""
+    code: str | None = None
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 
