@@ -93,6 +93,13 @@ SIM_MINUTES ?= 60
 sim-long: kernels ## Run seeds of the simulator that were never run for SIM_MINUTES=60; adds to docs/reliability.md
 	$(BIN)/python -m tools.seeds --minutes $(SIM_MINUTES)
 
+ROUNDS ?= 10
+.PHONY: test-random
+test-random: kernels ## Run Hypothesis' tests ROUNDS=10 times with examples that were never drawn
+	for round in $$(seq $(ROUNDS)); do \
+		$(PYTEST) -q -n $(WORKERS) -m "hypothesis and not long" --hypothesis-profile=drawn tests/unit || exit; \
+	done
+
 .PHONY: proof
 proof: kernels ## Run the randomized tests; write what they execute into docs/proof.md
 	rm -f bench/results/proof.json

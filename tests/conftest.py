@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.collector import keep_all
@@ -23,6 +24,10 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("drawn", print_blob=True)
+settings.load_profile("fixed")  # like the simulator: `make test` has fixed seeds, test-random new ones
+
 _WARMING_UP = 40
 _AFTER_KAFKA = 2
 """How many seeds of the simulator come first, and how many tests between two that ask Kafka.
