@@ -15,6 +15,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.handlers import BaseRouteHandler
 
 from streamydb.errors import StreamyError
+from streamydb.facade.about import About
 from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.changes import get_changes
 from streamydb.facade.constraints import get_constraints
@@ -69,6 +70,7 @@ def create_app(
     tokens: Tokens | None = None,
     pipeline: Callable[[], PipelineStatus] | None = None,
     traces: OpenTelemetry | None = None,
+    about: About | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application.
 
@@ -80,6 +82,7 @@ def create_app(
         tokens: who may do what; by default those that the settings name.
         pipeline: what the pipeline says of itself; None: that is not to be seen here.
         traces: where spans go; by default where the settings say, which is nowhere.
+        about: what the console tells besides: the database's name, and all its pipelines.
 
     Raises:
         ConfigurationError: the tokens cannot be read.
@@ -91,7 +94,7 @@ def create_app(
     if traces is None and settings.traces == "otlp":
         traces = exporting()
     services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
-    console = Console(services, pipeline)
+    console = Console(services, pipeline, about or About())
     guarded = Router(
         "/", route_handlers=with_options([*_GUARDED, *console.guarded]),
         guards=[_authenticate(services)],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import uvicorn
     from litestar.types import ASGIApp
 
+    from streamydb.facade.about import About
     from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.ports import ReadModel, TransactionLog
@@ -68,6 +69,7 @@ def make_server(
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,
+    about: About | None = None,
 ) -> uvicorn.Server:
     """Return the server, not started yet.
 
@@ -77,7 +79,7 @@ def make_server(
     from streamydb.facade.app import create_app
 
     settings = checked(settings)
-    app = create_app(model, log, changes, settings, pipeline=pipeline)
+    app = create_app(model, log, changes, settings, pipeline=pipeline, about=about)
     return server_of(app, settings, app.metrics)
 
 
@@ -125,13 +127,14 @@ def serve(
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,
+    about: About | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
         ConfigurationError: see `make_server`; or the address is taken.
     """
-    server = make_server(settings, model, log, changes, pipeline)
+    server = make_server(settings, model, log, changes, pipeline, about)
     with suppress(ValueError):  # not the main thread: then no signal comes here
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
         signal.signal(signal.SIGTERM, lambda *_: None)
@@ -153,6 +156,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
         ConfigurationError: see `serve`.
         LogUnavailableError: Kafka refuses us, or has no such database.
     """
+    from streamydb.facade.about import about_database
     from streamydb.facade.kafka import KafkaLog
     from streamydb.facade.kafka_changes import KafkaChanges
     from streamydb.local.folder import DatabaseFolder
@@ -161,7 +165,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel)
     log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
     checked(facade)
     Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
-    serve(facade, model, log, changes, pipeline)
+    serve(facade, model, log, changes, pipeline, about_database(settings))
 
 
 def _wait(seconds: float) -> bool:

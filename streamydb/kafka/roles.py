@@ -107,6 +107,9 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
                 "results": _READ,
                 "changes": _READ,
                 "streams": _READ,
+                # What the console tells of pipelines; without these rights it says so.
+                "control": _READ,
+                "digests": _READ,
             },
             _CONSUMES,
         ),

@@ -30,6 +30,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.about import About, Told
+from streamydb.kafka.digests import ShardDigests, ToldDigest
+from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
 from tests.support.history import HistoryDatabase
 
@@ -69,8 +72,9 @@ class Site:
         database = LiveDatabase()
         settings = FacadeSettings(tokens=SecretStr(json.dumps(tokens)) if tokens else None)
         app = create_app(
-            database.model, database.log, database.changes, settings, pipeline=self._status
-        )
+            database.model, database.log, database.changes, settings, pipeline=self._status,
+            about=About("shop-of-tests", lambda: {"": self._status()}, told),
+        )  # fmt: skip
         self._database = database
         self._server = uvicorn.Server(
             uvicorn.Config(app, http="h11", ws="none", log_config=None, access_log=False,
@@ -135,6 +139,23 @@ class Site:
             state="running", batch_ms=180.0 + 9 * abs(wave - 10), lag=3 * (wave % 7),
             updated_ms=now_ms(),
         )  # fmt: skip
+
+
+def told() -> Told:
+    """What two pipelines would say in Kafka; of their last digests one pair differs."""
+    names = ("0f3a77c1d9e2", "9be0c4417a55")
+    heard = [
+        Seen(name=name, pipeline=pipeline, role=role, epoch=3, resolved=20_000, ready=True, age_s=0.2)
+        for name, pipeline, role in zip(("first", "second"), names, ("leading", "following"), strict=True)
+    ]  # fmt: skip
+    digests = [
+        ShardDigests(seq=seq, shard=0, told=[
+            ToldDigest(pipeline=name, state=("a" if alike else name[0]) * 32, outcomes="b" * 16)
+            for name in names
+        ])
+        for seq, alike in ((20_000, False), (10_000, True))
+    ]  # fmt: skip
+    return Told(heard=heard, digests=digests)
 
 
 class Page:
@@ -237,6 +258,19 @@ class Page:
         expected = re.compile(rf"responded with a status of (?:{allow})") if allow else None
         return [text for text in found if not (expected and expected.search(text))]
 
+    def title(self) -> str:
+        """The window's title."""
+        return self._driver.title
+
+    def is_whole(self, element: WebElement) -> bool:
+        """Whether all of an element is seen."""
+        script = """
+            const [element] = arguments;
+            const {left, right} = element.parentElement.getBoundingClientRect();
+            const own = element.getBoundingClientRect();
+            return own.left >= left - 1 && own.right <= right + 1 && element.scrollWidth <= element.clientWidth + 1;"""
+        return bool(self._driver.execute_script(script, element))
+
     def loaded(self) -> list[str]:
         """The addresses of all that the page has asked for."""
         script = "return performance.getEntriesByType('resource').map((each) => each.name)"
@@ -311,6 +345,17 @@ class Page:
             self.press("#format")
             self.press("#run-button")
             self.until(lambda: txn_id in self.text("#verdict dl"))
+        elif view == "sql":
+            self.press("#queries button:nth-child(2)")
+            self.press("#query [type=submit]")
+            self.until(lambda: len(self.all("#rows tbody tr")) > 1)
+        elif view == "procedures":
+            self.until(lambda: len(self.all("#modules li")) > 0)
+        elif view == "pipelines":
+            self.until(lambda: len(self.all("#digests tbody tr")) > 1)
+        elif view == "api":
+            self.until(lambda: len(self.all("#endpoints .endpoint")) > 10)
+            self.press("#endpoints .endpoint:nth-child(5) summary")
         elif view == "changes":
             self.press("#follow-button")
             self.until(lambda: len(self.all("#events li")) > 12)

@@ -14,11 +14,15 @@ from tests.browser.page import CHROMIUM, KEYS, Page, Site, open_browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONG = "zz/" + "x" * 470
-VIEWS = ("live", "data", "transactions", "changes")
+VIEWS = (
+    "live", "data", "sql", "transactions", "changes", "streams", "procedures", "pipelines", "api",
+)  # fmt: skip
 READER, ADMIN = "reader-secret-0123456789", "admin-secret-0123456789"
+SCOPED = "scoped-secret-0123456789"
 TOKENS = [
     {"name": "admin", "token": ADMIN, "read": [""], "write": [""]},
     {"name": "reader", "token": READER, "read": [""]},
+    {"name": "scoped", "token": SCOPED, "read": ["team/"], "write": ["team/"]},
 ]
 
 pytestmark = [
@@ -96,7 +100,8 @@ def test_the_latency_of_reads_is_shown(page: Page) -> None:
 
 def test_a_hot_key_leads_to_its_value(page: Page) -> None:
     page.until(lambda: len(page.all(".bars button")) > 0)
-    key = page.press(".bars button")
+    key = page.attribute(".bars button", "title")
+    page.press(f".bars button[title='{key}']")
     page.until_text("#detail h3", key)
     assert page.one("nav [aria-current]").text == "Data"
 
@@ -115,6 +120,11 @@ def test_keys_are_browsed_by_prefix_now_and_in_the_past(page: Page) -> None:
     page.until_text("#detail .json", "100")
     page.press("#at-now")
     page.until(lambda: [each.text for each in page.all("#keys .preview")] == ["70", "30"])
+    page.until_text("#detail .json", "70")
+    page.type("#at", "1")
+    page.press("#browse [type=submit]")
+    page.until_text("#detail .json", "100")
+    assert "as of seq 1" in page.text("#detail .hint")
 
 
 def test_a_list_has_pages(page: Page) -> None:
@@ -136,8 +146,10 @@ def test_a_key_has_a_history_that_leads_back_and_to_transactions(page: Page) -> 
     assert [each.text for each in page.all(".history .preview")] == ["70", "100"]
     page.press(".history li:nth-child(2) .seq")
     page.until_text("#detail .json", "100")
-    page.press(".history .id")
-    page.until(lambda: "committed" in page.text("#verdict"))
+    assert page.value("#at") == "1"
+    page.until(lambda: page.text(".history [aria-current] .seq") == "seq 1")
+    page.press(".history [aria-current] .id")
+    page.until(lambda: "committed" in page.text("#found"))
     assert page.value("#txn-id") == "open"
 
 
@@ -189,10 +201,10 @@ def test_a_transaction_commits_and_one_aborts(page: Page) -> None:
 def test_a_transaction_without_an_id_gets_one(page: Page) -> None:
     page.go("transactions")
     page.until(lambda: page.one("#run").is_displayed())
-    page.press("#templates button:nth-child(2)")
     page.press("#run-button")
-    page.until(lambda: page.text("#verdict .badge") in {"committed", "aborted"})
+    page.until(lambda: page.text("#verdict .badge") == "committed")
     assert len(page.value("#txn-id")) == 36
+    assert '"deadline_ms"' not in page.value("#editor")
 
 
 def test_the_editor_says_where_it_is_not_json(page: Page) -> None:
@@ -211,11 +223,13 @@ def test_a_transaction_is_looked_up(page: Page) -> None:
     page.go("transactions")
     page.type("#txn-id", "move")
     page.press("#lookup [type=submit]")
-    page.until(lambda: page.text("#verdict .badge") == "committed")
-    assert "seq" in page.text("#verdict dl")
+    page.until(lambda: page.text("#found .badge") == "committed")
+    assert "seq" in page.text("#found dl")
+    page.press("#found summary")
+    page.until(lambda: '"source"' in page.text("#found details .json"))
     page.type("#txn-id", "never was")
     page.press("#lookup [type=submit]")
-    page.until(lambda: "No verdict was found" in page.text("#verdict"))
+    page.until(lambda: "No result that Kafka keeps has this id" in page.text("#found"))
     assert page.errors(allow="404") == []
 
 
@@ -290,6 +304,152 @@ def test_a_read_token_cannot_write(browser: Page, locked: Site) -> None:
     assert browser.errors(allow="40[13]") == []
 
 
+@pytest.fixture
+def empty(browser: Page) -> Iterator[tuple[Page, Site]]:
+    with Site() as started:
+        browser.visit(started.address)
+        yield browser, started
+
+
+def test_every_example_commits_in_an_empty_database_and_again(empty: tuple[Page, Site]) -> None:
+    page, _ = empty
+    page.go("transactions")
+    page.until(lambda: len(page.all("#templates button")) > 3)
+    names = [each.text for each in page.all("#templates button")]
+    for number in [*range(1, len(names) + 1)] * 2:
+        page.press(f"#templates button:nth-child({number})")
+        page.until_text("#verdict", "")
+        page.press("#run-button")
+        page.until(lambda: page.text("#verdict .badge") != "")
+        assert page.text("#verdict .badge") == "committed", names[number - 1]
+    assert page.errors() == []
+
+
+def test_every_query_of_the_page_runs_in_an_empty_database(empty: tuple[Page, Site]) -> None:
+    page, _ = empty
+    page.go("sql")
+    for number in range(1, len(page.all("#queries button")) + 1):
+        page.press(f"#queries button:nth-child({number})")
+        page.press("#query [type=submit]")
+        page.until(lambda: page.text("#query-status").startswith("0 rows"))
+    assert page.errors() == []
+
+
+def test_rows_are_shown_as_a_table_and_as_a_plot(page: Page) -> None:
+    page.go("sql")
+    page.type("#query-prefix", "acct/")
+    page.type("#query-at", "2")
+    page.type("#sql", "select key, value::int as balance, 6172839450617283945 as big from kv order by 1")
+    page.press("#query [type=submit]")
+    page.until(lambda: len(page.all("#rows tbody tr")) == 2)
+    cells = [each.text for each in page.all("#rows tbody td")]
+    assert cells == ["acct/1", "70", "6172839450617283945", "acct/2", "30", "6172839450617283945"]
+    assert "2 rows · snapshot at seq 2" in page.text("#query-status")
+    page.press("#as-plot")
+    page.until(lambda: [each.text for each in page.all("#plot .number")] == ["70", "30"])
+    page.type("#sql", "select n, n * n as square from range(10) as numbers(n)")
+    page.press("#query [type=submit]")
+    page.until(lambda: page.attribute("#plot .trace", "d").count("L") == 9)
+    page.type("#sql", "select nonsense")
+    page.press("#query [type=submit]")
+    page.until(lambda: "nonsense" in page.text("#query-status"))
+    assert not page.one("#result").is_displayed()
+    assert page.errors(allow="400") == []
+
+
+def test_a_constraint_is_declared_obeyed_and_dropped(page: Page) -> None:
+    page.go("procedures")
+    page.until_text("#constraints", "None is declared.")
+    page.press("#declare")
+    page.until(lambda: "not-negative" in page.value("#editor"))
+    page.edit('{"constrain": {"declare": {"name": "small", "prefix": "tiny/", "max": 9}}}')
+    page.press("#run-button")
+    page.until(lambda: page.text("#verdict .badge") == "committed")
+    page.edit('{"updates": [{"op": "put", "key": "tiny/1", "value": 10}]}')
+    page.press("#run-button")
+    page.until(lambda: page.text("#verdict .badge") == "aborted")
+    assert "constraint small: max 9" in page.text("#verdict .failed")
+    page.go("procedures")
+    page.until_text("#constraints h4", "small")
+    assert "tiny/" in page.text("#constraints dl")
+    page.press("#constraints .entry button")
+    page.until(lambda: '"drop"' in page.value("#editor"))
+    page.press("#run-button")
+    page.until(lambda: page.text("#verdict .badge") == "committed")
+    page.go("procedures")
+    page.until_text("#constraints", "None is declared.")
+
+
+def test_a_stream_that_is_none_is_told(page: Page) -> None:
+    page.go("streams")
+    page.type("#stream-name", "voter.votes")
+    page.press("#stream-button")
+    page.until(lambda: "There is no such stream" in page.text("#stream-status"))
+    assert page.text("#stream-button") == "Read"
+    assert page.errors(allow="404") == []
+
+
+def test_pipelines_and_their_digests_are_shown(page: Page) -> None:
+    page.go("pipelines")
+    page.until(lambda: len(page.all("#digests tbody tr")) == 2)
+    judged = [each.text for each in page.all("#digests .badge")]
+    assert judged == ["they differ", "agree"]
+    assert [each.text for each in page.all("#pipelines-here tbody .badge")] == [
+        "running", "leading", "following",
+    ]  # fmt: skip
+
+
+def test_the_api_is_a_reference(page: Page) -> None:
+    page.go("api")
+    page.until(lambda: len(page.all("#endpoints .endpoint")) > 15)
+    page.press("#endpoints .endpoint:nth-child(2) summary")
+    page.until(lambda: "What may go wrong" in page.text("#endpoints .endpoint:nth-child(2)"))
+    assert "key-not-found" in page.text("#problem-types")
+
+
+def test_the_database_is_named(page: Page) -> None:
+    page.until_text("#database", "shop-of-tests")
+    assert page.title() == "shop-of-tests · streamy-db"
+
+
+def test_a_long_hot_key_shows_its_end(page: Page, site: Site) -> None:
+    beginning = "hot/" + "a-long-way-to-the-end/" * 4
+    for number in range(40):
+        site.commit(f"hot-{number}", {f"{beginning}{each}": number for each in ("one", "two")})
+    ends = f".bars button[title^='{beginning}'] :last-child"
+    page.until(lambda: {each.text[-3:] for each in page.all(ends)} == {"one", "two"})
+    for each in page.all(ends):
+        assert page.is_whole(each)
+
+
+def test_a_scoped_token_opens_on_what_it_may_see(browser: Page, locked: Site) -> None:
+    browser.visit(locked.address)
+    browser.until(lambda: browser.one("#token").is_displayed())
+    browser.type("#token", SCOPED)
+    browser.press("#token-form [type=submit]")
+    browser.until_text("#state", "live")
+    browser.go("transactions")
+    browser.until(lambda: "team/" in browser.value("#editor"))
+    browser.press("#run-button")
+    browser.until(lambda: browser.text("#verdict .badge") == "committed")
+    browser.go("data")
+    browser.until(lambda: [each.text for each in browser.all("#keys .key")] == ["team/greeting"])
+    browser.go("sql")
+    browser.press("#query [type=submit]")
+    browser.until(lambda: browser.text("#query-status").startswith("1 row "))
+    browser.go("changes")
+    browser.press("#follow-button")
+    browser.until(lambda: browser.text("#follow-status").startswith("Following"))
+    browser.go("procedures")
+    browser.until(lambda: "This token may not see them." in browser.text("#constraints"))
+    browser.press("#token-toggle")
+    browser.type("#token", ADMIN)
+    browser.press("#token-form [type=submit]")
+    browser.go("data")
+    browser.until(lambda: browser.value("#prefix") == "")
+    assert browser.errors(allow="40[13]") == []
+
+
 def test_controls_are_labelled_and_reached_by_keyboard(page: Page) -> None:
     assert page.unlabelled() == []
     page.one("body").send_keys(KEYS.TAB)
@@ -321,7 +481,7 @@ def test_a_long_key_fits_a_narrow_page(page: Page) -> None:
     page.until(lambda: len(page.all(".history .id")) == 1)
     assert page.overflow() == 0
     page.press(".history .id")
-    page.until(lambda: page.text("#verdict .badge") == "committed")
+    page.until(lambda: page.text("#found .badge") == "committed")
     page.go("changes")
     page.type("#follow-prefix", "zz/")
     page.type("#since", "1")

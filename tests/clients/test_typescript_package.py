@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.toolchain import needs, run
+from tests.clients.toolchain import needs, node_module, run
+from tools.console_client import FOLDER, compiled
 
 PACKAGE = Path(__file__).resolve().parents[2] / "clients" / "typescript"
 
@@ -22,3 +23,8 @@ def test_the_package() -> None:
     said = run(["npm", "test"], PACKAGE, STREAMYDB_PYTHON=sys.executable)
     assert "# fail 0" in said
     assert int(said.split("# pass ")[1].split()[0]) > 45
+
+
+def test_the_console_has_the_compiled_client() -> None:
+    copied = {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()}
+    assert copied == compiled(node_module("tsc")), "run: python -m tools.console_client"

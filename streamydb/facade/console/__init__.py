@@ -1,7 +1,7 @@
 """The web console: one page, served by the facade, that shows a database and lets one use it.
 
 In: the facade's services. Out: handlers of the page's files (`/`, `/console/*`), of the figures it
-draws (`/v1/stats`) and of a key's history (`/v1/history/*`).
+draws (`/v1/stats`), of a key's history (`/v1/history/*`), of the pipelines (`/v1/pipelines`).
 
 Invariants: the page loads nothing from elsewhere and inserts what it is sent as text only; figures
 of the change feed are taken only while somebody looks, and of a bounded part of the changes; no

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 
+from streamydb.facade.about import About
 from streamydb.facade.console.history import get_history
+from streamydb.facade.console.pipelines import PipelineWatch, pipelines_handler
 from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.console.static import get_file, get_page
 from streamydb.facade.console.stats import stats_handler
@@ -35,12 +37,17 @@ class Console:
     """
 
     def __init__(
-        self, services: Services, pipeline: Callable[[], PipelineStatus] | None = None
+        self, services: Services, pipeline: Callable[[], PipelineStatus] | None, about: About
     ) -> None:
         """Show `services` and, if it can be seen from here, what the pipeline says of itself."""
         self._sampler = Sampler(services, pipeline)
+        self._watch = PipelineWatch(about)
         self.opened: list[HTTPRouteHandler] = [get_page, get_file]
-        self.guarded: list[HTTPRouteHandler] = [get_history, stats_handler(self._sampler)]
+        self.guarded: list[HTTPRouteHandler] = [
+            get_history,
+            stats_handler(self._sampler, about.database),
+            pipelines_handler(self._watch),
+        ]
 
     @asynccontextmanager
     async def lifespan(self, _: Litestar) -> AsyncGenerator[None, None]:
@@ -49,6 +56,7 @@ class Console:
             yield
         finally:
             await self._sampler.stop()
+            await self._watch.stop()
 
     def observing(self, app: ASGIApp) -> ASGIApp:
         """Return `app`, with the time of every answer noted; it stands behind the facade's gate."""

@@ -51,10 +51,10 @@ async def get_page(request: AnyRequest) -> Response[bytes]:
     return _answer(request, _files()[_PAGE])
 
 
-@get("/console/{name:str}", include_in_schema=False)
+@get("/console/{name:path}", include_in_schema=False)
 async def get_file(request: AnyRequest) -> Response[bytes]:
     """Send a file that the page names."""
-    file = _files().get(str(request.path_params["name"]))
+    file = _files().get(str(request.path_params["name"]).removeprefix("/"))
     if file is None:
         raise ProblemError("no-such-endpoint", "The console has no such file.")
     return _answer(request, file)
@@ -71,11 +71,12 @@ def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
 
 @cache
 def _files() -> dict[str, _File]:
-    """All files by name: what is not here is not served."""
+    """All files by their names in the folder: what is not here is not served."""
     folder = Path(__file__).parent / "static"
     return {
-        path.name: _File(data, _MEDIA_TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()}"')
-        for path in folder.iterdir()
+        path.relative_to(folder).as_posix(): _File(data, _MEDIA_TYPES[path.suffix], tag)
+        for path in folder.rglob("*")
         if path.suffix in _MEDIA_TYPES
         for data in [path.read_bytes()]
+        for tag in [f'"{hashlib.sha256(data).hexdigest()}"']
     }

@@ -46,7 +46,7 @@ class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     pipeline_lag: int | None = None
 
 
-def stats_handler(sampler: Sampler) -> HTTPRouteHandler:
+def stats_handler(sampler: Sampler, database: str) -> HTTPRouteHandler:
     """Return the handler of `GET /v1/stats`."""
 
     @get("/v1/stats", responses=answers("unauthorized", "invalid-parameter", "not-ready"))
@@ -59,6 +59,7 @@ def stats_handler(sampler: Sampler) -> HTTPRouteHandler:
         """
         sampler.ask()
         shown = stats_of(sampler, client_of(request), time.time(), after_ms or 0)
+        shown["database"] = database
         shown["health"] = await sampler.services.health.report()
         return json_response(msgspec.json.encode(shown), headers={"Cache-Control": "no-store"})
 

@@ -1,4 +1,4 @@
-// Requests to the facade. The token lives in this tab's session storage and nowhere else.
+// Requests that the client has no method for. The token lives in this tab's session storage and nowhere else.
 
 const TOKEN = "streamydb.token";
 
@@ -61,43 +61,4 @@ async function problemOf(answer) {
   const title = String(members.title ?? `HTTP ${answer.status}`);
   members.location = answer.headers.get("Location");
   return new Problem(slug, answer.status, title, String(members.detail ?? ""), members);
-}
-
-/** Yields server-sent events {id, event, data}; fetch is used because it can send the token. */
-export async function* events(target, { lastId, signal }) {
-  const headers = { Accept: "text/event-stream" };
-  if (lastId) headers["Last-Event-ID"] = lastId;
-  const answer = await send("GET", target, { headers, signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) yield eventOf(block);
-  }
-}
-
-function eventOf(block) {
-  const found = { id: "", event: "", data: "" };
-  for (const line of block.split("\n")) {
-    const [, name, text] = /^([^:]*):? ?(.*)$/s.exec(line);
-    if (name in found) found[name] = text;
-  }
-  return found;
-}
-
-/** A fresh id of a transaction: a UUID of version 7, which works without a secure context too. */
-export function freshId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  let now = Date.now();
-  for (let index = 5; index >= 0; index -= 1) {
-    bytes[index] = now % 256;
-    now = Math.floor(now / 256);
-  }
-  bytes[6] = 0x70 | (bytes[6] & 0x0f);
-  bytes[8] = 0x80 | (bytes[8] & 0x3f);
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return [8, 12, 16, 20, 32].map((end, n) => hex.slice([0, 8, 12, 16, 20][n], end)).join("-");
 }

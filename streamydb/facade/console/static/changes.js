@@ -1,20 +1,17 @@
 // The view that follows changes. Only the newest are kept, and drawn a few times a second.
 
-import { events, path } from "./api.js";
+import { database, words } from "./database.js";
 import { byId, el, put, say, visible } from "./dom.js";
-import { clock, exact } from "./format.js";
-import { parse } from "./json.js";
-import { preview } from "./data.js";
+import { facts } from "./facts.js";
+import { clock, exact, preview } from "./format.js";
 
 const ROWS = 200;
 const DRAW_MS = 200;
-const RETRY_MS = 1_000;
 const OPS = { c: "created", u: "updated", d: "deleted" };
 
-let controller = null;
+let watch = null;
 let waiting = [];
 let seen = 0;
-let position = "";
 let choose;
 
 /** Wires the form; a key that is clicked goes to `chosen`. */
@@ -22,70 +19,64 @@ export function startChanges(chosen) {
   choose = chosen;
   byId("follow").addEventListener("submit", (event) => {
     event.preventDefault();
-    if (controller) stopChanges("Stopped");
+    if (watch) stopChanges("Stopped");
     else follow();
   });
-  byId("clear").addEventListener("click", () => {
-    waiting = [];
-    seen = 0;
-    put(byId("events"));
-  });
+  byId("clear").addEventListener("click", () => clear());
+}
+
+/** Forgets what another token may not see. */
+export function forgetChanges() {
+  stopChanges();
+  clear();
+}
+
+function clear() {
+  waiting = [];
+  seen = 0;
+  put(byId("events"));
 }
 
 /** Ends following. */
-export function stopChanges(words = "Not following") {
-  controller?.abort();
-  controller = null;
+function stopChanges(said = "Not following") {
+  const ended = watch;
+  watch = null;
   byId("follow-button").textContent = "Follow";
-  tell(words);
+  tell(said, ended);
+  ended?.close();
 }
 
 async function follow() {
-  const mine = (controller = new AbortController());
-  const target = path("changes", null, { prefix: byId("follow-prefix").value, since: byId("since").value.trim() });
+  const given = byId("since").value.trim();
+  const since = given ? Number(given) : facts.strong ? undefined : facts.latest;
+  const mine = (watch = database().watch(byId("follow-prefix").value, { since }));
   byId("follow-button").textContent = "Stop";
-  position = "";
-  tell("Connecting");
-  const drawing = setInterval(draw, DRAW_MS);
+  tell("Connecting", mine);
+  const drawing = setInterval(() => draw(mine), DRAW_MS);
   try {
-    while (controller === mine) await once(target, mine.signal);
-  } catch (problem) {
-    if (controller === mine) stopChanges(problem.message);
+    await mine.start();
+    for await (const change of mine) take(change);
+  } catch (error) {
+    if (watch === mine) stopChanges(words(error));
   } finally {
     clearInterval(drawing);
-    draw();
+    draw(mine);
   }
 }
 
-/** One connection; ends when it is lost, so that the next goes on after the last whole transaction. */
-async function once(target, signal) {
-  try {
-    for await (const event of events(target, { lastId: position, signal })) take(event);
-  } catch (problem) {
-    if (signal.aborted || ![0, 408, 429, 503].includes(problem.status ?? 0)) throw problem;
-  }
-  if (signal.aborted) return;
-  tell("Connection lost; trying again");
-  await new Promise((done) => setTimeout(done, RETRY_MS));
+function take(change) {
+  seen += 1;
+  waiting.push(change);
+  if (waiting.length > ROWS) waiting.shift();
 }
 
-function take({ id, event, data }) {
-  if (id) position = id;
-  if (event === "change") {
-    seen += 1;
-    waiting.push(data);
-    if (waiting.length > ROWS) waiting.shift();
-  }
-  if (event === "error") tell(parse(data).get("title").plain());
-  else tell("Following");
+function tell(said, on) {
+  const where = on?.seq === undefined ? "" : ` · up to seq ${on.seq}`;
+  say(byId("follow-status"), `${said}${where} · ${exact(seen)} ${seen === 1 ? "change" : "changes"}`);
 }
 
-function tell(words) {
-  const where = position ? ` · up to seq ${position}` : "";
-  say(byId("follow-status"), `${words}${where} · ${exact(seen)} ${seen === 1 ? "change" : "changes"}`);
-}
-
-function draw() {
+function draw(on) {
+  if (watch === on && on.seq !== undefined) tell("Following", on);
   if (!waiting.length) return;
   const list = byId("events");
   list.prepend(...waiting.reverse().map(row));
@@ -93,18 +84,12 @@ function draw() {
   while (list.children.length > ROWS) list.lastChild.remove();
 }
 
-function row(data) {
-  const change = parse(data);
-  const op = change.get("op").plain();
-  const key = change.get("key").plain();
+function row({ op, key, seq, tsMs, before, value }) {
   return el("li", { class: "line" },
     el("span", { class: "badge", "data-op": op }, OPS[op]),
     el("button", { type: "button", class: "link key", onclick: () => choose(key) }, visible(key)),
-    el("span", { class: "meta" }, `seq ${change.get("source").get("seq").text} · ${clock(change.get("ts_ms").plain())}`),
-    el("span", { class: "preview" }, `${value(change, "before")} → ${value(change, "after")}`));
+    el("span", { class: "meta" }, `seq ${seq} · ${clock(tsMs)}`),
+    el("span", { class: "preview" }, `${shown(before)} → ${shown(value)}`));
 }
 
-function value(change, name) {
-  const node = change.get(name);
-  return node.isNull ? "∅" : preview(node.text);
-}
+const shown = (node) => (node === undefined ? "∅" : preview(node.text));

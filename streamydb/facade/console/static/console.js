@@ -1,41 +1,66 @@
 // The page as a whole: views, theme, token, and the question for news every second.
 
 import { token } from "./api.js";
-import { startChanges, stopChanges } from "./changes.js";
-import { isListed, list, open, setSeqs, setStrong, startData } from "./data.js";
-import { byId, put, say } from "./dom.js";
+import { forgetChanges, startChanges } from "./changes.js";
+import { forgetData, isListed, openNow, refresh, showSeqs, startData } from "./data.js";
+import { disconnect } from "./database.js";
+import { byId, say } from "./dom.js";
+import { facts, forget, giveUp, learn } from "./facts.js";
 import { forgetLive, refreshLive, showLost, showState, startLive, trouble } from "./live.js";
-import { editWrite, lookUp, startTransactions } from "./transactions.js";
+import { forgetPipelines, hidePipelines, showPipelines } from "./pipelines.js";
+import { forgetProcedures, showProcedures, startProcedures } from "./procedures.js";
+import { showReference } from "./reference.js";
+import { showScopes } from "./scopes.js";
+import { forgetSql, startSql } from "./sql.js";
+import { forgetStreams, showStreams, startStreams } from "./streams.js";
+import { edit, editWrite, forgetTransactions, lookUp, showExamples, startTransactions } from "./transactions.js";
 
-const VIEWS = ["live", "data", "transactions", "changes"];
+// What each view does when it is shown.
+const VIEWS = {
+  live: () => {},
+  data: () => isListed() || refresh(false),
+  sql: () => {},
+  transactions: () => {},
+  changes: () => {},
+  streams: showStreams,
+  procedures: showProcedures,
+  pipelines: showPipelines,
+  api: showReference,
+};
 const THEMES = ["auto", "light", "dark"];
 const THEME = "streamydb.theme";
 const POLL_MS = 1_000;
 const POLL_FAILED_MS = 3_000;
 
-let writes = false;
 let timer;
 let session = 0;
+let shown = "";
 
 function show(view) {
-  for (const name of VIEWS) byId(`view-${name}`).hidden = name !== view;
+  shown = view;
+  for (const name of Object.keys(VIEWS)) byId(`view-${name}`).hidden = name !== view;
   for (const link of document.querySelectorAll("nav.views a")) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (view === "data" && !isListed()) list();
+  hidePipelines();
+  VIEWS[view]();
 }
 
-const current = () => (VIEWS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "live");
+/** Shows the view that the address names; other names are places in a view. */
+function follow() {
+  const named = location.hash.slice(1);
+  if (Object.hasOwn(VIEWS, named) && named !== shown) show(named);
+}
 
 function go(view) {
   location.hash = view;
-  show(view);
+  follow();
 }
 
 function chooseKey(key) {
+  openNow(key);
   go("data");
-  open(key);
 }
 
 function startTheme() {
@@ -80,29 +105,27 @@ function showToken(shown) {
 /** Forgets everything that another token may not see. */
 function newSession() {
   session += 1;
-  stopChanges();
-  forgetLive();
-  setWrites(false);
-  put(byId("keys"));
-  put(byId("detail"));
-  put(byId("verdict"));
-  put(byId("events"));
-  say(byId("browse-status"), "");
+  disconnect();
+  forget();
+  for (const each of [forgetLive, forgetData, forgetSql, forgetTransactions, forgetChanges, forgetStreams,
+    forgetProcedures, forgetPipelines]) each();
+  setWrites();
   say(byId("token-who"), "");
   poll();
-  if (current() === "data") list();
+  show(shown);
 }
 
-function setWrites(may) {
-  writes = may;
-  for (const element of document.querySelectorAll("[data-write]")) element.hidden = !may;
+function setWrites() {
+  for (const element of document.querySelectorAll("[data-write]")) element.hidden = !facts.writes;
 }
 
-function showClient({ name, scopes }) {
+function showClient(name) {
   const named = (prefixes) => (prefixes.length ? prefixes.map((each) => each || "all keys").join(", ") : "nothing");
-  say(byId("token-who"), `Here as ${name}: reads ${named(scopes.read)}; writes ${named(scopes.write)}.`);
-  if (writes !== scopes.write.length > 0) setWrites(!writes);
-  byId("read-only").hidden = writes;
+  say(byId("token-who"), `Here as ${name}: reads ${named(facts.read)}; writes ${named(facts.write)}.`);
+  byId("read-only").hidden = facts.writes;
+  if (byId("run").hidden === facts.writes) setWrites();
+  showExamples();
+  showScopes();
 }
 
 async function poll() {
@@ -114,9 +137,9 @@ async function poll() {
       const stats = await refreshLive(chooseKey);
       if (mine !== session) return;
       showState(stats);
-      showClient(stats.client);
-      setSeqs(stats.oldest, stats.seq);
-      setStrong(stats.health.strong);
+      learn(stats);
+      showClient(stats.client.name);
+      showSeqs();
       say(byId("notice"), trouble(stats.health));
       byId("notice").hidden = stats.health.status === "ready";
     } catch (problem) {
@@ -132,7 +155,7 @@ async function poll() {
 function lost(problem) {
   const locked = problem.status === 401;
   showLost(locked ? "token needed" : "no answer");
-  setStrong(true);
+  giveUp();
   say(byId("notice"), locked ? "This facade answers with a token only." : problem.message);
   byId("notice").hidden = false;
   if (locked && byId("token-panel").hidden) showToken(true);
@@ -143,7 +166,6 @@ startTheme();
 startToken();
 startLive();
 startData({
-  mayWrite: () => writes,
   write: (key, version, text) => {
     go("transactions");
     editWrite(key, version, text);
@@ -155,11 +177,17 @@ startData({
 });
 startTransactions();
 startChanges(chooseKey);
-addEventListener("hashchange", () => {
-  if (VIEWS.includes(location.hash.slice(1))) show(current());
+startSql();
+startStreams();
+startProcedures((text) => {
+  go("transactions");
+  edit(text);
+  byId("editor").focus();
 });
+addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) poll();
 });
-show(current());
+follow();
+if (!shown) show("live");
 poll();

@@ -1,20 +1,18 @@
-// The view of keys: lists at a snapshot, a key's value and its history.
+// The view of keys: lists at the chosen seq, a key's value and its history.
 
-import { call, path } from "./api.js";
+import { READ_S, database, words } from "./database.js";
 import { byId, el, put, say, visible } from "./dom.js";
-import { exact, moment } from "./format.js";
-import { parse, pretty } from "./json.js";
+import { facts, fresh, known } from "./facts.js";
+import { exact, moment, preview } from "./format.js";
+import { extend, mark } from "./history.js";
+import { pretty } from "./json.js";
 
 const PAGE = 50;
-const PREVIEW = 160;
 
-let cursor = null;
-let listed = 0;
-let choice = 0;
+let walk = null;
 let listing = 0;
-let strong = true;
-let told;
-const looked = new Promise((done) => { told = done; });
+let opening = 0;
+let opened = null;
 let actions;
 
 /** Wires the forms; `actions` has write(key, version, text) and lookUp(id). */
@@ -22,148 +20,133 @@ export function startData(given) {
   actions = given;
   byId("browse").addEventListener("submit", (event) => {
     event.preventDefault();
-    list();
+    refresh();
   });
-  byId("at-now").addEventListener("click", () => {
-    byId("at").value = "";
-    list();
-  });
+  byId("at-now").addEventListener("click", () => choose(""));
   byId("at-slider").addEventListener("input", () => { byId("at").value = byId("at-slider").value; });
-  byId("at-slider").addEventListener("change", () => list());
-  byId("more-keys").addEventListener("click", () => list(cursor));
+  byId("at-slider").addEventListener("change", () => refresh());
+  byId("more-keys").addEventListener("click", () => goOn(walk, listing));
 }
 
-/** Tells which seqs can be looked at. */
-export function setSeqs(oldest, latest) {
+/** Shows which seqs can be looked at. */
+export function showSeqs() {
   const slider = byId("at-slider");
-  slider.min = Math.max(1, oldest ?? 1);
-  slider.max = Math.max(1, latest);
-  if (!byId("at").value) slider.value = slider.max;
+  slider.min = Math.max(1, facts.oldest);
+  slider.max = Math.max(1, facts.latest);
+  slider.value = byId("at").value || slider.max;
   say(byId("at-range"), `Back in time: seq ${exact(slider.min)} to ${exact(slider.max)}`);
 }
 
-/** Tells whether reads of the present are answered; else the last snapshot is shown. */
-export function setStrong(answered) {
-  strong = answered;
-  told();
+export const isListed = () => walk !== null;
+
+/** Forgets what another token may not see. */
+export function forgetData() {
+  listing += 1;
+  opening += 1;
+  walk = opened = null;
+  byId("more-keys").hidden = true;
+  say(byId("browse-status"), "");
+  put(byId("keys"));
+  put(byId("detail"), el("p", { class: "hint" }, "Choose a key to see its value and its history."));
 }
 
-export function isListed() {
-  return listed > 0;
+/** The chosen seq; undefined for the present. */
+function chosen() {
+  const text = byId("at").value.trim();
+  return text ? Number(text) : undefined;
 }
 
-/** Lists keys from the start, or goes on at a cursor. */
-export async function list(from = null) {
+/** Chooses a seq, "" for the present: list and detail follow. */
+function choose(seq) {
+  byId("at").value = seq;
+  return refresh();
+}
+
+/** Lists keys from the start, and shows the open key as of the same seq, too. */
+export async function refresh(reopen = true) {
   const mine = (listing += 1);
-  await looked;
-  const query = { limit: PAGE, cursor: from, consistency: strong ? "" : "snapshot" };
-  if (!from) Object.assign(query, { prefix: byId("prefix").value, at: byId("at").value.trim() });
+  await known();
+  showSeqs();
+  if (reopen && opened !== null) open(opened);
   try {
-    const page = parse((await call("GET", path("kv", null, query))).text);
+    const seq = chosen() ?? (await database().read([], { ...fresh(), timeoutS: READ_S })).seq;
+    const scan = database().scan(byId("prefix").value, { at: seq, timeoutS: READ_S });
+    const next = await scan.next();
     if (mine !== listing) return;
-    const entries = page.get("entries").parts.map(entryOf);
-    const rows = entries.map((entry) => row(entry));
-    if (from) byId("keys").append(...rows);
-    else put(byId("keys"), ...rows);
-    cursor = page.get("cursor").plain();
-    listed = (from ? listed : 0) + rows.length;
-    byId("more-keys").hidden = cursor === null;
-    const many = `${exact(listed)} ${listed === 1 ? "key" : "keys"}${cursor ? ", and more" : ""}`;
-    say(byId("browse-status"), `${many} · snapshot at seq ${page.get("seq").text}`);
-  } catch (problem) {
+    walk = { scan, seq, next, listed: 0 };
+    put(byId("keys"));
+    await goOn(walk, mine);
+  } catch (error) {
     if (mine !== listing) return;
-    if (!from) put(byId("keys"));
+    put(byId("keys"));
     byId("more-keys").hidden = true;
-    say(byId("browse-status"), problem.message);
+    say(byId("browse-status"), words(error));
   }
 }
 
-function entryOf(node) {
-  return { key: node.get("key").plain(), value: node.get("value"), version: node.get("version").text };
+/** Adds the next page of a list, all of one snapshot. */
+async function goOn(on, mine) {
+  const rows = [];
+  for (; rows.length < PAGE && !on.next.done; on.next = await on.scan.next()) rows.push(row(on.next.value));
+  if (mine !== listing) return;
+  on.listed += rows.length;
+  byId("keys").append(...rows);
+  byId("more-keys").hidden = on.next.done;
+  const many = `${exact(on.listed)} ${on.listed === 1 ? "key" : "keys"}${on.next.done ? "" : ", and more"}`;
+  say(byId("browse-status"), `${many} · snapshot at seq ${on.seq}`);
 }
 
 function row({ key, value, version }) {
-  const at = byId("at").value.trim();
-  return el("li", {}, el("button", { type: "button", class: "row", onclick: () => open(key, at) },
+  return el("li", {}, el("button", { type: "button", class: "row", onclick: () => open(key, true) },
     el("span", { class: "key" }, visible(key)),
     el("span", { class: "meta" }, `v ${version}`),
     el("span", { class: "preview" }, preview(value.text))));
 }
 
-export const preview = (text) => (text.length > PREVIEW ? text.slice(0, PREVIEW) + " …" : text);
+/** Shows a key as it is now, with its history. */
+export function openNow(key) {
+  const past = byId("at").value !== "";
+  byId("at").value = "";
+  if (past && walk) refresh(false);
+  return open(key, true);
+}
 
-/** Shows a key as it was at a seq ("" for now), with its history. */
-export async function open(key, at = "") {
-  const mine = (choice += 1);
+/** Shows a key as of the chosen seq; `moved`: brings it into sight. */
+async function open(key, moved = false) {
+  const mine = (opening += 1);
   const panel = byId("detail");
+  const at = chosen();
+  opened = key;
   try {
-    const when = at ? `,"at":${BigInt(at)}` : strong ? "" : ',"consistency":"snapshot"';
-    const body = `{"keys":[${JSON.stringify(key)}]${when}}`;
-    const read = parse((await call("POST", path("read", null), { body })).text);
-    const seq = read.get("seq").text;
-    const found = read.get("entries").parts[0][1];
-    if (mine !== choice) return;
-    const history = el("ol", { class: "rows history", "aria-label": "History, the newest version first" });
-    put(panel, ...detail(key, found, seq, at), el("h4", {}, "History"), history);
-    if (panel.getBoundingClientRect().top > 0.8 * innerHeight) panel.scrollIntoView();
-    await extend(history, key, seq);
-  } catch (problem) {
-    if (mine === choice) put(panel, title(key), el("p", { class: "notice" }, problem.message));
+    const options = at === undefined ? fresh() : { at };
+    const { seq, entries } = await database().read([key], { ...options, timeoutS: READ_S });
+    if (mine !== opening) return;
+    const same = panel.dataset.key === key ? panel.querySelector(".history") : null;
+    const history = same ?? el("ol", { class: "rows history", "aria-label": "History, the newest version first" });
+    panel.dataset.key = key;
+    put(panel, ...detail(key, entries.get(key), seq, at), el("h4", {}, "History"), history);
+    if (moved && panel.getBoundingClientRect().top > 0.8 * innerHeight) panel.scrollIntoView();
+    if (!same || at === undefined) await extend(history, key, null, { choose, lookUp: actions.lookUp });
+    mark(history, seq);
+  } catch (error) {
+    delete panel.dataset.key;
+    if (mine === opening) put(panel, title(key), el("p", { class: "notice" }, words(error)));
   }
 }
 
 const title = (key) => el("h3", { class: "key" }, visible(key));
 
-function detail(key, found, seq, at) {
-  const absent = found.isNull;
-  const entry = absent ? null : entryOf(found);
-  const when = absent ? "" : ` · written ${moment(found.get("ts_ms").plain())}`;
-  const words = absent ? `absent at seq ${seq}` : `version ${entry.version}${when}`;
-  const text = absent ? "" : pretty(entry.value);
-  const version = absent ? "0" : entry.version;
+function detail(key, entry, seq, at) {
+  const absent = entry.value === undefined;
+  const state = absent ? `absent at seq ${seq}` : `version ${entry.version} · written ${moment(entry.tsMs)}`;
   return [
     title(key),
-    el("p", { class: "hint" }, `${words} · ${at ? "as of" : "now, at"} seq ${seq}`),
-    absent ? el("p", { class: "empty-value" }, "no value") : el("pre", { class: "json", tabindex: "0", "aria-label": "Value" }, text),
+    el("p", { class: "hint" }, `${state} · ${at === undefined ? "now, at" : "as of"} seq ${seq}`),
+    absent ? el("p", { class: "empty-value" }, "no value")
+      : el("pre", { class: "json", tabindex: "0", "aria-label": "Value" }, pretty(entry.value)),
     el("div", { class: "buttons" },
-      at ? el("button", { type: "button", class: "quiet", onclick: () => open(key) }, "Show now") : null,
-      el("button", { type: "button", "data-write": true, hidden: !actions.mayWrite(),
-        onclick: () => actions.write(key, version, absent ? "0" : entry.value.text) }, "Write…")),
+      at === undefined ? null : el("button", { type: "button", class: "quiet", onclick: () => choose("") }, "Show now"),
+      el("button", { type: "button", "data-write": true, hidden: !facts.writes,
+        onclick: () => actions.write(key, entry.version, absent ? "0" : entry.value.text) }, "Write…")),
   ];
-}
-
-/** Adds versions up to a seq to the history. */
-async function extend(history, key, at) {
-  if (key === "." || key === "..") {
-    history.append(el("li", { class: "hint" }, "Browsers cannot ask for the history of a key of dots."));
-    return;
-  }
-  try {
-    const page = parse((await call("GET", path("history", key, { at: at === "0" ? "" : at }))).text);
-    const versions = page.get("versions").parts;
-    history.append(...versions.map((version) => line(key, version)));
-    if (!versions.length) history.append(el("li", { class: "hint" }, "No version is kept up to here."));
-    if (page.get("more").plain()) history.append(goOn(history, key, versions.at(-1)));
-  } catch (problem) {
-    history.append(el("li", { class: "hint" }, problem.message));
-  }
-}
-
-function goOn(history, key, last) {
-  const item = el("li", {}, el("button", { type: "button", class: "quiet", onclick: () => {
-    item.remove();
-    extend(history, key, (BigInt(last.get("version").text) - 1n).toString());
-  } }, "Older versions"));
-  return item;
-}
-
-function line(key, version) {
-  const seq = version.get("version").text;
-  const id = version.get("txn_id").plain();
-  const deleted = version.get("deleted").plain();
-  return el("li", { class: "line" },
-    el("button", { type: "button", class: "link seq", title: "Show the state at this seq", onclick: () => open(key, seq) }, `seq ${seq}`),
-    el("span", { class: "meta" }, moment(version.get("ts_ms").plain())),
-    el("span", { class: deleted ? "preview deleted" : "preview" }, deleted ? "deleted" : preview(version.get("value").text)),
-    el("button", { type: "button", class: "link id", title: "Look up the transaction", onclick: () => actions.lookUp(id) }, visible(id)));
 }

@@ -1,6 +1,7 @@
 // Numbers and times for people.
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const PREVIEW = 160;
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 
 export function count(number) {
@@ -29,3 +30,6 @@ export function moment(ms) {
   if (Number.isNaN(time.getTime())) return `${ms} ms`;
   return time.toISOString().replace("T", " ").replace("Z", " UTC");
 }
+
+/** The beginning of a text. */
+export const preview = (text) => (text.length > PREVIEW ? text.slice(0, PREVIEW) + " …" : text);

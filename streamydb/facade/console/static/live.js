@@ -80,7 +80,10 @@ function showContention(stats, choose) {
 
 /** Shows the state in the header. */
 export function showState(stats) {
-  const { pipeline, health } = stats;
+  const { pipeline, health, database } = stats;
+  say(byId("database"), database);
+  byId("chip-database").hidden = !database;
+  document.title = database ? `${database} · streamy-db` : "streamy-db console";
   byId("state-dot").dataset.state = health.status === "ready" ? "good" : "bad";
   say(byId("state"), health.status === "ready" ? "live" : health.writes ? "degraded" : "no writes");
   say(byId("chip-seq"), exact(stats.seq));

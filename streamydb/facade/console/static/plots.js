@@ -7,6 +7,7 @@ const HEIGHT = 132;
 const EDGE = { left: 2, right: 6, top: 14, bottom: 18 };
 const GAP_MS = 2_500;
 const SPAN_MIN_MS = 60_000;
+const TAIL = 12;
 
 /** Lines over the latest minutes; the legend shows the last values, or those pointed at. */
 export class LinePlot {
@@ -165,8 +166,8 @@ export class Bars {
 
   #row({ label, value, text, choose }, most) {
     const name = choose
-      ? el("button", { type: "button", class: "link", title: label, onclick: choose }, label)
-      : el("span", {}, label);
+      ? el("button", { type: "button", class: "link cut", title: label, "aria-label": label, onclick: choose }, ...cut(label))
+      : el("span", { class: "cut", title: label }, ...cut(label));
     const bar = el("span", { class: "bar" });
     bar.style.width = `${(100 * value) / most}%`;
     return el("li", {}, el("span", { class: "name" }, name), el("span", { class: "track" }, bar),
@@ -174,10 +175,16 @@ export class Bars {
   }
 }
 
+/** The beginning and the end of a name: where there is no room for all, the beginning is cut short. */
+function cut(label) {
+  const signs = Array.from(label);
+  return [signs.slice(0, -TAIL), signs.slice(-TAIL)].filter((part) => part.length).map((part) => el("span", {}, part.join("")));
+}
+
 const span = (ms) => (ms < 120_000 ? `${Math.round(ms / 1_000)} s` : `${Math.round(ms / 60_000)} min`);
 
 /** The smallest round number above. */
-function ceiling(value) {
+export function ceiling(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 6, 8, 10].map((each) => each * power).find((each) => each >= value);

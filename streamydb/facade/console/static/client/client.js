@@ -1,0 +1,178 @@
+// Made of clients/typescript/src/client.ts (f1bf39317b09130a9c6274d0af8fafa149dcc2ffce242f25c5c2ca6247c8662b): python -m tools.console_client
+/** The client: its public methods. */
+import { Transport } from "./http.js";
+import { absent, Range, read } from "./reads.js";
+import { run } from "./run.js";
+import { DEFAULTS, invalid, REAL, Session } from "./session.js";
+import { ask, execute, prepare } from "./transactions.js";
+import { Watch } from "./watch.js";
+/** Return a client of the database behind a facade's address. */
+export function connect(url, options = {}) {
+    return new Client(url, options);
+}
+/** A connection to a database. */
+export class Client {
+    /** What it remembers; `session.seq` is the highest seq it has seen. */
+    session;
+    #transport;
+    /** Connect when the first request is sent. */
+    constructor(url, options = {}) {
+        const { token, json = JSON, fetch: own, surroundings, ...given } = options;
+        if (token !== undefined && !/^[\x20-\x7e]+$/.test(token))
+            throw invalid("A token is printable ASCII.");
+        const fetcher = own ?? ((input, init) => globalThis.fetch(input, init));
+        this.#transport = new Transport(url, json, token, fetcher);
+        this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings });
+    }
+    /** End all watches and calls. */
+    close() {
+        this.#transport.close();
+    }
+    /** The value of a key; undefined if it is absent. */
+    async get(key, options = {}) {
+        return (await this.entry(key, options)).value;
+    }
+    /** The value of a key with its version. */
+    async entry(key, options = {}) {
+        return (await this.read([key], options)).entries.get(key);
+    }
+    /** Read keys at one snapshot. */
+    async read(keys, options = {}) {
+        const freshness = this.session.freshness(options.consistency, options.at);
+        const reading = await read(this.#context(options), [...keys], freshness, options.timeoutS);
+        const found = [...reading.entries].map(([key, entry]) => [key, entry ?? absent(key)]);
+        const entries = new Map(found);
+        return { seq: reading.seq, entries, get: (key) => entries.get(key)?.value };
+    }
+    /** The entries of a range at one snapshot, in the order of their keys' UTF-8 bytes. */
+    async *scan(prefix = "", options = {}) {
+        const freshness = this.session.freshness(options.consistency, options.at);
+        const bounds = { prefix, start: options.start, end: options.end };
+        const range = new Range(bounds, freshness, options.limit);
+        for (;;) {
+            const page = await range.page(this.#context(options), options.timeoutS);
+            if (!page.length)
+                return;
+            yield* page;
+        }
+    }
+    /** Store a value. */
+    put(key, value, options = {}) {
+        return this.atomic().put(key, value).commit(options);
+    }
+    /** Remove a key, if it is there. */
+    delete(key, options = {}) {
+        return this.atomic().delete(key).commit(options);
+    }
+    /** Execute a transaction; throws `AbortedError` if it aborted. */
+    async transaction(transaction, options = {}) {
+        const id = options.id ?? this.session.newId();
+        const deadlineMs = options.deadlineMs ?? this.session.deadlineMs(options.timeoutS);
+        const txn = prepare(this.#context(options), id, transaction, deadlineMs);
+        return execute(this.#context(options), txn, options.timeoutS, options.id === undefined);
+    }
+    /** Begin a transaction that is put together call by call, then committed. */
+    atomic(options = {}) {
+        return new Atomic(this, options.id ?? this.session.newId(), options.deadlineMs);
+    }
+    /** Return a transaction's bytes, to be sent with `send`. */
+    prepare(transaction, options = {}) {
+        const id = options.id ?? this.session.newId();
+        const deadlineMs = options.deadlineMs ?? this.session.deadlineMs(options.timeoutS);
+        return prepare(this.#context(options), id, transaction, deadlineMs);
+    }
+    /** Send a prepared transaction; however often that is done, it is executed once. */
+    send(txn, options = {}) {
+        return execute(this.#context(options), txn, options.timeoutS, false);
+    }
+    /** Look for the verdict of a transaction that was sent before. */
+    verdict(id, options = {}) {
+        return ask(this.#context(options), { id, payload: "" }, options.timeoutS);
+    }
+    /**
+     * Execute a function as a transaction and return what it returns.
+     *
+     * It may be called several times, so it must have no effect but by its view. Without writes it is
+     * a read-only transaction at its snapshot, and nothing is sent to the log.
+     */
+    run(call, options = {}) {
+        return run(this.#context(options), call, options.consistency, options.conflictsMax);
+    }
+    /** Follow the changes of keys with a prefix, in their order; `since`: begin after this seq. */
+    watch(prefix = "", options = {}) {
+        return new Watch(this.#context(options), prefix, options.since);
+    }
+    #context(options) {
+        return { transport: this.#transport, session: this.session, signal: options.signal };
+    }
+}
+/**
+ * A transaction that is put together call by call.
+ *
+ * Its id is made at once and its bytes when it is sent first, so that committing it again after an
+ * unknown outcome is safe: it is one transaction, however often it is sent.
+ */
+export class Atomic {
+    id;
+    deadlineMs;
+    #client;
+    #checks = [];
+    #reads = [];
+    #updates = [];
+    /** @internal */
+    constructor(client, id, deadlineMs) {
+        this.id = id;
+        this.deadlineMs = deadlineMs;
+        this.#client = client;
+    }
+    /** Commit only if all these hold; an entry means that the key still has its version. */
+    check(key, conditions = {}) {
+        const seen = typeof key === "string" ? { key } : { key: key.key, version: key.version };
+        this.#checks.push({ ...seen, ...conditions });
+        return this;
+    }
+    /** Have the verdict give the values of keys after the transaction. */
+    read(...keys) {
+        this.#reads.push(...keys);
+        return this;
+    }
+    /** Store a value. */
+    put(key, value) {
+        return this.#update({ op: "put", key, value });
+    }
+    /** Remove a key. */
+    delete(key) {
+        return this.#update({ op: "delete", key });
+    }
+    /** Add to a number, absent is 0; abort if the sum is not within the bounds. */
+    add(key, by, bounds = {}) {
+        return this.#update({ op: "add", key, by, ...bounds });
+    }
+    /** Keep the larger number. */
+    max(key, value) {
+        return this.#update({ op: "max", key, value });
+    }
+    /** Keep the smaller number. */
+    min(key, value) {
+        return this.#update({ op: "min", key, value });
+    }
+    /** Append to a list, absent is empty. */
+    append(key, value) {
+        return this.#update({ op: "append", key, value });
+    }
+    /** Take the next integer of a counter; the verdict's `reads` have it. */
+    nextId(key) {
+        return this.#update({ op: "next_id", key });
+    }
+    /** Execute it; throws as `Client.transaction`. */
+    async commit(options = {}) {
+        this.deadlineMs ??= this.#client.session.deadlineMs(options.timeoutS);
+        const parts = { checks: this.#checks, reads: this.#reads, updates: this.#updates };
+        const txn = this.#client.prepare(parts, { id: this.id, deadlineMs: this.deadlineMs });
+        return this.#client.send(txn, options);
+    }
+    #update(update) {
+        this.#updates.push(update);
+        return this;
+    }
+}

@@ -1,0 +1,194 @@
+// Made of clients/typescript/src/http.ts (fa306fad3b31523d4ed2fccfe30669ba9d2af0d1645d925fbd03d3df24357bf6): python -m tools.console_client
+/** Requests to a facade over `fetch`, and what their failures mean. */
+import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, problem, UnexpectedAnswerError, } from "./errors.js";
+/** How long an answer may be late before the connection counts as dead. */
+const MARGIN_S = 5;
+const NOT_SENT = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
+const UNTRUSTED = /CERT|SELF_SIGNED|UNABLE_TO_(VERIFY|GET)|ERR_SSL|ERR_TLS/;
+export class Transport {
+    json;
+    token;
+    fetcher;
+    #closing = new AbortController();
+    #base;
+    constructor(url, json, token, fetcher) {
+        this.json = json;
+        this.token = token;
+        this.fetcher = fetcher;
+        const { protocol, search, hash } = new URL(url);
+        if (!/^https?:$/.test(protocol) || search || hash) {
+            throw new TypeError("a facade's URL is http://host:port or https://host:port");
+        }
+        this.#base = url.replace(/\/+$/, "");
+    }
+    /** End everything that is under way, and refuse what comes later. */
+    close() {
+        this.#closing.abort(new ClosedError("The client is closed."));
+    }
+    /** Perform a request and read its answer. */
+    async send(request) {
+        const silence = new Silence(request.timeoutS + MARGIN_S, this.#closing.signal, request.signal);
+        try {
+            const answer = await this.#fetched(request, silence);
+            const body = await this.#guarded(silence, () => answer.text());
+            if (!answer.ok)
+                throw this.#fault(answer, body);
+            const json = () => this.#parsed(body, answer.status);
+            return { status: answer.status, headers: answer.headers, json };
+        }
+        finally {
+            silence.end();
+        }
+    }
+    /** Open an event stream; its texts come as they are, until it is cut or the caller stops. */
+    async *open(request) {
+        const silence = new Silence(request.timeoutS, this.#closing.signal, request.signal);
+        try {
+            const answer = await this.#fetched(request, silence);
+            if (!answer.ok)
+                throw this.#fault(answer, await this.#guarded(silence, () => answer.text()));
+            const reader = answer.body?.getReader();
+            const decoder = new TextDecoder();
+            yield "";
+            while (reader) {
+                silence.again();
+                const { done, value } = await this.#guarded(silence, () => reader.read());
+                if (done)
+                    break;
+                yield decoder.decode(value, { stream: true });
+            }
+            throw new ConnectionLostError("The stream of changes has ended.");
+        }
+        finally {
+            silence.stop();
+        }
+    }
+    /** The error of a problem document; undefined if it is none. */
+    problemOf(body, retryAfterS) {
+        let fields;
+        try {
+            fields = this.json.parse(body);
+        }
+        catch {
+            return undefined;
+        }
+        if (typeof fields !== "object" || fields === null || Array.isArray(fields))
+            return undefined;
+        const { type, title: _, status, detail, ...members } = fields;
+        const slug = String(type ?? "").replace(/^.*\//, "");
+        return problem(slug, Number(status) || 0, String(detail ?? ""), members, retryAfterS);
+    }
+    async #fetched(request, silence) {
+        const url = new URL(this.#base + request.path);
+        for (const [name, value] of Object.entries(request.params ?? {})) {
+            if (value !== undefined)
+                url.searchParams.set(name, String(value));
+        }
+        const headers = { ...request.headers };
+        if (this.token !== undefined)
+            headers["Authorization"] = `Bearer ${this.token}`;
+        const body = request.body === undefined ? {} : { body: request.body };
+        const init = { method: request.method, headers, signal: silence.signal, ...body };
+        return this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
+    }
+    /** Do one thing on the network; its failures become the client's errors. */
+    async #guarded(silence, act) {
+        silence.check();
+        try {
+            return await act();
+        }
+        catch (error) {
+            silence.check();
+            throw connectionFault(error);
+        }
+    }
+    #parsed(body, status) {
+        try {
+            return this.json.parse(body);
+        }
+        catch {
+            throw new UnexpectedAnswerError("The answer is not one of a facade.", status);
+        }
+    }
+    #fault(answer, body) {
+        const kind = (answer.headers.get("content-type") ?? "").split(";")[0]?.trim();
+        const known = kind === "application/problem+json" ? this.problemOf(body, retryAfter(answer)) : undefined;
+        if (known)
+            return known;
+        const said = `Status ${answer.status} and no problem document: is this the address of a facade?`;
+        const error = new UnexpectedAnswerError(said, answer.status);
+        error.retryAfterS = retryAfter(answer);
+        return error;
+    }
+}
+/** Ends a request when the other side is silent, the caller gives up, or the client is closed. */
+class Silence {
+    seconds;
+    #ending = new AbortController();
+    #sources;
+    #timer;
+    #late = false;
+    constructor(seconds, ...sources) {
+        this.seconds = seconds;
+        this.#sources = sources.filter((source) => source !== undefined);
+        for (const source of this.#sources)
+            source.addEventListener("abort", this.#abort);
+        this.again();
+    }
+    get signal() {
+        return this.#ending.signal;
+    }
+    /** Begin to wait anew. */
+    again() {
+        clearTimeout(this.#timer);
+        this.#timer = setTimeout(() => {
+            this.#late = true;
+            this.#ending.abort();
+        }, Math.min(this.seconds * 1_000, 2 ** 31 - 1));
+    }
+    /** Throw why there is nothing more to wait for, if so. */
+    check() {
+        for (const source of this.#sources)
+            source.throwIfAborted();
+        if (this.#late)
+            throw new ConnectionLostError(`No answer within ${this.seconds} s`);
+    }
+    /** Watch no longer. */
+    end() {
+        clearTimeout(this.#timer);
+        for (const source of this.#sources)
+            source.removeEventListener("abort", this.#abort);
+    }
+    /** Watch no longer, and close the connection. */
+    stop() {
+        this.end();
+        this.#ending.abort();
+    }
+    #abort = () => this.#ending.abort();
+}
+/** What a failure of `fetch` means. A browser does not tell whether anything was sent. */
+function connectionFault(error) {
+    if (error instanceof ClientError)
+        return error;
+    const cause = error?.cause;
+    const code = String(cause?.code ?? "");
+    const said = `${String(error)}${code && ` (${code})`}`;
+    if (UNTRUSTED.test(code)) {
+        const detail = `TLS with the facade failed: ${said}`;
+        return new NotConnectedError(detail, { retriable: false, cause: error });
+    }
+    if (NOT_SENT.test(code)) {
+        return new NotConnectedError(`No connection to the facade: ${said}`, { cause: error });
+    }
+    const lost = new ConnectionLostError(`The connection broke: ${said}`);
+    lost.cause = error;
+    return lost;
+}
+/** The seconds that an answer asks for; a time of day counts from the answer's own. */
+function retryAfter(answer) {
+    const given = answer.headers.get("retry-after") ?? "";
+    if (/^[0-9]+$/.test(given))
+        return Number(given);
+    const until = Date.parse(given) - Date.parse(answer.headers.get("date") ?? "");
+    return Number.isNaN(until) ? 0 : Math.max(0, until / 1_000);
+}

@@ -1,0 +1,131 @@
+// Made of clients/typescript/src/reads.ts (de2979109f18c8548cd85a4d778bc2c59552e5bd370a18de43769cb55b0dabb5): python -m tools.console_client
+/** Reads and scans; each is tried again after whatever may pass. */
+import { ClientError, RequestError } from "./errors.js";
+import { invalid } from "./session.js";
+import { KEY_BYTES_MAX } from "./tables.js";
+/** Perform a request that changes nothing; repeat it after failures that may pass. */
+export async function tried(context, retry, perform, timeS = () => retry.waitS()) {
+    for (;;) {
+        let pause;
+        try {
+            return await perform(timeS());
+        }
+        catch (error) {
+            if (!(error instanceof ClientError))
+                throw error;
+            pause = error.retriable ? retry.again(error) : undefined;
+            if (pause === undefined)
+                throw error;
+        }
+        await context.session.surroundings.sleep(pause, context.signal);
+    }
+}
+/** Read keys at one snapshot, in as many requests as that takes. */
+export async function read(context, keys, freshness, timeoutS) {
+    keys.forEach(checkKey);
+    const retry = context.session.retry(timeoutS);
+    const wanted = [...new Set(keys)];
+    const size = context.session.options.readKeys;
+    const first = await readSome(context, retry, wanted.slice(0, size), freshness);
+    for (let begin = size; begin < wanted.length; begin += size) {
+        const part = wanted.slice(begin, begin + size);
+        const more = await readSome(context, retry, part, { at: first.seq });
+        for (const [key, entry] of more.entries)
+            first.entries.set(key, entry);
+    }
+    context.session.saw(first.seq);
+    return first;
+}
+/** Read keys in one request, or in halves if they or their values are too many for one. */
+async function readSome(context, retry, keys, freshness) {
+    if (freshness.at === 0)
+        return { seq: 0, entries: new Map(keys.map((key) => [key, undefined])) };
+    try {
+        return await tried(context, retry, (waitS) => sendRead(context, keys, freshness, waitS));
+    }
+    catch (error) {
+        const tooMany = error instanceof RequestError && (error.is("answer-too-large") || error.is("too-large"));
+        if (!tooMany || keys.length < 2)
+            throw error;
+    }
+    const half = Math.trunc(keys.length / 2);
+    const left = await readSome(context, retry, keys.slice(0, half), freshness);
+    const right = await readSome(context, retry, keys.slice(half), { at: left.seq });
+    return { seq: left.seq, entries: new Map([...left.entries, ...right.entries]) };
+}
+async function sendRead({ transport, signal }, keys, freshness, timeoutS) {
+    const body = transport.json.stringify({ keys, ...freshness });
+    const headers = { "Content-Type": "application/json" };
+    const answer = await transport.send({ method: "POST", path: "/v1/read", headers, body, timeoutS, signal });
+    const found = answer.json();
+    const entries = keys.map((key) => {
+        const entry = Object.hasOwn(found.entries, key) ? found.entries[key] : null;
+        return [key, entry ? entryOf(entry) : undefined];
+    });
+    return { seq: found.seq, entries: new Map(entries) };
+}
+/** A scan on its way: which keys, which snapshot, where it is. */
+export class Range {
+    bounds;
+    freshness;
+    ended;
+    #cursor;
+    #left;
+    constructor(bounds, freshness, limit) {
+        this.bounds = bounds;
+        this.freshness = freshness;
+        this.#left = limit;
+        this.ended = limit !== undefined && limit < 1;
+    }
+    /** Read the next page; an empty one is the last. */
+    async page(context, timeoutS) {
+        const { prefix, start, end } = this.bounds;
+        for (const bound of [prefix, start ?? "", end ?? ""])
+            checkBound(bound);
+        if (this.ended || this.freshness.at === 0)
+            return [];
+        const most = context.session.options.pageEntries;
+        const limit = this.#left === undefined ? most : Math.min(most, this.#left);
+        const bounds = { prefix: prefix || undefined, start, end, ...this.freshness };
+        const params = this.#cursor === undefined ? { ...bounds, limit } : { cursor: this.#cursor, limit };
+        const retry = context.session.retry(timeoutS);
+        const page = await tried(context, retry, async (waitS) => {
+            const request = { method: "GET", path: "/v1/kv", params, timeoutS: waitS, signal: context.signal };
+            const answer = await context.transport.send(request);
+            return answer.json();
+        });
+        context.session.saw(page.seq);
+        this.freshness = { at: page.seq };
+        this.#cursor = page.cursor ?? undefined;
+        if (this.#left !== undefined)
+            this.#left -= page.entries.length;
+        this.ended = page.cursor === null || this.#left === 0;
+        return page.entries.map(entryOf);
+    }
+}
+/** A key that is absent, as an entry. */
+export function absent(key) {
+    return { key, value: undefined, version: 0, tsMs: 0 };
+}
+/** Refuse what can be no key. */
+export function checkKey(key) {
+    const size = bytesOf(key);
+    if (!(size >= 1 && size <= KEY_BYTES_MAX)) {
+        const detail = `A key is text of 1 to ${KEY_BYTES_MAX} bytes of UTF-8.`;
+        throw new RequestError("invalid-key", 400, detail);
+    }
+}
+function checkBound(bound) {
+    if (!(bytesOf(bound) <= KEY_BYTES_MAX)) {
+        throw invalid(`prefix, start and end are text of at most ${KEY_BYTES_MAX} bytes of UTF-8.`);
+    }
+}
+/** Bytes of UTF-8; NaN for what is no Unicode text. */
+function bytesOf(text) {
+    if (typeof text !== "string" || /\p{Surrogate}/u.test(text))
+        return Number.NaN;
+    return new TextEncoder().encode(text).length;
+}
+function entryOf(entry) {
+    return { key: entry.key, value: entry.value, version: entry.version, tsMs: entry.ts_ms };
+}

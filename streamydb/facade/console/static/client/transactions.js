@@ -1,0 +1,221 @@
+// Made of clients/typescript/src/transactions.ts (a443f91dc3f194daa6bb881d642577d66c67ba982f97de59254d28d4213543f5): python -m tools.console_client
+/**
+ * Transactions: sent, repeated, and what their answers mean.
+ *
+ * A transaction is sent again with the same bytes and id, which is safe at any time. As soon as one
+ * of the attempts may have reached the log, nothing but a verdict ends the matter, or
+ * `OutcomeUnknownError`.
+ */
+import { abort, ClientError, OutcomeUnknownError, RequestError, refusal, UnexpectedAnswerError, } from "./errors.js";
+import { tried } from "./reads.js";
+import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
+/** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
+const SETTLE_S = 10;
+/** Return a transaction's bytes. */
+export function prepare(context, id, transaction, deadlineMs) {
+    const { asserts, checks, reads, updates, call, locks } = transaction;
+    const given = { asserts, checks, reads, updates, call, locks };
+    const parts = Object.entries(given).filter(([, part]) => part !== undefined && Object.keys(part).length);
+    const fields = { id, ...Object.fromEntries(parts), deadline_ms: deadlineMs };
+    for (const update of updates ?? []) {
+        const value = update.value;
+        const wanted = ["put", "append", "max", "min"].includes(update.op);
+        if (wanted && value === undefined)
+            throw refusal("invalid-transaction", "A value is missing.", id);
+        if (update.op === "put" && value === null)
+            throw refusal("null-value", undefined, id);
+    }
+    checkNumbers(fields, id);
+    return { id, payload: context.transport.json.stringify(fields) };
+}
+/** Refuse what `JSON.stringify` would turn into null. */
+function checkNumbers(value, id) {
+    if (typeof value === "number" && !Number.isFinite(value)) {
+        throw refusal("number-range", "NaN and infinity are not JSON.", id);
+    }
+    if (typeof value === "object" && value !== null) {
+        for (const part of Object.values(value))
+            checkNumbers(part, id);
+    }
+}
+/**
+ * Send a transaction until there is a verdict, or no time left.
+ *
+ * One that lacks the locks of a unique constraint is sent again with them. When the time has
+ * passed, nothing is sent any more: an attempt at the very end only looks for the verdict, if there
+ * may be one. `fresh`: nobody has sent it before.
+ */
+export async function execute(context, prepared, timeoutS, fresh) {
+    const { session } = context;
+    const retry = session.retry(timeoutS);
+    let txn = prepared;
+    let perform = () => send(context, txn, retry.waitS());
+    let uncertain = false;
+    let alone = fresh;
+    let attempts = 1;
+    for (;;) {
+        let fault;
+        let position;
+        const outcome = await perform().catch((error) => {
+            if (!(error instanceof ClientError))
+                throw error;
+            return error;
+        });
+        if (outcome instanceof ClientError) {
+            fault = outcome;
+            if (fault instanceof RequestError && isUntimely(fault.code)) {
+                session.saw(0, Number(fault.members["ts_ms"] ?? 0));
+                if (!alone)
+                    return settled(context, txn, retry, fault);
+            }
+            uncertain ||= fault.uncertain;
+        }
+        else if (isResult(outcome)) {
+            const again = await relocked(context, txn, outcome);
+            if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX) {
+                if (isUntimely(outcome.code) && !alone)
+                    return settled(context, txn, retry);
+                return conclude(context, outcome);
+            }
+            [txn, uncertain, attempts] = [again, false, attempts + 1];
+            perform = () => send(context, txn, retry.waitS());
+            continue;
+        }
+        else {
+            uncertain = true;
+            position = outcome.position;
+        }
+        alone &&= !uncertain;
+        const pause = fault === undefined || mayPass(fault) ? retry.again(fault) : undefined;
+        if (pause !== undefined)
+            await session.surroundings.sleep(pause, context.signal);
+        const late = !retry.leftS();
+        if (pause === undefined || (late && !uncertain)) {
+            if (!uncertain && fault !== undefined)
+                throw fault;
+            throw unknown(context, txn, fault);
+        }
+        const asks = late || position !== undefined;
+        const waited = position;
+        perform = () => asks ? look(context, txn.id, waited, retry.waitS()) : send(context, txn, retry.waitS());
+    }
+}
+/** Find the verdict of a transaction one of whose copies came after the deadline. */
+async function settled(context, txn, retry, fault) {
+    const wait = context.session.retry(Math.max(retry.leftS(), SETTLE_S));
+    let found;
+    try {
+        found = await tried(context, wait, (waitS) => look(context, txn.id, undefined, waitS), () => wait.leftS());
+    }
+    catch (error) {
+        if (!(error instanceof ClientError))
+            throw error;
+        throw unknown(context, txn, fault ?? error);
+    }
+    if (isResult(found))
+        return conclude(context, found);
+    throw unknown(context, txn, fault);
+}
+/** Look for the verdict of a transaction that was sent before. */
+export async function ask(context, txn, timeoutS) {
+    const retry = context.session.retry(timeoutS);
+    let position;
+    for (;;) {
+        const at = position;
+        const outcome = await tried(context, retry, (waitS) => look(context, txn.id, at, waitS));
+        if (isResult(outcome)) {
+            if (!isUntimely(outcome.code) || position === undefined)
+                return conclude(context, outcome);
+            position = undefined; // the verdict of this copy; there may be another one
+            continue;
+        }
+        position = outcome.position;
+        const pause = retry.again();
+        if (pause === undefined)
+            throw unknown(context, txn);
+        await context.session.surroundings.sleep(pause, context.signal);
+    }
+}
+async function send({ transport, signal }, txn, timeoutS) {
+    const headers = { "Content-Type": "application/json", ...prefer(timeoutS) };
+    const request = { method: "POST", path: "/v1/transactions", headers, body: txn.payload };
+    return outcomeOf(await transport.send({ ...request, timeoutS, signal }));
+}
+async function look({ transport, signal }, id, position, timeoutS) {
+    const path = `/v1/transactions/${encodeURIComponent(id).replaceAll(".", "%2E")}`;
+    const params = { record: position };
+    return outcomeOf(await transport.send({ method: "GET", path, params, headers: prefer(timeoutS), timeoutS, signal }));
+}
+function outcomeOf(answer) {
+    if (answer.status === 202) {
+        const query = new URLSearchParams((answer.headers.get("location") ?? "").split("?")[1] ?? "");
+        return { position: query.get("record") ?? undefined };
+    }
+    const result = answer.json();
+    if (typeof result?.status !== "string" || typeof result.seq !== "number") {
+        throw new UnexpectedAnswerError("The answer is not one of a facade.", answer.status);
+    }
+    return result;
+}
+function prefer(timeoutS) {
+    return { Prefer: `wait=${Math.trunc(Math.min(timeoutS, 1e6))}` };
+}
+function isResult(outcome) {
+    return "status" in outcome;
+}
+function isUntimely(code) {
+    return UNTIMELY.includes(code);
+}
+/** Sending again may help. */
+function mayPass(fault) {
+    const missing = fault instanceof RequestError && fault.is("transaction-unknown");
+    return fault.retriable || fault.uncertain || missing;
+}
+/** Return or throw what a verdict means. */
+function conclude({ session }, result) {
+    session.saw(result.seq, (result.duplicate ?? result).ts_ms);
+    const { id, seq, reads, returned = null } = result;
+    if (result.status === "committed") {
+        return { id: id ?? "", seq, tsMs: result.ts_ms, reads, repeated: result.duplicate !== undefined, returned };
+    }
+    const code = result.code ?? "";
+    const reason = result.reason === undefined ? {} : { reason: result.reason };
+    if (result.status === "aborted")
+        throw abort(code, result.failed, { code, id, seq, ...reason });
+    throw refusal(code, undefined, id ?? undefined);
+}
+function unknown(context, txn, cause) {
+    const later = { transport: context.transport, session: context.session };
+    const again = () => execute(later, txn, undefined, false);
+    return new OutcomeUnknownError(txn.id, txn.payload, () => ask(later, txn), again, cause);
+}
+/** The attempt after the one with this verdict, with the locks that it lacked, if it did. */
+async function relocked({ transport }, txn, result) {
+    const missing = result.failed.filter((entry) => entry.check === "lock").map((entry) => entry.key);
+    if (result.code !== "undeclared-key" || !missing.length)
+        return undefined;
+    if (missing.includes(UNIQUE_PREFIX))
+        return txn; // hidden from this client: the facade goes on
+    const fields = transport.json.parse(txn.payload);
+    fields.id = await nextId(txn.id);
+    fields.locks = [...new Set([...(fields.locks ?? []), ...missing])].sort(byCodePoints);
+    return { id: fields.id, payload: transport.json.stringify(fields) };
+}
+/** `id`, `id~1`, `id~2`, …; a hash stands for one that would become too long. */
+async function nextId(id) {
+    const [, stem, number] = /^(.*)~([0-9]{1,3})$/s.exec(id) ?? [];
+    if (stem !== undefined)
+        return `${stem}~${Number(number) + 1}`;
+    const bytes = new TextEncoder().encode(id);
+    if (bytes.length + 5 <= ID_BYTES_MAX)
+        return `${id}~1`;
+    const digest = new Uint8Array(await globalThis.crypto.subtle.digest("SHA-256", bytes));
+    return `${Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("")}~1`;
+}
+function byCodePoints(one, other) {
+    const [left, right] = [Array.from(one), Array.from(other)];
+    const at = left.findIndex((character, place) => character !== right[place]);
+    if (at < 0)
+        return left.length - right.length;
+    return left[at].codePointAt(0) - (right[at]?.codePointAt(0) ?? -1);
+}

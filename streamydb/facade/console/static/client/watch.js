@@ -1,0 +1,188 @@
+// Made of clients/typescript/src/watch.ts (97924cee38c758e62dc64d75b826620a4aa36b34bdd4b192f8884feee9c3fc10): python -m tools.console_client
+/**
+ * Following the changes: one unbroken sequence made of as many streams as it takes.
+ *
+ * A stream tells now and then up to which seq everything has been given. After a cut, the next one
+ * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
+ */
+import { ClientError, UnexpectedAnswerError } from "./errors.js";
+import { read } from "./reads.js";
+/** No event of a facade is nearly as long: two values, and what is around them. */
+const BUFFER_MAX = 16_777_216;
+/** How long an event stream may be silent; a facade sends a heartbeat every 15 s. */
+const SILENCE_S = 60;
+/** The changes, as an iterator that connects again by itself; it ends with `close` or `break`. */
+export class Watch {
+    /** All changes up to it have been given: what to begin after, to go on later. */
+    seq;
+    #context;
+    #prefix;
+    #closing = new AbortController();
+    #received = 0;
+    #place = [0, 0];
+    #ready = [];
+    #stream;
+    #started;
+    /** @internal */
+    constructor(context, prefix, since) {
+        this.seq = since;
+        this.#prefix = prefix;
+        const { signal } = context;
+        this.#context = { ...context, signal: this.#closing.signal };
+        if (signal?.aborted)
+            this.#closing.abort(signal.reason);
+        signal?.addEventListener("abort", () => this.#closing.abort(signal.reason), { once: true });
+    }
+    /** Begin now, and not when the first change is asked for. */
+    async start() {
+        this.#started ??= this.#start();
+        await this.#started;
+        return this;
+    }
+    /** End it. */
+    async close() {
+        this.#closing.abort(ENDED);
+        await this.#cut();
+    }
+    [Symbol.asyncIterator]() {
+        return this;
+    }
+    async return() {
+        await this.close();
+        return { done: true, value: undefined };
+    }
+    /** Wait for the next change. */
+    async next() {
+        try {
+            return { done: false, value: (await this.#next()) };
+        }
+        catch (error) {
+            if (error === ENDED)
+                return { done: true, value: undefined };
+            throw error;
+        }
+    }
+    async #start() {
+        const { session } = this.#context;
+        this.seq ??= (await read(this.#context, [], session.freshness())).seq;
+        this.#received = this.seq;
+    }
+    async #next() {
+        const { session, signal } = this.#context;
+        await this.start();
+        let retry;
+        for (;;) {
+            signal?.throwIfAborted();
+            const change = this.#given();
+            if (change)
+                return change;
+            try {
+                const events = await this.#receive();
+                if (events.length)
+                    retry = undefined;
+                this.#take(events);
+            }
+            catch (error) {
+                await this.#cut();
+                if (!(error instanceof ClientError))
+                    throw error;
+                retry ??= session.retry(session.options.reconnectS);
+                const pause = error.retriable && retry.leftS() ? retry.again(error) : undefined;
+                if (pause === undefined)
+                    throw error;
+                await session.surroundings.sleep(pause, signal);
+            }
+        }
+    }
+    /** Wait for events, on a new stream if there is none. */
+    async #receive() {
+        this.#stream ??= events(this.#context, this.#received, this.#prefix);
+        return (await this.#stream.next()).value ?? [];
+    }
+    async #cut() {
+        const stream = this.#stream;
+        this.#stream = undefined;
+        await stream?.return().catch(() => undefined);
+    }
+    /** Keep what has not been received before. */
+    #take(found) {
+        for (const event of found) {
+            if ("progress" in event) {
+                if (event.progress > this.#received) {
+                    this.#received = event.progress;
+                    this.#ready.push(event);
+                }
+                continue;
+            }
+            const [seq, number] = this.#place;
+            const later = event.seq > seq || (event.seq === seq && event.number > number);
+            if (later && event.seq > this.#received) {
+                this.#place = [event.seq, event.number];
+                this.#ready.push(event);
+            }
+        }
+    }
+    /** Take the next change that is ready, and the progress on both sides of it. */
+    #given() {
+        this.#skipProgress();
+        const change = this.#ready.shift();
+        if (change === undefined || "progress" in change)
+            return undefined;
+        this.#skipProgress();
+        this.#context.session.saw(change.seq);
+        return change;
+    }
+    #skipProgress() {
+        for (let first = this.#ready[0]; first && "progress" in first; first = this.#ready[0]) {
+            this.seq = first.progress;
+            this.#ready.shift();
+        }
+    }
+}
+/** The reason of a watch that its owner has closed. */
+const ENDED = new Error("The watch is closed.");
+/** The events of one stream, some at a time. */
+async function* events(context, since, prefix) {
+    const { transport, signal } = context;
+    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(since) };
+    const params = { prefix: prefix || undefined };
+    const request = { method: "GET", path: "/v1/changes", params, headers, signal };
+    let rest = "";
+    for await (const text of transport.open({ ...request, timeoutS: SILENCE_S })) {
+        const blocks = (rest + text).split("\n\n");
+        rest = blocks.pop() ?? "";
+        if (rest.length > BUFFER_MAX)
+            throw new UnexpectedAnswerError("An event of the stream has no end.", 200);
+        yield blocks.flatMap((block) => decoded(context, block));
+    }
+}
+/** The events in the lines between two empty ones: a change and the progress with it. */
+function decoded({ transport }, block) {
+    const fields = new Map();
+    for (const line of block.split("\n")) {
+        if (line.startsWith(":"))
+            return [];
+        const [, name = "", value = ""] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
+        fields.set(name, value);
+    }
+    const data = fields.get("data") ?? "";
+    const found = [];
+    if (fields.get("event") === "error") {
+        throw transport.problemOf(data, 0) ?? new UnexpectedAnswerError("The stream is not one of changes.", 200);
+    }
+    if (fields.get("event") === "change")
+        found.push(changeOf(transport.json.parse, data));
+    if (fields.has("id"))
+        found.push({ progress: Number(fields.get("id")) });
+    return found;
+}
+function changeOf(parse, data) {
+    try {
+        const { key, op, before, after, ts_ms, source, transaction } = parse(data);
+        const place = { seq: source.seq, number: transaction.total_order, tsMs: ts_ms, txnId: transaction.id };
+        return { key, op, before: before ?? undefined, value: after ?? undefined, ...place };
+    }
+    catch {
+        throw new UnexpectedAnswerError("The stream is not one of changes.", 200);
+    }
+}

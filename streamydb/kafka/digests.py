@@ -1,0 +1,80 @@
+"""Read the last digests that pipelines have told in `<db>.digests`, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import TopicReader
+from streamydb.records.formats import UNREADABLE
+
+__all__ = ["ShardDigests", "ToldDigest", "beside", "last_digests"]
+
+_WINDOW_RECORDS: Final = 2_000
+
+
+class ToldDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """The digest that one pipeline has told."""
+
+    pipeline: str
+    """The incarnation of its checkpoint."""
+    state: str
+    outcomes: str
+
+
+class ShardDigests(msgspec.Struct, frozen=True, kw_only=True):
+    """The digests of one shard at one seq; they are alike, or a pipeline is wrong."""
+
+    seq: int
+    shard: int
+    told: list[ToldDigest]
+
+
+class _Record(msgspec.Struct):
+    """The fields of a digest record that are shown."""
+
+    seq: int
+    shard: int
+    state: str
+    outcomes: str
+
+
+def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDigests]:
+    """Return the digests of the last `most` pairs of seq and shard, the newest first.
+
+    Args:
+        records: keys (`…/<incarnation>`) and values of the topic, in order.
+        most: bounds the answer.
+    """
+    found: dict[tuple[int, int], dict[str, ToldDigest]] = {}
+    for key, value in records:
+        try:
+            digest = msgspec.json.decode(value, type=_Record)
+        except UNREADABLE:
+            continue
+        pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")
+        told = ToldDigest(pipeline=pipeline, state=digest.state, outcomes=digest.outcomes)
+        found.setdefault((digest.seq, digest.shard), {})[pipeline] = told
+    newest = sorted(found, key=lambda place: (-place[0], place[1]))[:most]
+    return [
+        ShardDigests(seq=seq, shard=shard, told=list(found[seq, shard].values()))
+        for seq, shard in newest
+    ]
+
+
+def last_digests(connection: Mapping[str, str], database: str, most: int) -> list[ShardDigests]:
+    """Read the end of the topic.
+
+    Raises:
+        ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
+    """
+    records: list[tuple[bytes, bytes]] = []
+    with TopicReader(connection, TopicNames(database).digests) as reader:
+        spans = reader.spans()
+        reader.assign({n: max(low, high - _WINDOW_RECORDS) for n, (low, high) in spans.items()})
+        for batch in reader.until({number: span.high for number, span in spans.items()}):
+            records += [(record.key() or b"", record.value() or b"") for record in batch]
+    return beside(records, most)
