@@ -18,7 +18,7 @@ _DIGESTS = 20
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What pipelines have told each other in Kafka; None: that cannot be read now."""
+    """The messages of pipelines to each other in Kafka; None: they cannot be read now."""
 
     heard: list[Seen] | None = None
     digests: list[ShardDigests] | None = None

@@ -34,6 +34,7 @@ from streamydb.facade.about import About, Told
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
+from streamydb.procedures.modules import compile_module
 from tests.support.history import HistoryDatabase
 
 KEYS: Final = Keys
@@ -113,6 +114,11 @@ class Site:
         finally:
             connection.close()
 
+    def deploy(self, name: str, text: str) -> None:
+        """Deploy a module of stored procedures."""
+        self._database.modules.put(text.encode())
+        self.send({"id": f"deploy-{name}", "deploy": compile_module(name, text.encode()).record})
+
     def work(self) -> None:
         """Go on sending transactions, some of which meet."""
         for number in range(3):
@@ -145,8 +151,13 @@ def told() -> Told:
     """What two pipelines would say in Kafka; of their last digests one pair differs."""
     names = ("0f3a77c1d9e2", "9be0c4417a55")
     heard = [
-        Seen(name=name, pipeline=pipeline, role=role, epoch=3, resolved=20_000, ready=True, age_s=0.2)
-        for name, pipeline, role in zip(("first", "second"), names, ("leading", "following"), strict=True)
+        Seen(
+            name=name, pipeline=pipeline, role=role, epoch=3, resolved=20_000, ready=True,
+            age_s=0.2,
+        )
+        for name, pipeline, role in (
+            ("first", names[0], "leading"), ("second", names[1], "following"),
+        )
     ]  # fmt: skip
     digests = [
         ShardDigests(seq=seq, shard=0, told=[
@@ -268,7 +279,8 @@ class Page:
             const [element] = arguments;
             const {left, right} = element.parentElement.getBoundingClientRect();
             const own = element.getBoundingClientRect();
-            return own.left >= left - 1 && own.right <= right + 1 && element.scrollWidth <= element.clientWidth + 1;"""
+            const inside = own.left >= left - 1 && own.right <= right + 1;
+            return inside && element.scrollWidth <= element.clientWidth + 1;"""
         return bool(self._driver.execute_script(script, element))
 
     def loaded(self) -> list[str]:
@@ -335,7 +347,8 @@ class Page:
         if view == "data":
             self.press("#browse [type=submit]")
             self.until(lambda: len(self.all("#keys .row")) > 5)
-            self.press("#keys li:nth-child(2) .row")
+            place = [each.text for each in self.all("#keys .key")].index("acct/1")
+            self.press(f"#keys li:nth-child({place + 1}) .row")
             self.until(lambda: len(self.all(".history li")) > 1)
         elif view == "transactions":
             self.until(lambda: self.one("#run").is_displayed())
@@ -349,8 +362,14 @@ class Page:
             self.press("#queries button:nth-child(2)")
             self.press("#query [type=submit]")
             self.until(lambda: len(self.all("#rows tbody tr")) > 1)
+            self.press("#as-plot")
+        elif view == "streams":
+            self.type("#stream-name", "voter.votes")
+            self.press("#stream-button")
+            self.until(lambda: len(self.all("#records li")) > 1)
+            self.press("#stream-button")
         elif view == "procedures":
-            self.until(lambda: len(self.all("#modules li")) > 0)
+            self.until(lambda: len(self.all("#modules li")) > 1)
         elif view == "pipelines":
             self.until(lambda: len(self.all("#digests tbody tr")) > 1)
         elif view == "api":

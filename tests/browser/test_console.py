@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from tests.browser.page import CHROMIUM, KEYS, Page, Site, open_browser
+from tests.support.workflows import VOTER
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONG = "zz/" + "x" * 470
@@ -31,6 +32,12 @@ pytestmark = [
 ]
 
 
+def vote(site: Site, phone: int) -> None:
+    keys = [f"phone/{phone}", "$flows/voter"]
+    call = {"procedure": "voter.vote", "args": {"phone": phone, "who": "ann"}, "keys": keys}
+    site.send({"id": f"vote-{phone}", "call": call})
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with Site() as started:
@@ -38,6 +45,9 @@ def site() -> Iterator[Site]:
         started.commit("move", {"acct/1": 70, "acct/2": 30})
         started.commit("long", {LONG: {LONG: [LONG]}})
         started.commit("big", {"numbers/big": 12345678901234567890 // 2})
+        started.deploy("voter", VOTER)
+        for number in range(3):
+            vote(started, number)
         started.work()
         yield started
 
@@ -339,17 +349,19 @@ def test_rows_are_shown_as_a_table_and_as_a_plot(page: Page) -> None:
     page.go("sql")
     page.type("#query-prefix", "acct/")
     page.type("#query-at", "2")
-    page.type("#sql", "select key, value::int as balance, 6172839450617283945 as big from kv order by 1")
+    page.type("#sql", "select key, value::int as n, 6172839450617283945 as big from kv order by 1")
+    big = "6172839450617283945"
     page.press("#query [type=submit]")
     page.until(lambda: len(page.all("#rows tbody tr")) == 2)
     cells = [each.text for each in page.all("#rows tbody td")]
-    assert cells == ["acct/1", "70", "6172839450617283945", "acct/2", "30", "6172839450617283945"]
+    assert cells == ["acct/1", "70", big, "acct/2", "30", big]
     assert "2 rows · snapshot at seq 2" in page.text("#query-status")
     page.press("#as-plot")
     page.until(lambda: [each.text for each in page.all("#plot .number")] == ["70", "30"])
     page.type("#sql", "select n, n * n as square from range(10) as numbers(n)")
     page.press("#query [type=submit]")
     page.until(lambda: page.attribute("#plot .trace", "d").count("L") == 9)
+    page.keep("console-sql-lines")
     page.type("#sql", "select nonsense")
     page.press("#query [type=submit]")
     page.until(lambda: "nonsense" in page.text("#query-status"))
@@ -380,9 +392,30 @@ def test_a_constraint_is_declared_obeyed_and_dropped(page: Page) -> None:
     page.until_text("#constraints", "None is declared.")
 
 
-def test_a_stream_that_is_none_is_told(page: Page) -> None:
+def test_a_stream_is_read_and_followed(page: Page, site: Site) -> None:
     page.go("streams")
     page.type("#stream-name", "voter.votes")
+    page.press("#stream-button")
+    page.until(lambda: len(page.all("#records li")) == 3)
+    assert [each.text for each in page.all("#records .preview")] == ['{"who":"ann"}'] * 3
+    page.until(lambda: "waiting for more" in page.text("#stream-status"))
+    vote(site, 1_000)
+    page.until(lambda: page.text("#records .id") == "vote-1000")
+    page.press("#stream-button")
+    page.until_text("#stream-status", "Stopped")
+
+
+def test_a_procedure_is_offered_to_be_called(page: Page) -> None:
+    page.go("procedures")
+    page.until_text("#modules h4", "voter")
+    assert "voter.vote(phone, who)" in page.text("#modules")
+    page.press("#modules .calls button")
+    page.until(lambda: '"procedure": "voter.' in page.value("#editor"))
+
+
+def test_a_stream_that_is_none_is_told(page: Page) -> None:
+    page.go("streams")
+    page.type("#stream-name", "nobody.votes")
     page.press("#stream-button")
     page.until(lambda: "There is no such stream" in page.text("#stream-status"))
     assert page.text("#stream-button") == "Read"

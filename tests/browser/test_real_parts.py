@@ -105,10 +105,36 @@ def test_the_plots_of_a_real_pipeline_move(browser: Page, stack: Stack, client: 
         browser.until(lambda: browser.text("#chip-pipeline") == "running")
         for scheme, width in itertools.product(("light", "dark"), (1400, 390)):
             browser.emulate(width, scheme)
-            for view in ("live", "data", "transactions", "changes"):
+            for view in ("live", "data", "sql", "transactions", "pipelines"):
                 browser.go(view)
                 assert browser.overflow() == 0
                 browser.keep(f"real-{view}-{scheme}-{width}")
+    assert browser.errors() == []
+
+
+def test_the_pipeline_that_runs_is_heard_in_kafka(browser: Page, stack: Stack) -> None:
+    browser.visit(f"{stack.http}/")
+    browser.until_text("#database", "bank")
+    browser.go("pipelines")
+    browser.until(lambda: "leading" in browser.text("#pipelines-here"))
+    assert browser.text("#pipelines-here .badge") == "running"
+    assert browser.text("#pipelines-status") == ""
+    assert "None was told yet" in browser.text("#digests") or browser.all("#digests tbody tr")
+    assert browser.errors() == []
+
+
+def test_a_query_of_the_page_sees_what_was_written(
+    browser: Page, stack: Stack, client: Client
+) -> None:
+    for number in range(3):
+        client.put(f"sql/{number}", number)
+    browser.visit(f"{stack.http}/")
+    browser.go("sql")
+    browser.type("#sql", "select key, value::int as n from kv where key like 'sql/%' order by key")
+    browser.press("#query [type=submit]")
+    browser.until(lambda: len(browser.all("#rows tbody tr")) == 3)
+    browser.press("#as-plot")
+    browser.until(lambda: [each.text for each in browser.all("#plot .number")] == ["0", "1", "2"])
     assert browser.errors() == []
 
 

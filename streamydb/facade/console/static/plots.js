@@ -8,6 +8,7 @@ const EDGE = { left: 2, right: 6, top: 14, bottom: 18 };
 const GAP_MS = 2_500;
 const SPAN_MIN_MS = 60_000;
 const TAIL = 12;
+const SHORT = 17;
 
 /** Lines over the latest minutes; the legend shows the last values, or those pointed at. */
 export class LinePlot {
@@ -178,7 +179,8 @@ export class Bars {
 /** The beginning and the end of a name: where there is no room for all, the beginning is cut short. */
 function cut(label) {
   const signs = Array.from(label);
-  return [signs.slice(0, -TAIL), signs.slice(-TAIL)].filter((part) => part.length).map((part) => el("span", {}, part.join("")));
+  if (signs.length < SHORT) return [el("span", {}, label)];
+  return [signs.slice(0, -TAIL), signs.slice(-TAIL)].map((part) => el("span", {}, part.join("")));
 }
 
 const span = (ms) => (ms < 120_000 ? `${Math.round(ms / 1_000)} s` : `${Math.round(ms / 60_000)} min`);

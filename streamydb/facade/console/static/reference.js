@@ -59,7 +59,7 @@ function answers(document, responses) {
   const bad = Object.entries(responses).filter(([status]) => status >= "300");
   return el("div", {},
     ...good.flatMap(([status, answer]) => [
-      el("h4", {}, status), el("p", {}, ...prose(answer.description ?? "")), body(document, "It gives", answer)]).filter(Boolean),
+      el("h4", {}, `${status}: `, ...prose(answer.description ?? "")), body(document, "It gives", answer)]).filter(Boolean),
     bad.length ? table("What may go wrong", ["status", "when"], bad.map(([status, { description = "" }]) => [
       status, el("ul", {}, ...description.split("\n").map((text) => el("li", {}, ...prose(text.replace(/^- /, "")))))]), "faults") : null);
 }
