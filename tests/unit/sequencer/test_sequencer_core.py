@@ -298,7 +298,7 @@ class World:
         raise AssertionError(message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_whatever_happened_a_sequencer_releases_everything_and_rests(seed: int) -> None:
     world = World(seed)
