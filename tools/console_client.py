@@ -41,7 +41,7 @@ def modules() -> dict[str, Path]:
 def compiled(compiler: Path) -> dict[str, str]:
     """Return the modules by name, compiled by `compiler` (TypeScript's `tsc`)."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [compiler, "-p", _PACKAGE, "--outDir", folder, "--declaration", "false"]
+        command = [str(compiler), "-p", ".", "--outDir", folder, "--declaration", "false"]
         subprocess.run(command, check=True, cwd=_PACKAGE)
         return {
             name: head(source) + (Path(folder) / name).read_text("utf-8")

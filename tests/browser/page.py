@@ -49,6 +49,18 @@ FLAGS: Final = (
 )  # fmt: skip
 
 
+HOSTILE: Final = "<img src=x onerror=alert(1)>"
+LONG: Final = "zz/" + "x" * 470
+READER: Final = "reader-secret-0123456789"
+ADMIN: Final = "admin-secret-0123456789"
+SCOPED: Final = "scoped-secret-0123456789"
+TOKENS: Final[list[dict[str, Any]]] = [
+    {"name": "admin", "token": ADMIN, "read": [""], "write": [""]},
+    {"name": "reader", "token": READER, "read": [""]},
+    {"name": "scoped", "token": SCOPED, "read": ["team/"], "write": ["team/"]},
+]
+
+
 class LiveDatabase(HistoryDatabase):
     """A database in memory that lives in the present and resolves ten times a second."""
 
@@ -145,6 +157,13 @@ class Site:
             state="running", batch_ms=180.0 + 9 * abs(wave - 10), lag=3 * (wave % 7),
             updated_ms=now_ms(),
         )  # fmt: skip
+
+
+def vote(site: Site, phone: int) -> None:
+    """Have somebody vote, who has that phone."""
+    keys = [f"phone/{phone}", "$flows/voter"]
+    call = {"procedure": "voter.vote", "args": {"phone": phone, "who": "ann"}, "keys": keys}
+    site.send({"id": f"vote-{phone}", "call": call})
 
 
 def told() -> Told:

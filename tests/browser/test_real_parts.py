@@ -26,11 +26,10 @@ import streamydb
 from streamydb.client import Change, Client
 from streamydb.local.broker import free_port
 from streamydb.local.launcher import LocalProcess
-from tests.browser.page import CHROMIUM, Page, open_browser
+from tests.browser.page import CHROMIUM, READER, Page
 from tests.support.stack import Stack
 from tests.support.tutorial import EXAMPLE, environment, serving
 
-READER = "reader-secret-0123456789"
 SEATS, PRICE, GUESTS = 24, 30, 60
 
 pytestmark = [
@@ -51,12 +50,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def client(stack: Stack) -> Iterator[Client]:
     with streamydb.connect(stack.http) as connected:
         yield connected
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with open_browser(tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 // The client of the database (clients/typescript, compiled), with the token of this tab.
 
 import { token } from "./api.js";
-import { connect } from "./client/index.js";
+import { connect, ConnectionLostError } from "./client/index.js";
 import { exact } from "./exact.js";
 
 /** How long a read is tried: somebody looks at an empty place meanwhile. */
@@ -28,4 +28,5 @@ export function disconnect() {
 }
 
 /** Says what failed, for people. */
-export const words = (error) => error.detail || error.message;
+export const words = (error) =>
+  error instanceof ConnectionLostError ? "The facade does not answer." : error.detail || error.message;
