@@ -6,7 +6,6 @@ import { count, duration, exact } from "./format.js";
 import { wideTable } from "./tables.js";
 
 const AGAIN_MS = 3_000;
-const GOOD = new Set(["running", "leading"]);
 
 let timer;
 let turn = 0;
@@ -43,33 +42,45 @@ export function forgetPipelines() {
 
 const state = (text, good) => el("span", { class: "badge", "data-state": good ? "good" : "warn" }, text);
 const called = (name) => (name ? visible(name) : "no name");
+const shown = (seq) => (seq === null ? "–" : exact(seq));
+const short = (pipeline) => visible(pipeline.slice(0, 8));
 
 function here({ here: found }) {
   if (!found.length) return el("p", { class: "hint" }, "No pipeline was started from the folder that this facade uses.");
-  const rows = found.map((each) => [
-    called(each.name), state(each.state, GOOD.has(each.state)), each.role ?? "–", each.epoch === null ? "–" : String(each.epoch),
-    each.resolved === null ? "–" : exact(each.resolved),
-    each.role === "following" ? `${each.ready ? "ready" : "not ready"}, ${each.behind === null ? "?" : count(each.behind)} seqs, ${duration(each.lag_ms)} behind` : `${count(each.lag)} records unread`,
-    each.alarm ?? "–"]);
-  return wideTable("On this machine", ["name", "state", "part", "epoch", "resolved seq", "how far", "trouble"], rows, "pipelines");
+  const heads = ["name", "state", "part", "epoch", "resolved seq", "how far", "trouble"];
+  return wideTable("On this machine", heads, found.map((each) => [
+    called(each.name), state(each.state, each.state === "running"), each.role ?? "–", shown(each.epoch),
+    shown(each.resolved), progress(each), each.alarm ?? "–"]), "pipelines");
+}
+
+function progress({ role, ready, behind, lag, lag_ms }) {
+  if (role !== "following") return `${count(lag)} records unread`;
+  return `${ready ? "ready" : "not ready"}, ${count(behind)} seqs and ${duration(lag_ms)} behind`;
 }
 
 function elsewhere({ heard }) {
   if (heard === null) return null;
   if (!heard.length) return el("p", { class: "hint" }, "No pipeline was heard in Kafka in the last half minute.");
-  const rows = heard.map((each) => [
-    called(each.name), state(each.role, each.ready), String(each.epoch), exact(each.resolved), `${each.age_s.toFixed(1)} s ago`, each.pipeline.slice(0, 8)]);
-  return wideTable("Heard in Kafka, wherever they run", ["name", "part", "epoch", "resolved seq", "heard", "checkpoint"], rows, "pipelines");
+  const heads = ["name", "part", "epoch", "resolved seq", "heard", "checkpoint"];
+  return wideTable("Heard in Kafka, wherever they run", heads, heard.map((each) => [
+    called(each.name), state(each.role, each.ready), shown(each.epoch), shown(each.resolved),
+    `${each.age_s.toFixed(1)} s ago`, short(each.pipeline)]), "pipelines");
 }
 
 function digests({ digests: found }) {
   if (found === null) return null;
-  if (!found.length) return el("p", { class: "hint" }, "None was told yet: each is of an interval of transactions, which has to be over.");
-  const rows = found.map(({ seq, shard, told }) => {
-    const several = new Set(told.map((each) => `${each.state} ${each.outcomes}`)).size > 1;
-    const judged = several ? "they differ" : told.length > 1 ? "agree" : "told by one";
-    return [exact(seq), String(shard), el("span", { class: "badge", "data-state": several ? "bad" : told.length > 1 ? "good" : "wait" }, judged),
-      told.map((each) => each.pipeline.slice(0, 8)).join(", "), told.map((each) => each.state).filter((each, at, all) => all.indexOf(each) === at).join(" / ")];
-  });
-  return wideTable("Of the state of each shard, the newest first", ["seq", "shard", "pipelines", "checkpoints", "state"], rows, "digests");
+  if (!found.length) {
+    return el("p", { class: "hint" }, "None was told yet: each is of an interval of transactions, which has to be over.");
+  }
+  const heads = ["seq", "shard", "pipelines", "checkpoints", "state"];
+  return wideTable("Of the state of each shard, the newest first", heads, found.map(({ seq, shard, told }) => [
+    shown(seq), String(shard), judged(told), told.map(({ pipeline }) => short(pipeline)).join(", "),
+    [...new Set(told.map((each) => each.state))].join(" / ")]), "digests");
+}
+
+/** Says whether pipelines agree on one shard at one seq. */
+function judged(told) {
+  const versions = new Set(told.map(({ state: held, outcomes }) => `${held} ${outcomes}`)).size;
+  if (versions > 1) return el("span", { class: "badge", "data-state": "bad" }, "they differ");
+  return told.length > 1 ? state("agree", true) : el("span", { class: "badge" }, "told by one");
 }

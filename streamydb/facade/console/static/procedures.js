@@ -53,7 +53,8 @@ async function modules() {
   const rows = (await deployed()).map(({ name, value, version }) => el("li", { class: "entry" },
     el("h4", {}, visible(name)),
     el("p", { class: "hint" }, `since seq ${version} · `, el("code", {}, value.get("hash")?.plain() ?? "")),
-    el("ul", { class: "calls" }, ...value.get("procedures").parts.map(([procedure, args]) => callable(`${name}.${procedure}`, args.plain())))));
+    el("ul", { class: "calls" }, ...value.get("procedures").parts.map(([procedure, args]) =>
+      callable(`${name}.${procedure}`, args.plain())))));
   return rows.length ? rows : [hint("None is deployed. ", "streamydb procedures deploy bank.py")];
 }
 
@@ -69,7 +70,8 @@ async function constraints() {
   const { text } = await call("GET", path("constraints", null, { consistency: facts.strong ? "" : "snapshot" }));
   const rows = parse(text).get("constraints").parts.map(([name, entry]) => el("li", { class: "entry" },
     el("h4", {}, visible(name)),
-    el("p", { class: "hint" }, `since seq ${entry.get("since").text} · ${entry.get("valid") ? "valid: all data keep it" : "new writes keep it"}`),
+    el("p", { class: "hint" },
+      `since seq ${entry.get("since").text} · ${entry.get("valid") ? "valid: all data keep it" : "new writes keep it"}`),
     rules(entry),
     el("button", { type: "button", class: "quiet", "data-write": true, hidden: !facts.writes,
       onclick: () => prepare(JSON.stringify({ constrain: { drop: name } })) }, "Drop…")));

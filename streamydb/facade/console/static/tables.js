@@ -10,4 +10,7 @@ export function table(caption, heads, rows, name) {
 }
 
 /** The same in a box that scrolls by itself if it is too wide. */
-export const wideTable = (...parts) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": parts[0] }, table(...parts));
+export function wideTable(caption, ...rest) {
+  const box = { class: "scroll", tabindex: "0", role: "region", "aria-label": caption };
+  return el("div", box, table(caption, ...rest));
+}
