@@ -131,6 +131,10 @@ class Site:
         self._database.modules.put(text.encode())
         self.send({"id": f"deploy-{name}", "deploy": compile_module(name, text.encode()).record})
 
+    def lose_kafka(self) -> None:
+        """From now on the log refuses."""
+        self._database.log.refusing = True
+
     def work(self) -> None:
         """Go on sending transactions, some of which meet."""
         for number in range(3):

@@ -146,6 +146,23 @@ def test_a_long_hot_key_shows_its_end(page: Page, site: Site) -> None:
         assert page.is_whole(each)
 
 
+def test_in_an_outage_the_last_snapshot_is_shown(empty: tuple[Page, Site]) -> None:
+    page, site = empty
+    site.commit("open", {"acct/1": 100})
+    site.lose_kafka()
+    page.until_text("#state", "no writes")
+    assert "Reads show the state of" in page.text("#notice")
+    page.go("data")
+    page.until(lambda: [each.text for each in page.all("#keys .key")] == ["acct/1"])
+    page.press("#keys .row")
+    page.until(lambda: [each.text for each in page.all(".history .seq")] == ["seq 1"])
+    page.go("changes")
+    page.press("#follow-button")
+    page.until(lambda: page.text("#follow-status").startswith("Following · up to seq 1"))
+    page.press("#follow-button")
+    assert page.errors() == []
+
+
 def test_a_scoped_token_opens_on_what_it_may_see(browser: Page, locked: Site) -> None:
     browser.visit(locked.address)
     browser.until(lambda: browser.one("#token").is_displayed())

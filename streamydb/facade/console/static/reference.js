@@ -98,6 +98,6 @@ function resolved(document, schema) {
 
 function problemTypes(problems) {
   const rows = problems.map(({ slug, status, title, when }) => [
-    el("code", {}, slug), String(status), title, el("span", {}, ...prose(when))]);
-  return wideTable("Problem types", ["type", "status", "title", "when"], rows, "problems");
+    el("code", {}, slug), String(status), el("span", {}, el("b", {}, title), ": ", ...prose(when))]);
+  return wideTable("Problem types", ["type", "status", "when"], rows, "problems");
 }
