@@ -162,6 +162,7 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The versions.", "application/json", _OPEN),
     },
     ("get", "/v1/stats"): {"200": ("The figures.", "application/json", _OPEN)},
+    ("get", "/v1/pipelines"): {"200": ("The pipelines.", "application/json", _OPEN)},
     ("get", "/v1/constraints"): {
         "200": ("The constraints by name.", "application/json", _OPEN)
     },

@@ -250,6 +250,7 @@ ENDPOINTS = {
     ("get", "/v1/changes"), ("get", "/v1/limits"), ("get", "/health/live"),
     ("get", "/health/ready"), ("get", "/metrics"), ("get", "/problems"),
     ("get", "/problems/{slug}"), ("get", "/v1/stats"), ("get", "/v1/history/{key}"),
+    ("get", "/v1/pipelines"),
 }  # fmt: skip
 
 
