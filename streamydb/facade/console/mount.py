@@ -41,12 +41,11 @@ class Console:
     ) -> None:
         """Show `services` and, if it can be seen from here, what the pipeline says of itself."""
         self._sampler = Sampler(services, pipeline)
-        self._watch = PipelineWatch(about)
         self.opened: list[HTTPRouteHandler] = [get_page, get_file]
         self.guarded: list[HTTPRouteHandler] = [
             get_history,
             stats_handler(self._sampler, about.database),
-            pipelines_handler(self._watch),
+            pipelines_handler(PipelineWatch(about)),
         ]
 
     @asynccontextmanager
@@ -56,7 +55,6 @@ class Console:
             yield
         finally:
             await self._sampler.stop()
-            await self._watch.stop()
 
     def observing(self, app: ASGIApp) -> ASGIApp:
         """Return `app`, with the time of every answer noted; it stands behind the facade's gate."""

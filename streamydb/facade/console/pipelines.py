@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Final
 
@@ -51,40 +52,45 @@ class _Report(msgspec.Struct, kw_only=True):
 
 
 class PipelineWatch:
-    """Asks Kafka when somebody looks; one look at a time."""
+    """Asks Kafka when somebody looks; one look at a time.
+
+    A look has a thread of its own, that does not hold up the end of the facade: Kafka may be away.
+    """
 
     def __init__(self, about: About) -> None:
         """Know nothing yet."""
         self._about = about
-        self._look: asyncio.Task[None] | None = None
-        self._began_s = 0.0
+        self._lock = threading.Lock()
+        self._look: threading.Thread | None = None
+        self._again_s = 0.0
         self._told = Told(why=[] if about.told is None else ["Kafka has not answered yet"])
 
     async def report(self) -> bytes:
         """Return the JSON of what is known now, or was a moment ago."""
-        here = await asyncio.to_thread(self._here)
-        await self._refresh()
+        return await asyncio.to_thread(self._report)
+
+    def _report(self) -> bytes:
+        self._refresh().join(_PATIENCE_S)
         told = self._told
         return msgspec.json.encode(_Report(
-            database=self._about.database, here=here, heard=told.heard, digests=told.digests,
-            why=told.why,
+            database=self._about.database, here=self._here(), heard=told.heard,
+            digests=told.digests, why=told.why,
         ))  # fmt: skip
 
-    async def stop(self) -> None:
-        """Wait for the look that is under way."""
-        if self._look is not None:
-            await asyncio.wait([self._look])
+    def _refresh(self) -> threading.Thread:
+        """Return the look that is under way, or the last one if that was just now."""
+        with self._lock:
+            now_s = time.monotonic()
+            look = self._look
+            if look is None or (not look.is_alive() and now_s >= self._again_s):
+                self._again_s = now_s + _KEPT_S
+                look = self._look = threading.Thread(target=self._ask, daemon=True)
+                look.start()
+            return look
 
-    async def _refresh(self) -> None:
-        now_s = time.monotonic()
-        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
-            self._look, self._began_s = asyncio.create_task(self._ask()), now_s
-        await asyncio.wait([self._look], timeout=_PATIENCE_S)
-
-    async def _ask(self) -> None:
+    def _ask(self) -> None:
         if self._about.told is not None:
-            self._told = await asyncio.to_thread(self._about.told)
-
+            self._told = self._about.told()
 
     def _here(self) -> list[_Here]:
         """Read the status files."""
