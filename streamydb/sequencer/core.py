@@ -33,10 +33,6 @@ class NumbersExhaustedError(StreamyError):
 class Sequencer:
     """One sequencer: it observes the records of the log, and returns the markers to write.
 
-    State: per partition the last effective time, and that of the last transaction; which numbers of
-    partitions the markers have named; when the last round was. Invariant: the number of a marker is
-    above every effective time seen.
-
     In: the records of the log as they are read, partition by partition: append times, and the
     markers of any sequencer; how many partitions there are; the time now.
 
@@ -137,12 +133,6 @@ class Sequencer:
         """
         self._lift(partition, unread_highest_ms)
         self._transaction(partition)
-
-    def raise_floor(self, partition: int, effective_ms: int) -> None:
-        """Take over a later effective time of the partition from somebody who knows it, say the
-        sorter.
-        """
-        self._lift(partition, effective_ms)
 
     def observe(self, partition: int, append_ms: int, marker: Marker | None = None) -> None:
         """Take in the next record of a partition: a transaction, or a marker of any sequencer."""
