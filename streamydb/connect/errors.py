@@ -1,4 +1,4 @@
-"""What keeps the copy for Kafka Connect from going on."""
+"""The error of a copy for Kafka Connect that cannot go on."""
 
 from __future__ import annotations
 

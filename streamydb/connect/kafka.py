@@ -99,7 +99,7 @@ class KafkaCopy:
 
     def _put(self, producer: ContactedProducer, record: CopiedRecord) -> None:
         """Queue a record; wait while the queue is full."""
-        headers = [(HEADER, encode_place(record.place))]
+        headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
         while True:
             try:
                 producer.produce(
@@ -135,7 +135,7 @@ def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
     while left:
         reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
         for batch in reader.until({n: span.high for n, span in left.items()}):
-            found.update((message.partition(), _place_of(message)) for message in batch)
+            found.update((message.partition() or 0, _place_of(message)) for message in batch)
         left = {
             n: span for n, span in left.items() if n not in found and span.high - window > span.low
         }
@@ -150,9 +150,10 @@ def _place_of(message: Message) -> ConnectPlace:
         ConnectError: it has none.
     """
     value = dict(message.headers() or ()).get(HEADER)
-    if not isinstance(value, bytes):
+    try:
+        return decode_place(value if isinstance(value, bytes) else b"")
+    except ValueError as fault:
         raise ConnectError(
             f"a record of {message.topic()} has no header {HEADER}: somebody else has written it. "
             "Delete the topic, and make it anew: `streamydb create --connect`"
-        )
-    return decode_place(value)
+        ) from fault

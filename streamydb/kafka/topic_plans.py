@@ -70,8 +70,8 @@ def plans_of(
 def connect_plan(names: TopicNames, like: TopicDescription) -> TopicPlan:
     """Return what the copy for Kafka Connect shall be like; ``like``: the changes topic.
 
-    It is compacted: a reader that comes years later gets the last change of each key. A deletion
-    stays for a week, so that a reader that was away for less does not miss it.
+    It is compacted: a reader that comes years later gets the last change of each key. A reader that
+    is never away for more than a week misses no change, and no deletion.
     """
     min_insync = int(like.settings.get("min.insync.replicas", 1))
     plans = plans_of(names, 1, 1, like.replication, min_insync, like.partitions)
@@ -79,6 +79,7 @@ def connect_plan(names: TopicNames, like: TopicDescription) -> TopicPlan:
     special = {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(7 * _DAY_MS),
+        "min.compaction.lag.ms": str(7 * _DAY_MS),
         "max.message.bytes": str(COPY_RECORD_BYTES_MAX),
     }
     return TopicPlan(names.connect, like.partitions, like.replication, {**settings, **special})
