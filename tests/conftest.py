@@ -24,9 +24,9 @@ RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
 _MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("drawn", print_blob=True)
-settings.load_profile("fixed")  # like the simulator: `make test` has fixed seeds, test-random new ones
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("drawn", print_blob=True, deadline=None)
+settings.load_profile("fixed")  # as the simulator's seeds are in `make test`; test-random: new ones
 
 _WARMING_UP = 40
 _AFTER_KAFKA = 2

@@ -1,7 +1,7 @@
 """Which functions a production module has, and which kernels its kernels call.
 
 A function is named by its module and its qualified name. What has no code of its own is none: stubs
-of protocols, overloads for mypy, intrinsics of numba. A lambda is part of the function around it.
+of protocols, overloads for mypy. A lambda is part of the function around it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from streamydb.columns.kernel_cache import callees
 
 __all__ = ["Function", "called", "functions"]
 
@@ -69,16 +70,6 @@ def called(executed: Iterable[Function]) -> set[Function]:
 
 def _kernels_of(function: Function) -> Iterator[Function]:
     compiled = getattr(sys.modules.get(function.module), function.name, None)
-    if (source := getattr(compiled, "py_func", None)) is None:
-        return
-    names = source.__code__.co_names
-    known = [source.__globals__[name] for name in names if name in source.__globals__]
-    for value in [*known, *_attributes(known, names)]:
-        if hasattr(value, "py_func"):
-            yield Function(value.py_func.__module__, value.py_func.__qualname__)
-
-
-def _attributes(values: Iterable[Any], names: Iterable[str]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, ModuleType):
-            yield from (getattr(value, name) for name in names if hasattr(value, name))
+    if (source := getattr(compiled, "py_func", None)) is not None:
+        for callee in callees(source):
+            yield Function(callee.__module__, callee.__qualname__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_FAILED, EXIT_USAGE, Failure, fail, print_json, say
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, fail, print_json, say
 from streamydb.cli.options import Json, Named, ResultTimeout
 from streamydb.cli.target import Target, find_target
 from streamydb.records.formats import UNREADABLE
@@ -127,7 +127,7 @@ def _verify(
             fail(f"there is no constraint {name}; see `streamydb constraints list`", EXIT_USAGE)
     _show(report, json=json)
     if report.violations:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(EXIT_NO)
 
 
 def _show(report: VerificationReport, *, json: bool) -> None:

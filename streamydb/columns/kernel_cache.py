@@ -19,7 +19,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
-__all__ = ["KernelCache", "KernelFile", "meaning"]
+__all__ = ["KernelCache", "KernelFile", "callees", "meaning"]
 
 _PLAIN = (int, float, complex, str, bytes, np.generic, np.dtype, types.Type, type(None))
 
@@ -87,13 +87,18 @@ def _own(function: FunctionType) -> tuple[bytes, tuple[FunctionType, ...]]:
     return found.digest(), tuple(called)
 
 
+def callees(function: FunctionType) -> tuple[FunctionType, ...]:
+    """Return the kernels and intrinsics that a kernel may call, as they are in Python."""
+    return _own(function)[1]
+
+
 @functools.cache
 def meaning(function: FunctionType) -> bytes:
     """Return a digest of a kernel's code, of all kernels that it calls, and of their constants."""
     order = [function]
     known = {function}
     for each in order:
-        for called in _own(each)[1]:
+        for called in callees(each):
             if called not in known:
                 known.add(called)
                 order.append(called)

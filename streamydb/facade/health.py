@@ -149,9 +149,12 @@ class HealthMonitor:
         latest, decided = self._latest(), self._log.decided().offsets
         try:
             ends = await self._ends.look()
-            shown = {n: latest.offsets.get(n, 0) if latest else ends[n] for n in ends}
-            known = decided if latest else ends
-            done = {n: max(shown[n], known.get(n, 0)) for n in ends}
+            if latest:
+                shown = {n: latest.offsets.get(n, 0) for n in ends}
+                done = {n: max(at, decided.get(n, 0)) for n, at in shown.items()}
+            else:  # what nothing is known of does not wait
+                shown = dict(ends)
+                done = {n: decided.get(n, end) for n, end in ends.items()}
             unseen_s = await self._oldest_s(shown, ends)
             undecided_s = unseen_s if done == shown else await self._oldest_s(done, ends)
         except StreamyError:

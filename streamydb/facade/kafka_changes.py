@@ -17,13 +17,12 @@ from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
 from streamydb.facade.ports import ReadModel
 from streamydb.facade.settings import FacadeSettings
-from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings
 
 __all__ = ["ChangeReader", "KafkaChanges"]
 
-_SKEW_MS: Final = 120_000
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
 _AHEAD_BYTES_MAX: Final = 8_388_608
@@ -57,7 +56,7 @@ class ChangeReader:
             self._lows = {number: low for number, (low, _) in kept.items()}
             starts = self._lows
             if ts_ms is not None:
-                later = offsets_at(self._consumer, topic, ts_ms - _SKEW_MS)
+                later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
                 starts = {n: at if at < kept[n][1] else kept[n][0] for n, at in later.items()}
         except StreamyError:
             self._consumer.close()

@@ -17,7 +17,7 @@ from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogPosition, LogUnavailableError, Missing
 from streamydb.facade.results import REFUSED_COPIES, position_of
-from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
@@ -27,8 +27,6 @@ __all__ = ["search_result"]
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
 
-# An id holds the time of its client's clock, which may be ahead of the brokers'.
-_SKEW_MS: Final = 120_000
 _BATCH: Final = 5_000
 _STRETCH: Final = 50_000
 """Records of a partition that are read at a time on the way back."""
@@ -56,7 +54,8 @@ def search_result(
         if since_ms is None:
             since_ms = time_of_id(txn_id)
         search = _Search(consumer, names.results, txn_id, position)
-        return search.run(None if since_ms is None else since_ms - _SKEW_MS)
+        # An id holds the time of its client's clock, which may be ahead of the brokers'.
+        return search.run(None if since_ms is None else since_ms - CLOCK_SKEW_MS)
     except KafkaException as error:
         raise LogUnavailableError(error.args[0].str()) from error
     finally:

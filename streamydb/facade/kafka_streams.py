@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.kafka_tail import TopicFollower, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.settings import FacadeSettings
-from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.records.emission import place_of
 from streamydb.settings import Settings
@@ -22,9 +22,6 @@ __all__ = ["KafkaStreams"]
 
 _BATCH: Final = 2_000
 _POLL_S: Final = 0.25
-_SKEW_MS: Final = 120_000
-"""How far brokers' clocks may be apart; a record is read twice rather than missed."""
-
 
 class KafkaStreams:
     """A database's streams on Kafka; see `StreamSource`.
@@ -83,9 +80,9 @@ class KafkaStreams:
         """
         with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
             low, high = spans(consumer, self._topic)[partition]
-            if ts_ms <= _SKEW_MS:
+            if ts_ms <= CLOCK_SKEW_MS:
                 return low
-            at = offsets_at(consumer, self._topic, ts_ms - _SKEW_MS)[partition]
+            at = offsets_at(consumer, self._topic, ts_ms - CLOCK_SKEW_MS)[partition]
             if at <= low:
                 return low
             probe = TopicPartition(self._topic, partition, min(at, high - 1))

@@ -200,7 +200,6 @@ class Reader:
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
-
     async def _must_come(self, floor: int, name: str, ends: Mapping[int, int]) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
 

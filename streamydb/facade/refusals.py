@@ -48,14 +48,15 @@ def culprit(code: str, payload: bytes) -> Culprit | None:
 def _found(code: str, payload: bytes, record: Any) -> Culprit | None:
     if code == errors.INVALID_TRANSACTION:
         return _of_shape(payload, record)
-    fits = _TESTS.get(code)
-    if fits is None:
-        return None
-    found = next((path for path, value in _fields(record, ()) if fits(path, value)), None)
     if code == errors.DUPLICATE_UPDATE:
         found = _repeated(record)
-    wrong = errors.REJECTED_CODES[code]
-    return None if found is None else Culprit(_named(found), _given(record, found), wrong)
+    elif at_fault := _AT_FAULT.get(code):
+        found = next((path for path, value in _fields(record, ()) if at_fault(path, value)), None)
+    else:
+        return None
+    if found is None:
+        return None
+    return Culprit(_named(found), _given(record, found), errors.REJECTED_CODES[code])
 
 
 def _of_shape(payload: bytes, record: Any) -> Culprit | None:
@@ -113,7 +114,7 @@ def _is_beyond(value: Any) -> bool:
     return not fits
 
 
-_TESTS: Final[dict[str, Callable[[_Path, Any], bool]]] = {
+_AT_FAULT: Final[dict[str, Callable[[_Path, Any], bool]]] = {
     errors.INVALID_ID: lambda path, value: path == ("id",) and valid_id(value) is None,
     errors.INVALID_KEY: _is_key,
     errors.NULL_VALUE: lambda path, value: (
@@ -121,7 +122,6 @@ _TESTS: Final[dict[str, Callable[[_Path, Any], bool]]] = {
     ),
     errors.NUMBER_RANGE: lambda _, value: _is_beyond(value),
     errors.VALUE_TOO_LARGE: _is_large,
-    errors.DUPLICATE_UPDATE: lambda *_: False,
     errors.RESERVED_KEY: lambda path, value: _is_written(path) and str(value).startswith("$"),
     errors.RESERVED_ID: lambda path, _: path == ("id",),
     errors.DEADLINE_TOO_FAR: lambda path, _: path == ("deadline_ms",),
@@ -130,9 +130,12 @@ _TESTS: Final[dict[str, Callable[[_Path, Any], bool]]] = {
 
 def _repeated(record: Any) -> _Path | None:
     """Return the first update whose key another before it has."""
-    keys = [update["key"] for update in record["updates"]]
-    again = next((n for n, key in enumerate(keys) if key in keys[:n]), None)
-    return None if again is None else ("updates", again, "key")
+    seen = set[str]()
+    for n, update in enumerate(record["updates"]):
+        if update["key"] in seen:
+            return ("updates", n, "key")
+        seen.add(update["key"])
+    return None
 
 
 def _named(path: _Path) -> str:

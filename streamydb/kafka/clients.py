@@ -26,6 +26,7 @@ from streamydb.kafka.connection import Contact
 __all__ = [
     "BULK",
     "CHANGES",
+    "CLOCK_SKEW_MS",
     "COPY",
     "COPY_RECORD_BYTES_MAX",
     "FOLLOWING",
@@ -50,6 +51,12 @@ __all__ = [
 
 Kind: TypeAlias = Mapping[str, str | float | bool]
 """What sets one use of a client apart: options of confluent-kafka."""
+
+CLOCK_SKEW_MS: Final = 120_000
+"""By how much the clocks of brokers, producers and clients may differ.
+
+A search by time begins so much earlier: it reads a record twice rather than misses it.
+"""
 
 # Confluent names the errors of its own client, as against those of the broker, with an underscore.
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001

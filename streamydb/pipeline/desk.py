@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from streamydb.kafka.clients import CLOCK_SKEW_MS
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import look_at
 from streamydb.kafka.reader import TopicReader
@@ -27,9 +28,6 @@ log = logging.getLogger("streamydb.pipeline")
 
 _TOLD: Final = "told.json"
 _WINDOW_RECORDS: Final = 100_000
-_SKEW_MS: Final = 120_000
-"""By how much the clocks of Kafka's producers and brokers may differ, in ms."""
-
 _WAITS_MAX: Final = 30
 
 
@@ -137,7 +135,7 @@ class Desk:
         So a window is large enough only if it also begins before the transactions were appended.
         """
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
-        before_ms = self._appended_ms(faults) - _SKEW_MS
+        before_ms = self._appended_ms(faults) - CLOCK_SKEW_MS
         left, window = dict(told.results), _WINDOW_RECORDS
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:
             spans = reader.spans()

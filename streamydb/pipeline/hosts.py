@@ -112,6 +112,7 @@ class SparkBlobs:
     def __init__(self, state: Any) -> None:
         """Wrap a MapState of (name, part) -> data."""
         self._state = state
+        self._parts: dict[str, int] = {}
 
     def get(self, name: str) -> bytes | None:
         """The blob, or None."""
@@ -119,19 +120,25 @@ class SparkBlobs:
         if first is None:
             return None
         data = bytes(first[0])
-        parts = int.from_bytes(data[:4], "little")
+        self._parts[name] = parts = int.from_bytes(data[:4], "little")
         if parts == 1:
             return data[4:]
         rest = [bytes(self._state.getValue((name, part))[0]) for part in range(1, parts)]
         return b"".join([data[4:], *rest])
 
     def put(self, name: str, data: bytes) -> None:
-        """Store or replace a blob."""
+        """Store or replace a blob; one that may be there has been read or written before.
+
+        So no answer of Spark's is waited for to find out how many parts it had.
+        """
         parts = max(1, -(-len(data) // _PART_BYTES))
         head = parts.to_bytes(4, "little")
         for part in range(parts):
             piece = data[part * _PART_BYTES : (part + 1) * _PART_BYTES]
             self._state.updateValue((name, part), (head + piece if part == 0 else piece,))
+        for part in range(parts, self._parts.get(name, 0)):
+            self._state.removeKey((name, part))
+        self._parts[name] = parts
 
     def delete(self, name: str) -> None:
         """Remove a blob."""
@@ -139,6 +146,7 @@ class SparkBlobs:
         if first is not None:
             for part in range(int.from_bytes(bytes(first[0])[:4], "little")):
                 self._state.removeKey((name, part))
+            self._parts[name] = 0
 
 
 class ShardProcessor(StatefulProcessor):

@@ -68,13 +68,11 @@ class MarkerSession:
         loop: MarkerStatus,
         settings: Settings,
         stop: threading.Event,
-        floors: dict[int, int],
         clock_ms: Callable[[], int],
     ) -> None:
         """Connect in the background."""
         self._loop = loop
         self._stop = stop
-        self._floors = floors
         self._clock_ms = clock_ms
         self._topic = TopicNames(settings.database).transactions
         self._interval_ms = settings.marker_interval_ms
@@ -160,9 +158,6 @@ class MarkerSession:
     def _step(self) -> None:
         """Write a round if one is due, then read what comes until the next may be due."""
         loop, sequencer = self._loop, self._sequencer
-        for number, floor in list(self._floors.items()):
-            if number < sequencer.partitions:
-                sequencer.raise_floor(number, floor)
         marker = sequencer.next_marker(self._clock_ms())
         if marker is not None:
             self._write(marker)

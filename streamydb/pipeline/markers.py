@@ -52,7 +52,6 @@ class MarkerLoop(MarkerStatus):
         super().__init__(name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._settings = settings
         self._clock_ms = clock_ms
-        self._floors: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-markers", daemon=True)
 
@@ -72,10 +71,6 @@ class MarkerLoop(MarkerStatus):
             self._thread.join(_STOP_S)
         self.state = "stopped"
 
-    def raise_floor(self, partition: int, effective_ms: int) -> None:
-        """Take over a better knowledge of a partition's effective time, say of the sorter."""
-        self._floors[partition] = max(effective_ms, self._floors.get(partition, -1))
-
     def __enter__(self) -> Self:
         """Start."""
         return self.start()
@@ -90,7 +85,7 @@ class MarkerLoop(MarkerStatus):
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                MarkerSession(self, self._settings, self._stop, self._floors, self._clock_ms).run()
+                MarkerSession(self, self._settings, self._stop, self._clock_ms).run()
             except (KafkaException, StreamyError, ValueError, OSError) as error:
                 self._note_failure(error)
                 if time.monotonic() - began > _BACKOFF_MAX_S:

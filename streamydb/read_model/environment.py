@@ -2,8 +2,10 @@
 
 LMDB must not open a file twice in a process, and its map may change its size only while no
 transaction of the process is open. So environments are counted, and so are their read transactions:
-a change holds new ones back and waits for the open ones to end. A process that only reads opens the
-file for reading only; when its follower opens it too, it is opened anew for both.
+a change holds new ones back and waits for the open ones to end, and the file stays mapped until its
+last user and its last transaction have gone: kernels read it by address, in any thread. A process
+that only reads opens the file for reading only; when its follower opens it too, it is opened anew
+for both.
 """
 
 from __future__ import annotations
@@ -107,9 +109,13 @@ class Environment:
             if found is None:
                 found = cls(folder, map_bytes, write=write)
                 cls._known[_identity(data)] = found
-            elif write:
-                found._make_writable(map_bytes)
             found._users += 1
+            try:
+                if write:
+                    found._make_writable(map_bytes)
+            except BaseException:
+                found._give_back()
+                raise
             return found
 
     def _make_writable(self, map_bytes: int) -> None:
@@ -120,22 +126,34 @@ class Environment:
                     self._env, self.tables = _opened(self.folder, map_bytes, write=True)
 
     def close(self) -> None:
-        """Give it back; the last user closes the file."""
+        """Give it back; the file is closed behind its last user and the last transaction."""
         with self._registry:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        with self._changed:
             self._users -= 1
-            if self._users == 0:
-                for key in [key for key, env in self._known.items() if env is self]:
-                    del self._known[key]
-                self._env.close()
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close the file unless somebody has it; the registry is held."""
+        with self._changed:
+            if self._users > 0 or self._open > 0:
+                return
+            self._env.close()
+        for key in [key for key, env in self._known.items() if env is self]:
+            del self._known[key]
 
     def begin(self) -> lmdb.Transaction[memoryview]:
         """A read transaction; give it back with `end`.
 
         Raises:
             StoreBusyError: the map must change its size, and other transactions stay open.
-            StoreFailedError: the file cannot be read.
+            StoreFailedError: the file cannot be read, or was given back.
         """
         with self._changed:
+            if self._users == 0:
+                raise StoreFailedError(f"{self.folder} has been closed")
             if not self._changed.wait_for(lambda: not self._resizing, WAIT_S):
                 raise _busy(self.folder)
             try:
@@ -160,6 +178,10 @@ class Environment:
         with self._changed:
             self._open -= 1
             self._changed.notify_all()
+            last = self._users == 0 and self._open == 0
+        if last:
+            with self._registry:
+                self._close_unused()
 
     @contextmanager
     def reading(self) -> Iterator[lmdb.Transaction[memoryview]]:

@@ -9,13 +9,13 @@ import numpy as np
 from streamydb.columns import characters as c
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Bytes
+from streamydb.txn_processor.tokens import short_name, word_of
 
 __all__ = ["value_end"]
 
 _DEPTH_MAX: Final = 60
-
-# What stands at a position.
 _FAILED: Final = -1
+_NULL, _TRUE, _FALSE = word_of("null"), word_of("true"), word_of("false")
 
 
 @leaf
@@ -84,16 +84,10 @@ def _name(data: Bytes, at: int, end: int) -> int:
 @leaf
 def _word(data: Bytes, at: int, end: int) -> int:
     """Behind `null`, `true` or `false`, or -1."""
-    first = np.uint64(0)
-    if end - at < 4:
-        return _FAILED
-    for j in range(4):
-        first = first << np.uint64(8) | np.uint64(data[at + j])
-    if first == np.uint64(0x6E756C6C) or first == np.uint64(0x74727565):  # null, true
+    four = short_name(data, at, min(at + 4, end))
+    if four == _NULL or four == _TRUE:
         return at + 4
-    if first == np.uint64(0x66616C73) and end - at > 4 and data[at + 4] == c.LOWER_E:  # fals
-        return at + 5
-    return _FAILED
+    return at + 5 if short_name(data, at, min(at + 5, end)) == _FALSE else _FAILED
 
 
 @leaf

@@ -11,11 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns.addresses import byte_at, copy_at, start_of
+from streamydb.columns.addresses import copy_at, start_of
 from streamydb.columns.jit import brief, kernel, leaf
 from streamydb.columns.table import Bytes
 from streamydb.read_model.rows import (
-    HEAD_BYTES,
     Ints,
     compare,
     compare_rows,
@@ -26,6 +25,7 @@ from streamydb.read_model.rows import (
     row_bytes,
     seq_of,
     ts_of,
+    value_of,
 )
 
 __all__ = [
@@ -41,6 +41,8 @@ DAMAGED: Final = -1
 
 PART_WORDS: Final = 3
 """Integers of a part in a view."""
+
+_EACH_PART: Final = -1
 
 BEHIND_ALL: Final = -1
 """A seq that comes after all versions of a key."""
@@ -68,38 +70,41 @@ def _precedes(row: int, key: int, key_bytes: int, seq: int) -> bool:
 
 
 @leaf
+def _search(view: Ints, part: int, span: tuple[int, int], version: tuple[int, int, int]) -> int:
+    """The first row of a part in a span that does not precede a version; or the end; `DAMAGED`.
+
+    Instead of a part `_EACH_PART`: the first part whose first row does not.
+    """
+    low, high = span
+    key, key_bytes, seq = version
+    while low < high:
+        middle = (low + high) // 2
+        row = row_in(view, middle, 0) if part == _EACH_PART else row_in(view, part, middle)
+        if row == DAMAGED:
+            return DAMAGED
+        if _precedes(row, key, key_bytes, seq):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@leaf
 def place_of(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[int, int]:
     """The place in a run, part and row, of the version ``seq`` of a key or of what follows it.
 
     The part is the end of the run if nothing does; it is `DAMAGED` if a row is.
     """
-    low, high = view[1 + run], view[2 + run]
-    end = high
-    while low < high:  # the first part that does not begin before it
-        middle = (low + high) // 2
-        row = row_in(view, middle, 0)
-        if row == DAMAGED:
-            return DAMAGED, 0
-        if _precedes(row, key, key_bytes, seq):
-            low = middle + 1
-        else:
-            high = middle
-    if low == view[1 + run]:
-        return low, 0
-    part = low - 1
-    first, last = 1, view[part_place(view, part) + 2]
-    while first < last:
-        middle = (first + last) // 2
-        row = row_in(view, part, middle)
-        if row == DAMAGED:
-            return DAMAGED, 0
-        if _precedes(row, key, key_bytes, seq):
-            first = middle + 1
-        else:
-            last = middle
-    if first == view[part_place(view, part) + 2]:
-        return (part + 1, 0) if part + 1 < end else (end, 0)
-    return part, first
+    first = view[1 + run]
+    part = _search(view, _EACH_PART, (first, view[2 + run]), (key, key_bytes, seq))
+    if part == DAMAGED or part == first:
+        return part, 0
+    part -= 1  # the last that begins before it
+    rows = view[part_place(view, part) + 2]
+    i = _search(view, part, (1, rows), (key, key_bytes, seq))
+    if i == DAMAGED:
+        return DAMAGED, 0
+    return (part, i) if i < rows else (part + 1, 0)
 
 
 @leaf
@@ -124,12 +129,6 @@ def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
     return best
 
 
-@leaf
-def _value_at(row: int) -> int:
-    """The offset of the value in a row."""
-    return HEAD_BYTES + key_bytes_of(row) + byte_at(row + 22)
-
-
 @brief
 def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int]:
     """The newest version of a key up to ``seq``.
@@ -140,7 +139,7 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
     row = _find(view, start_of(key), key_bytes, seq)
     if row <= NONE:
         return row, 0, 0, 0, 0
-    return row, row_bytes(row), _value_at(row), seq_of(row), ts_of(row)
+    return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row)
 
 
 @kernel
@@ -170,12 +169,12 @@ def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - nu
         row = rows[i]
         if row > 0:
             if keys:
-                copy_at(base + at, row + HEAD_BYTES, key_bytes_of(row))
+                copy_at(base + at, key_of(row), key_bytes_of(row))
                 at += key_bytes_of(row)
             numbers[i, 0] = at
-            value = _value_at(row)
-            copy_at(base + at, row + value, row_bytes(row) - value)
-            at += row_bytes(row) - value
+            value_bytes = row + row_bytes(row) - value_of(row)
+            copy_at(base + at, value_of(row), value_bytes)
+            at += value_bytes
             numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
         else:
             numbers[i, 0], numbers[i, 2], numbers[i, 3] = at, row, 0

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import characters as c
-from streamydb.columns.addresses import SPARE_BYTES, copy_at, put_double, put_word, start_of
+from streamydb.columns.addresses import SPARE_BYTES, copy_at, start_of
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
-from streamydb.read_model.rows import HEAD_BYTES, Ints, compare
+from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head
 from streamydb.txn_processor.tokens import integer, text_end
 
 __all__ = ["UNRECOGNISED", "recognised"]
@@ -29,7 +29,6 @@ UNRECOGNISED: Final = 0
 
 _ASCII_LAST: Final = 127
 _NULL_BYTES: Final = 4
-_ID_SHIFT: Final = 16
 
 # The pieces between the parts of a change, by number.
 _OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END = range(11)
@@ -130,11 +129,8 @@ def _put_row(out: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
     key_bytes = keys.offsets[i + 1] - keys.offsets[i]
     id_bytes = found.id_end - found.id_start
     value_bytes = found.value_end - found.value_start
-    put_word(out, found.seq)
-    put_word(out + 8, found.ts_ms)
-    put_double(out + 16, value_bytes)
-    put_double(out + 20, key_bytes | id_bytes << _ID_SHIFT)
-    out += HEAD_BYTES
+    put_head(out, (found.seq, found.ts_ms), (value_bytes, key_bytes, id_bytes))
+    out = key_of(out)
     copy_at(out, start_of(keys.data) + keys.offsets[i], key_bytes)
     out += key_bytes
     copy_at(out, start_of(data) + found.id_start, id_bytes)

@@ -14,7 +14,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import bytes_at, double_at, ordered_at, short_at, word_at
+from streamydb.columns.addresses import (
+    byte_at,
+    bytes_at,
+    double_at,
+    ordered_at,
+    put_double,
+    put_word,
+    short_at,
+    word_at,
+)
 from streamydb.columns.jit import leaf
 from streamydb.errors import INVALID_KEY, ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
@@ -22,8 +31,8 @@ from streamydb.limits import KEY_BYTES_MAX
 __all__ = [
     "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
     "compare_rows", "deleted",
-    "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "row_at",
-    "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq",
+    "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "put_head", "row_at",
+    "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq", "value_of",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +44,6 @@ INDEX_BYTES: Final = 4
 FOOT_BYTES: Final = 8
 
 _TS_AT, _VALUE_AT, _KEY_AT, _ID_AT = 8, 16, 20, 22
-_SHORT: Final = 0xFFFF
 _WORD_BYTES: Final = 8
 
 _head = struct.Struct("<qqIHBx")
@@ -150,12 +158,25 @@ def key_bytes_of(row: int) -> int:
 
 
 @leaf
+def value_of(row: int) -> int:
+    """The address of a row's value."""
+    return key_of(row) + key_bytes_of(row) + byte_at(row + _ID_AT)
+
+
+@leaf
 def row_bytes(row: int) -> int:
     """The length of a row."""
-    lengths = double_at(row + _KEY_AT)
-    return (
-        HEAD_BYTES + (lengths & _SHORT) + (lengths >> 16 & 0xFF) + double_at(row + _VALUE_AT)
-    )
+    return value_of(row) - row + double_at(row + _VALUE_AT)
+
+
+@leaf
+def put_head(row: int, version: tuple[int, int], lengths: tuple[int, int, int]) -> None:
+    """Write a row's head: seq and commit timestamp; the lengths of value, key and id."""
+    value_bytes, key_bytes, id_bytes = lengths
+    put_word(row, version[0])
+    put_word(row + _TS_AT, version[1])
+    put_double(row + _VALUE_AT, value_bytes)
+    put_double(row + _KEY_AT, key_bytes | id_bytes << 8 * (_ID_AT - _KEY_AT))
 
 
 @leaf
@@ -207,5 +228,3 @@ def compare_rows(left: int, right: int) -> int:
     if one == other:
         return 0
     return -1 if one > other else 1
-
-

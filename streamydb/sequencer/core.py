@@ -138,12 +138,6 @@ class Sequencer:
         self._lift(partition, unread_highest_ms)
         self._transaction(partition)
 
-    def raise_floor(self, partition: int, effective_ms: int) -> None:
-        """Take over a later effective time of the partition from somebody who knows it, say the
-        sorter.
-        """
-        self._lift(partition, effective_ms)
-
     def observe(self, partition: int, append_ms: int, marker: Marker | None = None) -> None:
         """Take in the next record of a partition: a transaction, or a marker of any sequencer."""
         checks.read(partition, marker, self.partitions)

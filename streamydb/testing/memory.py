@@ -192,7 +192,7 @@ class MemoryDatabase:
         """Let every stage that is not stopped do its work."""
         if self.executing:
             self.execute()
-        if self.resolving:
+        if self.resolving and not self.model.broken:
             self.resolve()
 
     def execute(self) -> None:

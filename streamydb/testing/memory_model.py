@@ -93,8 +93,7 @@ class MemoryModel:
 
     def latest(self) -> MemoryResolved:
         """Return how far it is."""
-        if self.broken:
-            raise StreamyError("the read model is broken")
+        self._must_be_whole()
         self.looks += 1
         return self._resolved
 
@@ -104,6 +103,7 @@ class MemoryModel:
 
     def snapshot(self, at: int | None = None) -> MemorySnapshot:
         """Return the state at a seq."""
+        self._must_be_whole()
         seq = self._resolved.seq if at is None else at
         if not self.gone <= seq <= self._resolved.seq:
             raise StreamyError(f"no snapshot at {seq}")
@@ -115,6 +115,10 @@ class MemoryModel:
             after = None if change.op == "d" else bytes(change.after)
             self._history.setdefault(key, []).append((change.source.seq, after, change.ts_ms))
         self._resolved = resolved
+
+    def _must_be_whole(self) -> None:
+        if self.broken:
+            raise StreamyError("the read model is broken")
 
     def _at(self, key: str, seq: int) -> MemoryEntry | None:
         past = [version for version in self._history[key] if version[0] <= seq]

@@ -67,7 +67,6 @@ def digest_of(rows: Sequence[tuple[Any, ...]]) -> RowsDigest:
     return digest
 
 
-@settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_a_digest_is_that_of_the_rows_whatever_their_order_and_division(
     rows: list[tuple[bytes, bytes, int, int]], rng: random.Random, count: int
@@ -171,7 +170,7 @@ def test_ids_of_transactions_are_not_in_the_digest_and_yet_no_other_ones_are_rea
             assert read(tmp_path / "s")[1] == rows
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_other_rows_than_those_of_the_manifest_are_refused(seed: int) -> None:
     rng = random.Random(seed)
@@ -268,7 +267,6 @@ def test_keys_that_grow_by_their_escapes_are_put_in_transactions_that_are_not_to
 ZONES = st.integers(-1439, 1439).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**63), st.datetimes(timezones=ZONES))
 def test_a_seq_and_a_time_are_read_as_they_are_written(seq: int, time: dt.datetime) -> None:
     assert moment(str(seq)) == seq
@@ -277,7 +275,6 @@ def test_a_seq_and_a_time_are_read_as_they_are_written(seq: int, time: dt.dateti
         moment(time.replace(tzinfo=None).isoformat())
 
 
-@settings(deadline=None)
 @given(st.text(max_size=12) | st.text("0123456789-:T+Z.", max_size=30) | st.just("9" * 5_000))
 def test_what_is_neither_is_refused(text: str) -> None:
     is_seq = text.isascii() and text.isdigit() and len(text) < 4_000
@@ -289,7 +286,6 @@ def test_what_is_neither_is_refused(text: str) -> None:
         assert isinstance(found, int) == is_seq
 
 
-@settings(deadline=None)
 @given(name=st.text(max_size=9), seq=st.integers(0, 2**62), fresh=st.booleans(), about=VALUES)
 def test_what_was_written_is_told(*, name: str, seq: int, fresh: bool, about: Any) -> None:
     manifest = SnapshotManifest(

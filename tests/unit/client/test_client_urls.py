@@ -21,7 +21,6 @@ NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12
 HOSTS = st.tuples(NAMES, st.integers(1, 65_535)).map(lambda host: f"{host[0]}:{host[1]}")
 
 
-@settings(deadline=None)
 @given(st.lists(HOSTS, min_size=1, max_size=3), NAMES, st.text(
     st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))  # fmt: skip
 def test_the_parts_of_a_kafka_url_are_those_that_it_was_made_of(
@@ -38,7 +37,7 @@ PARTS = st.text(max_size=12) | st.text("[]:@/?#%.0123456789abcdef", max_size=12)
 SCHEMES = st.sampled_from(["", "http://", "https://", "http://h:", "kafka://", "kafka://h/d?"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(PARTS, SCHEMES)
 def test_what_is_no_url_is_refused_with_what_it_has_to_be(text: str, scheme: str) -> None:
     said = "http:// or https://"
@@ -50,7 +49,7 @@ def test_what_is_no_url_is_refused_with_what_it_has_to_be(text: str, scheme: str
     assert "://" in said or "read model" in said
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     HOSTS, st.sampled_from(["strong", "session", "snapshot", "none"]), st.floats(0, 99),
     st.text(max_size=3),
@@ -73,7 +72,6 @@ def test_a_client_is_what_its_arguments_say(
         assert consistency != "none"
 
 
-@settings(deadline=None)
 @given(st.tuples(st.integers(-3, 2**64)) | st.tuples(st.integers(-3, 3), st.integers(-3, 2**64)))
 def test_a_place_of_a_stream_is_one_or_is_refused(place: tuple[int, ...]) -> None:
     right = all(0 <= part < 2**63 for part in place)

@@ -199,7 +199,7 @@ def drive(flow: Generator[Any, Any, Any], perform: Callable[[Request[Any]], Any]
         return end.value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32))
 def test_whatever_is_cut_the_sequence_is_whole(seed: int) -> None:
     server = Server(random.Random(seed).randrange)

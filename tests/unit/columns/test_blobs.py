@@ -266,7 +266,7 @@ def test_few_blobs_and_little_rewriting(count: int, size: int) -> None:
     assert sum(map(len, db.blobs.blobs.values())) <= 3 * (40 * len(db.expected) + 500)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.integers(1, 10**6), max_size=60))
 def test_merging_is_geometric(fresh: list[int]) -> None:
     """Every byte that is merged lands in a blob half as large again, but for the newest bytes."""

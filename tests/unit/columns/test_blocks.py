@@ -21,7 +21,7 @@ DTYPES = (np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_)
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, st.integers(0, 80))))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_array_comes_back(array: npt.NDArray[np.generic]) -> None:
     header, arrays = unpack(pack({"x": array}, n=1, text="é", nothing=None))
     assert header == {"n": 1, "text": "é", "nothing": None}

@@ -13,7 +13,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.columns.hashing import (
@@ -84,7 +84,6 @@ def test_golden_shards_never_change() -> None:
     assert [shard_of(key, 8) for key in keys] == [hash_bytes(key) % 8 for key in keys]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, MASK))
 def test_one_by_one_and_all_at_once_are_what_the_definition_says(
     values: list[bytes], seed: int

@@ -179,7 +179,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(SCHEMAS, VALUES)
 def test_schemas_mean_what_a_full_validator_says(schema: Any, value: Any) -> None:
     wanted = jsonschema_rs.Draft202012Validator(schema).is_valid(value)

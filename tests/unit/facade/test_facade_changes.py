@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.errors import RecordError
@@ -309,7 +309,6 @@ def partitions_of(count: int, seed: int) -> tuple[list[list[Record]], int]:
     return partitions, total
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(0, 10_000), st.integers(0, 5))
 def test_the_merge_is_the_order_whatever_comes_first(count: int, seed: int, since: int) -> None:
     partitions, _ = partitions_of(count, seed)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
@@ -174,7 +174,6 @@ async def test_the_limits_are_published() -> None:
     assert "tokens" not in limits["facade"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=50))
 def test_a_limiter_counts(steps: list[tuple[str, bool]]) -> None:
     limiter = Limiter("things", 3, 2)

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings
@@ -37,7 +37,6 @@ def outcome(function: Any, *arguments: Any) -> Any:
         return error
 
 
-@settings(deadline=None)
 @given(st.integers(1, 2**63 - 1), TEXTS, st.none() | TEXTS, st.none() | TEXTS, TEXTS)
 def test_cursors_are_read_as_they_were_written(
     at: int, prefix: str, start: str | None, end: str | None, after: str
@@ -49,14 +48,12 @@ def test_cursors_are_read_as_they_were_written(
     assert text.replace("-", "").replace("_", "").isalnum()
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_a_cursor_or_a_problem(text: str) -> None:
     found = outcome(decode_cursor, text, Cursor, "a list")
     assert isinstance(found, Cursor) or found.problem.slug == "invalid-parameter"
 
 
-@settings(deadline=None)
 @given(TEXTS.filter(bool), st.integers(0, 9), st.integers(0, 2**40))
 def test_a_location_is_one_safe_line_and_leads_back(
     txn_id: str, partition: int, offset: int
@@ -78,7 +75,6 @@ def test_the_longest_cursor_fits_in_an_address() -> None:
 
 
 @pytest.mark.fault(26, "path traversal and arbitrary bytes in the path", "a key or 400")
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_path_is_a_key_or_a_problem(raw: bytes) -> None:
     found = outcome(key_of, raw)

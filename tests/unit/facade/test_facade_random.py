@@ -92,7 +92,7 @@ def states() -> tuple[MemoryDatabase, list[dict[str, Any]]]:
 ASKED = st.lists(st.tuples(RIGHT | BODIES, st.sampled_from([0, 0, 0, 1, 5, 20])), min_size=6)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(ASKED)
 def test_a_query_is_answered_from_the_state_that_is_asked_for_or_refused(
     states: tuple[MemoryDatabase, list[dict[str, Any]]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -192,6 +193,46 @@ async def test_the_console_is_told() -> None:
     async with connect(database, lambda: _status("failed")) as client:
         stats = (await client.request("GET", "/v1/stats")).json()
     assert stats["health"]["writes"] is False
+
+
+ASKED = {
+    "reads": ("GET", "/v1/kv/a?consistency=snapshot", b""),
+    "strong": ("GET", "/v1/kv/a", b""),
+    "writes": ("PUT", "/v1/kv/a", b"1"),
+}
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(12))
+@scenario
+async def test_what_it_says_it_serves_is_served_and_nothing_else(seed: int) -> None:
+    """Parts stop and go on by chance; a record that has waited long lets every stop show."""
+    rng = random.Random(f"health {seed}")
+    database, local = MemoryDatabase(), rng.random() < 0.5
+    log, model = database.log, database.model
+
+    def status() -> PipelineStatus:
+        return _status("running" if database.executing or not local else "failed")
+
+    async with connect(database, status) as client:
+        await put(client)
+        for _ in range(10):
+            part, lever = rng.choice(
+                [(database, "executing"), (database, "resolving"), (log, "refusing"),
+                 (model, "broken")]
+            )  # fmt: skip
+            setattr(part, lever, not getattr(part, lever))
+            if not local or rng.random() < 0.5:
+                log.records.append(b'{"id": "%d", "updates": []}' % len(log.records))
+                log.stamps[len(log.records) - 1] = log.time_ms()
+            for offset in range(len(log.records)):
+                wait_already(database, offset)
+            database.run()
+            shown = await ready(client)
+            answers = {kind: await client.request(*asked) for kind, asked in ASKED.items()}
+            found = {kind for kind, answer in answers.items() if answer.status < 300}
+            assert served(shown) - {"changes"} == found, (shown, answers)
+            assert (shown["status"] == "ready") == (len(found) == 3)
 
 
 def _status(state: str, updated_ms: int | None = None) -> PipelineStatus:

@@ -221,7 +221,7 @@ def seqs_of(page: EmittedPage) -> list[int]:
     return [json.loads(value)["seq"] for value in page.values]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 4)), max_size=60),
     st.integers(1, 4_000),

@@ -26,7 +26,7 @@ from histories.zones import clashing
 from tests.support.histories import Script, Simulation, Store
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), clients=st.integers(1, 8), lost=st.sampled_from([0, 0.1, 0.5]))
 def test_histories_of_a_correct_store_pass(seed: int, clients: int, lost: float) -> None:
     history = Simulation(seed, clients, lost=lost).run(150)
@@ -112,7 +112,7 @@ def test_thousands_of_operations_on_a_key_with_many_unknown() -> None:
     assert "not-linearizable" in script.anomalies()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), lost=st.sampled_from([0, 0.3]), store=st.sampled_from(
     [Store, Forgetful, Stale, Blind]))  # fmt: skip
 def test_zones_never_find_what_the_search_does_not(

@@ -16,7 +16,7 @@ from streamydb.errors import RecordError
 from streamydb.kafka import streams
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from("aab"), st.integers(1, 30), st.integers(1, 3)), max_size=60),
     st.tuples(st.integers(0, 30), st.integers(0, 3)), st.integers(0, 2**32),

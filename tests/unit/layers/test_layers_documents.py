@@ -237,7 +237,7 @@ INDEXES = [
 ]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(ACTIONS)
 def test_indexes_are_what_documents_say_after_any_history(
     actions: list[tuple[str, int, dict[str, Any]]],

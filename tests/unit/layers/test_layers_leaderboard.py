@@ -121,7 +121,7 @@ ACTIONS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(ACTIONS, st.integers(1, 3))
 def test_ranks_are_those_of_the_sorted_list(
     actions: list[tuple[str, str, int]], bucket: int

@@ -82,7 +82,7 @@ class World(threading.Event):
         status = MarkerStatus("own")
         settings = Settings(database="bank", bootstrap="memory:9092")
         with suppress(Died):
-            MarkerSession(status, settings, self, {}, lambda: self.clock_ms).run()
+            MarkerSession(status, settings, self, lambda: self.clock_ms).run()
         return status
 
 

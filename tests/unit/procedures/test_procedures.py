@@ -80,7 +80,7 @@ class Log:
         assert self.send(deploy=module.record)["status"] == "committed"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STORED, UPDATES)
 def test_db_does_what_updates_do(value: Any, update: dict[str, Any]) -> None:
     plain, called = Log(), Log()

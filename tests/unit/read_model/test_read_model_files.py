@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmdb
@@ -18,6 +20,7 @@ from streamydb.errors import (
 from streamydb.read_model import (
     ReadModel,
     ReadModelError,
+    Snapshot,
     StoreBusyError,
     StoreFailedError,
     StoreMismatchError,
@@ -99,18 +102,48 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
         ReadModel.open(tmp_path / "file" / "model", "bank", write=True)
 
 
-def test_a_snapshot_may_be_closed_after_its_read_model(
-    model: ReadModel, topic: MemoryTopic
+def test_a_snapshot_outlives_its_read_model(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic
 ) -> None:
     follow(model, topic)
-    snapshot = model.snapshot()
+    snapshot, other = model.snapshot(), model.snapshot()
     model.close()
+    with pytest.raises(StoreFailedError, match="has been closed"):
+        model.snapshot()
+    with ReadModel.open(tmp_path / "model", "bank") as again:
+        assert again.store.environment is model.store.environment, "LMDB opens a file once"
+    other.close()
+    assert [entry.key for entry in snapshot.scan()] == ["b"]
+    snapshot.close()
+    snapshot.close()
     with pytest.raises(lmdb.Error):
         snapshot.get("b")
-    snapshot.close()
-    snapshot.close()
-    with pytest.raises(StoreFailedError):
-        model.snapshot()
+    with ReadModel.open(tmp_path / "model", "bank") as again:
+        assert again.store.environment is not model.store.environment, "the file was closed"
+
+
+def test_threads_read_while_the_model_is_closed(
+    model: ReadModel, topic: MemoryTopic
+) -> None:
+    """A kernel without Python's lock must not meet memory that another thread has unmapped."""
+    follow(model, topic)
+    snapshots = [model.snapshot() for _ in range(4)]
+    begun, closed = threading.Barrier(5), threading.Event()
+
+    def read(snapshot: Snapshot) -> int:
+        begun.wait()
+        found = 0
+        while not closed.is_set() or found < 100:
+            found += snapshot.get("b") is not None
+        snapshot.close()
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = [pool.submit(read, snapshot) for snapshot in snapshots]
+        begun.wait()
+        model.close()
+        closed.set()
+        assert all(each.result() >= 100 for each in reading)
 
 
 def test_copies_are_whole_or_not_there(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -52,7 +52,6 @@ def slow(key: bytes, value: bytes) -> bytes | None:
         return None
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(KEYS, CHANGES)
 def test_what_the_kernel_takes_is_what_a_single_record_gives(key: bytes, change: Change) -> None:
     value = encode_change(change)
@@ -60,7 +59,6 @@ def test_what_the_kernel_takes_is_what_a_single_record_gives(key: bytes, change:
     assert found is None or found == slow(key, value)
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(CHANGES, st.integers(0, 250), st.integers(0, 3), st.binary(max_size=3))
 def test_what_is_damaged_is_taken_only_if_a_single_record_is(
     change: Change, at: int, removed: int, put: bytes
@@ -71,7 +69,6 @@ def test_what_is_damaged_is_taken_only_if_a_single_record_is(
     assert found is None or found == slow(b"k", value)
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(VALUES)
 def test_plain_values_are_taken(value: bytes) -> None:
     change = Change(

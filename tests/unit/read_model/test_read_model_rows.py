@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.errors import INVALID_KEY, ValueRejected
@@ -35,13 +35,11 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
     return [found for _, found in sorted({name(row): row for row in rows}.items())]
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(ROWS)
 def test_rows_come_back(row: Row) -> None:
     assert unpack_row(pack_row(*row)) == row
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(ROWS, ROWS)
 def test_order_is_by_key_and_then_newest_first(one: Row, other: Row) -> None:
     both = held([one, other])
@@ -51,7 +49,6 @@ def test_order_is_by_key_and_then_newest_first(one: Row, other: Row) -> None:
     assert compare_rows(right, left) == -expected
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(st.lists(ROWS, max_size=40), st.lists(KEYS, min_size=1, max_size=3), st.data())
 def test_rows_are_sorted_and_equal_ones_stay_in_their_order(
     rows: list[Row], keys: list[bytes], data: st.DataObject
@@ -65,7 +62,6 @@ def test_rows_are_sorted_and_equal_ones_stay_in_their_order(
     assert given_rows.read(found) == sorted(rows, key=name)
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(st.lists(ROWS, max_size=20), st.lists(st.integers(0, 19), max_size=20))
 def test_repetitions_are_left_out_and_contradictions_found(
     rows: list[Row], again: list[int]
@@ -82,7 +78,6 @@ def test_repetitions_are_left_out_and_contradictions_found(
         assert name(contrary.read([wrong])[0]) == name(other)
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(st.lists(ROWS, max_size=30), st.lists(ROWS, max_size=30))
 def test_two_sorted_arrays_become_one(one: list[Row], other: list[Row]) -> None:
     left, right = held(distinct_rows(one)), held(distinct_rows(other))
@@ -91,7 +86,6 @@ def test_two_sorted_arrays_become_one(one: list[Row], other: list[Row]) -> None:
     )
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(st.lists(ROWS, max_size=30), st.integers(0, 4), st.booleans())
 def test_what_no_snapshot_shows_is_left_out(
     rows: list[Row], horizon: int, bottom: bool  # noqa: FBT001 - drawn
@@ -106,7 +100,6 @@ def test_what_no_snapshot_shows_is_left_out(
     assert given_rows.read(kept(given_rows.rows, horizon, bottom)) == expected
 
 
-@settings(deadline=None)  # kernels compile at their first call
 @given(st.lists(ROWS, max_size=30), st.integers(1, 3_000))
 def test_parts_hold_what_is_written(rows: list[Row], part_bytes: int) -> None:
     rows = distinct_rows(rows)

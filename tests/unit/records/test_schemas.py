@@ -48,7 +48,7 @@ def test_the_schemas_are_schemas(name: str) -> None:
     meta.validate(schemas.schemas()[name])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(PAYLOADS, max_size=8))
 def test_every_record_of_the_oracle_fits(payloads: list[bytes | None]) -> None:
     oracle = Oracle("db", id_window=5)
@@ -58,7 +58,7 @@ def test_every_record_of_the_oracle_fits(payloads: list[bytes | None]) -> None:
                 validator(KINDS[record.topic]).validate(json.loads(record.value))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.one_of(TRANSACTIONS, mutated()))
 def test_the_schema_and_the_decoder_agree(transaction: Any) -> None:
     found = decode(as_bytes(transaction))

@@ -290,7 +290,7 @@ def test_markers() -> None:
     assert code_of(too_long) == "transaction-too-large"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(TRANSACTIONS)
 def test_valid_transactions_are_accepted(transaction: dict[str, Any]) -> None:
     raw = as_bytes(transaction)
@@ -312,7 +312,7 @@ ANYTHING = st.one_of(
 
 
 @pytest.mark.fault(12, "arbitrary bytes (Hypothesis)", "rejected, never raised")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(ANYTHING)
 def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
     found = decode(raw)
@@ -326,7 +326,7 @@ def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
         assert decode_marker(raw) is None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.one_of(mutated(), JSON))
 def test_what_has_no_fault_is_accepted(record: Any) -> None:
     """The other way round: the typed decoder refuses nothing in which no fault can be named."""

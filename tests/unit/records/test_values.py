@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb import errors, limits
@@ -89,7 +89,6 @@ def test_true_is_not_one() -> None:
     assert not is_number(True)
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_canonical_is_a_fixed_point_and_keeps_the_value(value: Any) -> None:
     data = canonical(value)
@@ -97,14 +96,12 @@ def test_canonical_is_a_fixed_point_and_keeps_the_value(value: Any) -> None:
     assert json.loads(data) == value
 
 
-@settings(deadline=None)
 @given(JSON, JSON)
 def test_equality_is_equality_of_bytes(left: Any, right: Any) -> None:
     if canonical(left) == canonical(right):
         assert left == right
 
 
-@settings(deadline=None)
 @given(NUMBERS)
 def test_canonical_numbers_keep_their_amount(number: float) -> None:
     result = canonical_number(number)
@@ -112,7 +109,6 @@ def test_canonical_numbers_keep_their_amount(number: float) -> None:
     assert canonical(number) == canonical(result)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9)))
 def test_keys_are_sorted_by_code_point(value: dict[str, int]) -> None:
     assert list(decode_value(canonical(value))) == sorted(value)

@@ -117,7 +117,7 @@ def check(txns: Sequence[Txn], procs: int) -> None:
     assert plan.proc.tolist() == naive_packing(txns, group, procs)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(plans(), st.integers(2, 9))
 def test_groups_are_those_of_a_naive_union_find(txns: list[Txn], procs: int) -> None:
     check(txns, procs)
@@ -138,7 +138,6 @@ def test_large_plans(seed: int) -> None:
     check(txns, rng.randint(2, 64))
 
 
-@settings(deadline=None)
 @given(plans(), st.integers(1, 9))
 def test_whoever_shares_a_written_key_or_an_id_shares_the_partition(
     txns: list[Txn], procs: int
@@ -175,7 +174,6 @@ def test_no_transactions_and_one_partition() -> None:
     assert (plan.proc.tolist(), plan.procs()) == ([0, 0], [0])
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=80), st.integers(2, 9))
 def test_loads_differ_by_one_group_at_most(sizes: list[int], procs: int) -> None:
     """Singletons of any weight: within 4/3 of the best, as Graham (1969) proves."""
@@ -201,7 +199,6 @@ def test_many_singletons_are_balanced() -> None:
     assert load.max() <= load.min() + 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=3), max_size=60), st.sampled_from([0, 1, 2**40 + 1, 2**64 - 1]))
 def test_interning_is_numbering_in_a_dict(keys: list[bytes], mask: int) -> None:
     """With ``mask`` most hashes meet, so that only the bytes tell keys apart."""
@@ -221,7 +218,6 @@ def test_interning_grows_its_table() -> None:
         assert len(set(texts.take(first).tolist())) == len(first) == len(set(keys))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=40))
 def test_the_use_of_an_id_before(ids: list[tuple[int, int, bool]]) -> None:
     expected, last = [], dict[tuple[int, int], int]()

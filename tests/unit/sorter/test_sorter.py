@@ -117,7 +117,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 3), st.lists(_STEPS, max_size=40))
 def test_all_three_release_alike_while_partitions_are_half_announced(
     initial: int, steps: list[tuple[str, int, int]]

@@ -199,7 +199,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(CELLS, min_size=1, max_size=4), st.integers(0, 3))
 def test_values_of_every_type_come_as_the_json_that_they_are(
     cells: list[tuple[str, Any, Any]], count: int
@@ -210,7 +210,7 @@ def test_values_of_every_type_come_as_the_json_that_they_are(
     assert json.loads(answer) == [[shown for *_, shown in cells]] * count
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 40), st.integers(40, 900))
 def test_an_answer_is_whole_or_too_large(
     rows: int, width: int, rows_max: int, bytes_max: int

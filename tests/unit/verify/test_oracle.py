@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb import limits
@@ -400,7 +400,6 @@ def test_markers_take_no_seq() -> None:
     assert oracle.next_seq == 1
 
 
-@settings(deadline=None)
 @given(st.lists(PAYLOADS, max_size=12), st.integers(1, 4))
 def test_a_replay_is_the_same_piece_by_piece(payloads: list[bytes | None], window: int) -> None:
     log = {0: [LogRecord(i, 5, payload) for i, payload in enumerate(payloads)]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.records import Marker, encode_marker
@@ -107,7 +107,6 @@ ENTRIES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.integers(1, 3), st.data())
 def test_what_is_released_never_changes_when_the_log_grows(
     partitions: list[list[int | tuple[int, int, int]]], initial: int, data: st.DataObject

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.columns.digest import StateDigest
@@ -159,7 +159,6 @@ def test_every_difference_is_told_once_and_nothing_else_is(seed: int) -> None:
         assert str(each.first.seq) in str(each)
 
 
-@settings(deadline=None)
 @given(MESSAGES)
 def test_a_message_comes_back_as_it_was_said(message: Message) -> None:
     value = encode_message(message)
@@ -168,14 +167,12 @@ def test_a_message_comes_back_as_it_was_said(message: Message) -> None:
     assert decode_message(later) == message
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.integers(0, 2**32))
 def test_what_is_no_message_is_refused_as_such(message: Message, seed: int) -> None:
     with pytest.raises(RecordError):
         decode_message(broken(random.Random(seed), encode_message(message)))
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.integers(2, 9))
 def test_a_message_of_a_later_format_is_refused(message: Message, number: int) -> None:
     with pytest.raises(RecordError, match=f"format {number}"):
@@ -244,7 +241,6 @@ def live(world: Room, rng: random.Random) -> None:
         world.pass_ms(rng.choice([200, 1_500, 6_000]))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_is_no_ruling_is_refused_as_such(seed: int) -> None:
     value = encode_ruling(Fence(log="l", epoch=1, pipeline="p"))
