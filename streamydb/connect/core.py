@@ -41,11 +41,6 @@ class PartitionCopy:
         self._place = place
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 
-    @property
-    def waiting(self) -> int:
-        """How many changes wait for a `resolved` record."""
-        return len(self._waiting)
-
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> list[CopiedRecord]:
         """Take the next record of the partition; return what can be copied now.
 

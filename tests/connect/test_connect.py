@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from bench.rest import postgresql
 from streamydb.backup.snapshots import read_manifest, read_rows
-from streamydb.kafka import TopicNames, add_connect
+from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.broker import free_port
 from streamydb.local.jars import resolve
@@ -122,7 +122,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         pytest.skip(why)
     with Database(tmp_path_factory.mktemp("connect")) as database:
         database.load(transactions())
-        add_connect(database.settings.client_config(), "bank")
+        made = json.loads(cli(database, "create", "--connect", "--json"))
+        assert made["topics"][-1] == NAMES.connect
         copy = Copy(database)
         try:
             copy.start()
