@@ -25,8 +25,9 @@ known = dict(table.execute("SELECT part, next FROM offsets"))
 consumer.assign(parts)
 for part in parts:
     consumer.seek(part, known.get(part.partition, 0))
-while batch := consumer.poll(5_000):  # ends when nothing comes for five seconds
-    with table:  # all of it or nothing
+while True:
+    batch = consumer.poll(1_000)
+    with table:  # all of the batch or nothing
         for part, records in batch.items():
             for record in records:
                 key = json.loads(record.key)["payload"]["key"]

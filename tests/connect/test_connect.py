@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,39 +180,40 @@ def _has(key: str, value: str | None, table: State) -> bool:
     return table.get(key, (None, 0))[0] == value
 
 
-def killed_and_run_again(command: Sequence[str | Path], folder: Path, begun: Path) -> None:
-    """Run a program, kill it when a file is there, and run it until it ends, or has ended."""
-    process = LocalProcess("program", list(map(str, command)), folder / "log", folder=folder)
-    wait_for(begun.exists, f"{begun.name}", 180)
-    process.kill_family()
-    run(command, folder)
+def followed(command: Sequence[str], folder: Path, state: Callable[[], Any], wanted: Any) -> None:
+    """Run a program until it has something, kill it, and run it until it has all."""
+    for done in (lambda: state() is not None, lambda: state() == wanted):
+        process = LocalProcess("program", command, folder / "log", folder=folder, append=True)
+        try:
+            wait_for(done, "the state of the program", 300)
+        finally:
+            process.kill_family()
 
 
 def test_a_table_of_sqlite_equals_the_snapshot(history: History, tmp_path: Path) -> None:
     file = tmp_path / "bank.sqlite"
-    program = [sys.executable, str(EXAMPLES / "to_sqlite.py")]
-    words = [history.database.broker.bootstrap, "bank", str(file)]
-    killed_and_run_again([*program, *words], tmp_path, file)
-    with closing(sqlite3.connect(file)) as table:
-        rows = table.execute("SELECT key, value, version FROM kv").fetchall()
-    assert {key: (value, version) for key, value, version in rows} == history.state
+
+    def state() -> State | None:
+        with closing(sqlite3.connect(file)) as table, suppress(sqlite3.OperationalError):
+            rows = table.execute("SELECT key, value, version FROM kv").fetchall()
+            return {key: (value, version) for key, value, version in rows} or None
+        return None
+
+    where = [history.database.broker.bootstrap, "bank", str(file)]
+    command = [sys.executable, str(EXAMPLES / "to_sqlite.py"), *where]
+    followed(command, tmp_path, state, history.state)
 
 
 def test_a_file_equals_the_snapshot(history: History, tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(node_modules(HERE))
     shutil.copy(EXAMPLES / "to_file.mjs", tmp_path)
-    file, values = tmp_path / "bank.json", {key: value for key, (value, _) in history.state.items()}
-    words = ["node", "to_file.mjs", history.database.broker.bootstrap, "bank", str(file)]
+    file, wanted = tmp_path / "bank.json", {key: value for key, (value, _) in history.state.items()}
 
-    def there(*, whole: bool) -> bool:
-        return file.exists() and (not whole or json.loads(file.read_text())["rows"] == values)
+    def state() -> dict[str, str] | None:
+        return json.loads(file.read_text())["rows"] if file.exists() else None
 
-    for whole in (False, True):
-        process = LocalProcess("node", words, tmp_path / "log", folder=tmp_path, append=True)
-        try:
-            wait_for(partial(there, whole=whole), "the file, then all of it", 300)
-        finally:
-            process.kill_family()
+    where = [history.database.broker.bootstrap, "bank", str(file)]
+    followed(["node", "to_file.mjs", *where], tmp_path, state, wanted)
 
 
 def test_parquet_has_each_change_once(history: History, tmp_path: Path) -> None:
@@ -221,7 +222,13 @@ def test_parquet_has_each_change_once(history: History, tmp_path: Path) -> None:
     jars = ",".join(map(str, resolve("pipeline")))
     options = ["--master", "local[2]", "--jars", jars, str(EXAMPLES / "to_parquet.py")]
     command = [str(submit), *options, history.database.broker.bootstrap, "bank", str(folder)]
-    killed_and_run_again(command, tmp_path, tmp_path / "changes.checkpoint" / "offsets" / "0")
+    begun = tmp_path / "changes.checkpoint" / "offsets" / "0"
+    process = LocalProcess("spark", command, tmp_path / "log")
+    try:
+        wait_for(begun.exists, "the first batch", 180)
+    finally:
+        process.kill_family()
+    run(command, tmp_path)
     rows = parquet.read_table(folder).sort_by("seq").to_pylist()
     places = sorted((row["seq"], row["number"]) for row in rows)
     assert places == sorted(history.copy.places())
