@@ -9,12 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from prometheus_client import CollectorRegistry, Gauge
+
 from streamydb.connect.core import CopiedRecord, PartitionCopy
 from streamydb.connect.errors import ConnectError
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.local.collector import keep_all
+from streamydb.local.exposition import serve
 from streamydb.local.signals import stop_event
 from streamydb.records.connect import ConnectPlace
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from streamydb.kafka.source import ChangesTopic, Topic
     from streamydb.settings import Settings
 
-__all__ = ["Copier", "CopyTopic", "run"]
+__all__ = ["Copier", "CopyTopic", "registry_of", "run"]
 
 _POLL_S: Final = 0.2
 
@@ -47,7 +50,11 @@ class CopyTopic(Protocol):
 
 
 class Copier:
-    """Copies the changes of a database into `<db>.connect`."""
+    """Copies the changes of a database into `<db>.connect`.
+
+    Attributes:
+        seq: everything up to it has been copied; 0 as long as that is not known.
+    """
 
     def __init__(self, database: str, source: ChangesTopic, copy: CopyTopic) -> None:
         """Nothing is read yet; source and copy are closed with this."""
@@ -55,6 +62,7 @@ class Copier:
         self._source = source
         self._copy = copy
         self._parts: dict[int, PartitionCopy] | None = None
+        self.seq = 0
 
     def step(self, timeout_s: float) -> int:
         """Fetch, waiting up to ``timeout_s`` seconds for a record, and append; how many changes.
@@ -75,6 +83,7 @@ class Copier:
         if records:
             self._copy.append(records)
         self._parts = parts
+        self.seq = min(part.resolved for part in parts.values())
         return len(records)
 
     def run(self, stop: threading.Event, addresses: str) -> None:
@@ -135,6 +144,14 @@ class Copier:
         )
 
 
+def registry_of(copier: Copier) -> CollectorRegistry:
+    """Return the metrics of a copier."""
+    registry = CollectorRegistry()
+    seq = Gauge("streamydb_connect_seq", "Last seq that has been copied", registry=registry)
+    seq.set_function(lambda: copier.seq)
+    return registry
+
+
 def run(settings: Settings) -> None:
     """Copy until SIGTERM or SIGINT.
 
@@ -146,6 +163,10 @@ def run(settings: Settings) -> None:
     connection = settings.client_config()
     source = KafkaSource(connection, TopicNames(settings.database).changes)
     copier = Copier(settings.database, source, KafkaCopy(connection, settings.database))
-    keep_all()
-    with stop_event() as stop:
-        copier.run(stop, settings.bootstrap_servers)
+    end_metrics = serve(registry_of(copier), settings)
+    try:
+        keep_all()
+        with stop_event() as stop:
+            copier.run(stop, settings.bootstrap_servers)
+    finally:
+        end_metrics()

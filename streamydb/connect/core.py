@@ -33,12 +33,16 @@ class PartitionCopy:
 
     A change waits until a `resolved` record says that all up to its seq have been written. So
     everything of a seq is copied at once, and what comes later of it is a repetition.
+
+    Attributes:
+        resolved: everything up to this seq has been given out.
     """
 
     def __init__(self, partition: int, place: ConnectPlace) -> None:
         """Go on after ``place``."""
         self._partition = partition
         self._place = place
+        self.resolved = place.seq
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> list[CopiedRecord]:
@@ -59,11 +63,13 @@ class PartitionCopy:
 
     def _resolve(self, offset: int, seq: int) -> list[CopiedRecord]:
         """Copy what waits up to a seq."""
+        self.resolved = max(self.resolved, seq)
         ready = sorted(name for name in self._waiting if name[0] <= seq)
         if not ready:
             return []
         changes = [self._waiting.pop(name) for name in ready]
-        position = min((each.offset for each in self._waiting.values()), default=offset + 1)
+        # From the resolved record on, so that the next one to begin knows how far it is.
+        position = min((each.offset for each in self._waiting.values()), default=offset)
         copied: list[CopiedRecord] = []
         for (number, _), change in zip(ready, changes, strict=True):
             self._place = ConnectPlace(self._place.topic, position, number)

@@ -6,51 +6,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import pytest
 
-from streamydb.connect import CopiedRecord, Copier
+from streamydb.connect import Copier
 from streamydb.connect.errors import ConnectError
 from streamydb.records import Change, decode_change
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
+from tests.support.memory_copy import FailingError, MemoryCopy
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import change, resolve, write
 
 PARTITIONS = 2
 SEEDS = range(150)
-
-
-class FailingError(ConnectError):
-    """What the copy is made to raise."""
-
-
-class MemoryCopy:
-    """A copy in memory.
-
-    Attributes:
-        records: per partition, what was appended.
-        failing: tells before each append whether it fails, after having appended or without.
-    """
-
-    def __init__(self, partitions: int, rng: random.Random | None = None) -> None:
-        self.records: dict[int, list[CopiedRecord]] = {n: [] for n in range(partitions)}
-        self._rng = rng
-
-    def begin(self) -> Mapping[int, ConnectPlace | None]:
-        return {n: some[-1].place if some else None for n, some in self.records.items()}
-
-    def append(self, records: Sequence[CopiedRecord]) -> None:
-        fault = None if self._rng is None else self._rng.choice([None, None, "before", "after"])
-        if fault != "before":
-            for record in records:
-                self.records[record.partition].append(record)
-        if fault is not None:
-            raise FailingError(fault)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def copied(copy: MemoryCopy) -> dict[int, list[tuple[bytes, bytes | None]]]:
@@ -75,7 +44,7 @@ class History:
             n: [] for n in range(PARTITIONS)
         }
         plans: list[list[tuple[int, int, str, str | None]]] = []
-        last = 0
+        last = self.last = 0
         for _ in range(rng.randint(1, 6)):
             plan = []
             first, last = last + 1, last + rng.randint(1, 4)
@@ -86,6 +55,7 @@ class History:
                 plan.append((partition, seq, key, value))
                 self.truth[partition] += expected(key, seq, value)
             plans.append(plan)
+        self.last = last
         for number, plan in enumerate(plans):
             if rng.random() < 0.4:
                 self._put(plan[: rng.randint(0, len(plan))])
@@ -122,6 +92,9 @@ def test_each_change_is_copied_once_and_in_order(seed: int) -> None:
         with suppress(FailingError):
             copier.step(0)
     assert copied(copy) == history.truth
+    another = Copier("bank", MemorySource(history.topic), copy)
+    assert another.step(0) == 0
+    assert another.seq == history.last
 
 
 def test_nothing_is_copied_before_it_is_resolved() -> None:
@@ -131,7 +104,7 @@ def test_nothing_is_copied_before_it_is_resolved() -> None:
     assert copier.step(0) == 0
     resolve(topic, 1)
     assert copier.step(0) == 1
-    assert copy.records[0][-1].place == ConnectPlace("memory", 2, 1)
+    assert copy.records[0][-1].place == ConnectPlace("memory", 1, 1)
 
 
 def test_a_deletion_has_a_tombstone_behind_it() -> None:
@@ -165,7 +138,7 @@ def test_changes_that_are_gone_are_an_error() -> None:
     copy = begun(topic)
     write(topic, 0, 2, "a", "2")
     topic.expire(0, 3)
-    with pytest.raises(ConnectError, match=r"offsets 3 to 3, and the copy goes on at 2"):
+    with pytest.raises(ConnectError, match=r"offsets 3 to 3, and the copy goes on at 1"):
         Copier("bank", MemorySource(topic), copy).step(0)
 
 
