@@ -27,6 +27,9 @@ from bench.command import (
     WarmUp,
     deliver,
 )
+from bench.floor import FORM_NAMES, FloorOptions
+from bench.floor import floor as run_floor
+from bench.floor import show as show_floor
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
 from bench.report import show
 from bench.rest.cases import KEYS_MIN
@@ -36,7 +39,7 @@ from bench.rest.run import rest as run_rest
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "distributions", "latency", "rest", "soak"]
+__all__ = ["app", "bank", "distributions", "floor", "latency", "rest", "soak"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -162,6 +165,39 @@ def latency(
         parent=folder,
     )  # fmt: skip
     deliver(lambda phases: others.latency(options, phases), show, output, json=json)
+
+
+@app.command()
+def floor(
+    *,
+    rate: Rate = 500.0,
+    warm_up: Annotated[
+        float, typer.Option("--warm-up", min=0, help="Seconds of load before it counts.")
+    ] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Seconds that count.")
+    ] = 30.0,
+    repetitions: Annotated[
+        int, typer.Option("--repetitions", min=1, help="Turns; the medians count.")
+    ] = 1,
+    forms: Annotated[
+        str, typer.Option("--forms", help=f"{', '.join(FORM_NAMES)}, a,b or all.")
+    ] = "all",
+    accounts: Accounts = 100_000,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Latency of queries that do almost nothing, beside the pipeline's: what each part costs."""
+    wanted = FORM_NAMES if forms == "all" else tuple(forms.split(","))
+    if unknown := [name for name in wanted if name not in FORM_NAMES]:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(FORM_NAMES)}, all")
+    options = FloorOptions(
+        rate=rate, warm_up_s=warm_up, seconds=seconds, repetitions=repetitions, forms=wanted,
+        accounts=accounts, seed=seed, parent=folder,
+    )  # fmt: skip
+    deliver(lambda phases: run_floor(options, phases), show_floor, output, json=json)
 
 
 @app.command()

@@ -33,10 +33,6 @@ class NumbersExhaustedError(StreamyError):
 class Sequencer:
     """One sequencer: it observes the records of the log, and returns the markers to write.
 
-    State: per partition the last effective time, and that of the last transaction; which numbers of
-    partitions the markers have named; when the last round was. Invariant: the number of a marker is
-    above every effective time seen.
-
     In: the records of the log as they are read, partition by partition: append times, and the
     markers of any sequencer; how many partitions there are; the time now.
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from bench.floor_job import FORMS
+
 _TIMEOUT_S: Final = 280
 _SMALL: Final = (
     "--transactions", "3000", "--warm-up-transactions", "2000", "--repetitions", "1",
@@ -68,6 +70,17 @@ def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path, li
     assert proof["balances"] == proof["expected"]
     assert proof["accounts"] == 500
     assert proof["changes"] == 500 + 2 * (proof["committed"] - 10)
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
+def test_floor_measures_every_form(tmp_path: Path) -> None:
+    short = ("--warm-up", "2", "--seconds", "2", "--rate", "100", "--accounts", "500", "--json")
+    answer = answer_of(command(tmp_path, "bench", "floor", *short))
+    assert [row["form"] for row in answer["rows"]] == [*FORMS, "pipeline"]
+    for row in answer["rows"]:
+        assert 0 < row["p50"] <= row["p99"], row["form"]
+        assert [run["count"] for run in row["runs"]] == [200], row["form"]
     assert_nothing_left(tmp_path)
 
 
