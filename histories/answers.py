@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -20,7 +20,13 @@ from histories.records import (
     WriteOperation,
 )
 
-__all__ = ["AttemptAnswer", "HttpCall", "ask_call", "call_of", "page_call", "told"]
+__all__ = ["LATE", "AttemptAnswer", "HttpCall", "ask_call", "call_of", "page_call", "told"]
+
+
+LATE: Final = "409 deadline-passed"
+"""Notes that a copy of a transaction was appended after its deadline; an earlier one may have been
+executed.
+"""
 
 
 class HttpCall(NamedTuple):
@@ -104,6 +110,8 @@ def _told_write(
         return AttemptAnswer("unknown", f"504 {_slug(body)}", location=headers.get("location"))
     if status in {429, 503}:
         return AttemptAnswer("failed", f"{status} {_slug(body)}")
+    if status == 409 and _slug(body) == "deadline-passed":
+        return AttemptAnswer("failed", LATE)
     if status == 404 and _slug(body) == "transaction-unknown":
         return AttemptAnswer("unknown", "404 transaction-unknown")
     if status not in {200, 201, 412}:

@@ -12,6 +12,7 @@ from typing import Final
 import httpx
 
 from histories.answers import (
+    LATE,
     AttemptAnswer,
     HttpCall,
     ask_call,
@@ -124,6 +125,8 @@ class HttpRecorder(Recorder):
             following = await self._attempt(request, again, attempts)
             if following.outcome == "ok":
                 return following
+            if following.note == LATE:  # and so will be every later copy
+                break
             last = AttemptAnswer("unknown", "", location=following.location or location)
         return last
 

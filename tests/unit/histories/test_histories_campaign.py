@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -21,8 +24,10 @@ from histories import (
 from histories.answers import told
 from histories.campaign import Campaign, CampaignError, files, run
 from histories.main import app
+from histories.recorder import HttpRecorder
+from histories.records import Operation
 from histories.watcher import parse_event
-from histories.workload import Shape
+from histories.workload import HistoryClient, Shape
 from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
 from streamydb.testing.memory import MemoryDatabase
@@ -107,6 +112,33 @@ def test_answers_that_the_workload_never_should_get_are_faults(status: int) -> N
     body = b'{"type":"/problems/internal","detail":"?"}'
     with pytest.raises(ValueError, match=f"{status} for"):
         told(AppendOperation("t"), status, {}, body)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "outcome"), [([409], "failed"), ([504, 409], "unknown"), ([504, 202, 201], "ok")]
+)
+def test_a_copy_that_comes_too_late_says_nothing_of_one_before_it(
+    statuses: list[int], outcome: str
+) -> None:
+    bodies = {
+        201: b'{"status":"committed","seq":3}', 202: b"{}",
+        409: b'{"type":"/problems/deadline-passed"}', 504: b'{"type":"/problems/verdict-unknown"}',
+    }  # fmt: skip
+    left = iter(statuses)
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        status = next(left)
+        return httpx.Response(status, content=bodies[status])
+
+    async def operation() -> Operation:
+        rng, shape = random.Random(1), Shape(impatient=0, put_off=0, give_up=0)
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            recorder = HttpRecorder(http, ["http://facade"], rng, lambda _: None, shape)
+            client = HistoryClient(0, shape, rng, lambda: "t")
+            return await recorder.perform(client, WriteOperation("t", "r/1", "1"))
+
+    assert asyncio.run(operation()).outcome == outcome
+    assert next(left, None) is None, "it asks until it knows"
 
 
 def test_a_comment_is_no_event() -> None:

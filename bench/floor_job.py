@@ -1,0 +1,136 @@
+"""A Spark query that does almost nothing, from topic to topic: a row of `streamydb bench floor`.
+
+`python -m bench.floor_job TASK` runs until it is told to stop. Its session, source and sink are the
+pipeline's, so its latency is what Spark and Kafka take for a micro-batch of that form, whatever we
+compute in it. Each transaction becomes one record, with its id as key.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, GroupedData, Row
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from bench.floor import FloorTask
+from streamydb.kafka import TopicNames
+from streamydb.local.file_lock import write_whole
+from streamydb.pipeline import query as pipeline_query
+from streamydb.pipeline.session import session
+
+__all__ = ["FORMS", "main"]
+
+_RECORD: Final = "key BINARY, value BINARY"
+_HDFS_BACKED: Final = (
+    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+)
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Hand all on."""
+    yield from batches
+
+
+def _counted(
+    _key: Any, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Hand all on, and keep how many they were."""
+    count = state.get[0] if state.exists else 0
+    for frame in frames:
+        count += len(frame)
+        yield frame[["key", "value"]]
+    state.update((count,))
+
+
+class _Counter(StatefulProcessor):
+    """Hands all on, and keeps how many they were as the one entry of a map."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Get the state."""
+        self._state = handle.getMapState("blobs", "name STRING", "count BIGINT")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
+    ) -> Iterator[Row]:
+        """Read the entry, hand on, write the entry."""
+        found = self._state.getValue(("count",))
+        count = found[0] if found else 0
+        for row in rows:
+            count += 1
+            yield Row(key=row["key"], value=row["value"])
+        self._state.updateValue(("count",), (count,))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _hop(log: DataFrame) -> DataFrame:
+    return log.mapInArrow(_same, _RECORD)
+
+
+def _one_group(log: DataFrame) -> GroupedData:
+    return log.withColumn("token", f.lit(0)).groupBy("token")
+
+
+def _row(log: DataFrame) -> DataFrame:
+    return _one_group(log).applyInPandasWithState(
+        _counted, _RECORD, "count BIGINT", "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def _entry(log: DataFrame) -> DataFrame:
+    return _one_group(log).transformWithState(
+        _Counter(), _RECORD, outputMode="Append", timeMode="None"
+    )
+
+
+FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]] = {
+    "copy": (lambda log: log, {}),
+    "hop": (_hop, {}),
+    "row": (_row, {}),
+    "row-hdfs": (_row, {_PROVIDER: _HDFS_BACKED}),
+    "entry": (_entry, {}),
+    "entry-hop": (lambda log: _hop(_entry(log)), {}),
+    "hop-entry-hop": (lambda log: _hop(_entry(_hop(log))), {}),
+}
+"""How the query of each form is made, and Spark's settings for it."""
+
+
+def main(given: str) -> int:
+    """Run the task until SIGTERM."""
+    task = msgspec.json.decode(given, type=FloorTask)
+    form, conf = FORMS[task.form]
+    spark = session(f"streamydb floor: {task.form}", f"local[{task.cores}]", conf)
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    names, folder = TopicNames(task.database), Path(task.folder)
+    source = {
+        **pipeline_query._SOURCE_OPTIONS,  # noqa: SLF001 - the same, on purpose, as the sink's
+        "kafka.bootstrap.servers": task.bootstrap, "subscribe": names.transactions,
+    }  # fmt: skip
+    sink = {
+        **pipeline_query._SINK_OPTIONS,  # noqa: SLF001
+        "kafka.bootstrap.servers": task.bootstrap, "topic": names.results,
+        "checkpointLocation": str(folder / "checkpoint"),
+    }  # fmt: skip
+    log = spark.readStream.format("kafka").options(**source).load().coalesce(1)
+    name = f.get_json_object(f.col("value").cast("string"), "$.id")
+    records = form(log.select(name.cast("binary").alias("key"), "value"))
+    query = records.writeStream.format("kafka").outputMode("append").options(**sink).start()
+    signal.signal(signal.SIGTERM, lambda *_: query.stop())
+    write_whole(folder / "status.json", b'{"state": "running"}')
+    query.awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
