@@ -1,7 +1,8 @@
-"""`streamydb pipeline` and `sequencer`: the long-running parts in the foreground."""
+"""`streamydb pipeline`, `sequencer` and `connect`: long-running parts in the foreground."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -63,3 +64,19 @@ def sequencer(named: Named) -> None:
     code = run(find_target(named).settings, say)
     if code:
         raise typer.Exit(code)
+
+
+def connect(named: Named) -> None:
+    """Copy the changes for Kafka Connect in the foreground, until Ctrl-C; one at a time writes.
+
+    `streamydb create --connect` makes the topic. A second one takes over from the first, which
+    ends.
+    """
+    from streamydb.connect import run
+    from streamydb.errors import StreamyError
+
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        run(find_target(named).settings)
+    except StreamyError as error:
+        fail(str(error))
