@@ -28,7 +28,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.client.testing": "an old name of another module",
     "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.columns.shards": _ERRORS,
-    "streamydb.connect.kafka": "a topic in Kafka; `make test-connect` kills its writer",
+    "streamydb.kafka.connect.topic": "a topic in Kafka; `make test-connect` kills its writer",
     "streamydb.facade.console.contention": _SHOWS,
     "streamydb.facade.console.history": _SHOWS,
     "streamydb.facade.console.sampler": _SHOWS,

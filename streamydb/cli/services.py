@@ -72,11 +72,24 @@ def connect(named: Named) -> None:
     `streamydb create --connect` makes the topic. A second one takes over from the first, which
     ends.
     """
-    from streamydb.connect import run
-    from streamydb.errors import StreamyError
+    from streamydb.kafka import TopicNames
+    from streamydb.kafka.changes import KafkaSource
+    from streamydb.kafka.connect import Copier
+    from streamydb.kafka.connect.copier import registry_of
+    from streamydb.kafka.connect.topic import KafkaCopy
+    from streamydb.local.collector import keep_all
+    from streamydb.local.exposition import serve
+    from streamydb.local.signals import stop_event
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = find_target(named).settings
+    connection = settings.client_config()
+    source = KafkaSource(connection, TopicNames(settings.database).changes)
+    copier = Copier(settings.database, source, KafkaCopy(connection, settings.database))
+    end_metrics = serve(registry_of(copier), settings)
     try:
-        run(find_target(named).settings)
-    except StreamyError as error:
-        fail(str(error))
+        keep_all()
+        with stop_event() as stop:
+            copier.run(stop, settings.bootstrap_servers)
+    finally:
+        end_metrics()

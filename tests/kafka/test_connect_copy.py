@@ -11,9 +11,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamydb.connect import Copier
-from streamydb.connect.errors import ConnectError
-from streamydb.connect.kafka import KafkaCopy
 from streamydb.kafka import (
     TopicNames,
     TopicProblem,
@@ -27,6 +24,9 @@ from streamydb.kafka import (
 from streamydb.kafka.admin import answers
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import BULK, administrator, appender
+from streamydb.kafka.connect import Copier
+from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.connect.topic import KafkaCopy
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.connect import connect_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from streamydb.connect import CopiedRecord
-from streamydb.connect.errors import ConnectError
+from streamydb.kafka.connect import CopiedRecord
+from streamydb.kafka.connect.errors import ConnectError
 from streamydb.records.connect import ConnectPlace
 
 __all__ = ["FailingError", "MemoryCopy"]

@@ -12,8 +12,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamydb.connect import copier
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.kafka.connect import copier
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import PipelineMetrics
 from streamydb.pipeline.sampler import LogSampler

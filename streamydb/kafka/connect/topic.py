@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.connect.core import CopiedRecord
-from streamydb.connect.errors import ConnectError
 from streamydb.kafka.clients import COPY, ContactedProducer, appender
+from streamydb.kafka.connect.core import CopiedRecord
+from streamydb.kafka.connect.errors import ConnectError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.records.connect import ConnectPlace, decode_place, encode_place
@@ -47,7 +47,7 @@ def writer_of(database: str) -> str:
 
 
 class KafkaCopy:
-    """A `streamydb.connect.copier.CopyTopic` on Kafka."""
+    """A `streamydb.kafka.connect.copier.CopyTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
         """Connect at `begin`."""

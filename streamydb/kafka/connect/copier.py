@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from streamydb.connect.core import CopiedRecord, PartitionCopy
-from streamydb.connect.errors import ConnectError
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
+from streamydb.kafka.connect.errors import ConnectError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
-from streamydb.local.collector import keep_all
-from streamydb.local.exposition import serve
-from streamydb.local.signals import stop_event
 from streamydb.records.connect import ConnectPlace
 
 if TYPE_CHECKING:
     from streamydb.kafka.source import ChangesTopic, Topic
-    from streamydb.settings import Settings
 
-__all__ = ["Copier", "CopyTopic", "registry_of", "run"]
+__all__ = ["Copier", "CopyTopic", "registry_of"]
 
 _POLL_S: Final = 0.2
 
@@ -150,23 +145,3 @@ def registry_of(copier: Copier) -> CollectorRegistry:
     seq = Gauge("streamydb_connect_seq", "Last seq that has been copied", registry=registry)
     seq.set_function(lambda: copier.seq)
     return registry
-
-
-def run(settings: Settings) -> None:
-    """Copy until SIGTERM or SIGINT.
-
-    Raises:
-        StreamyError: it cannot begin or go on.
-    """
-    from streamydb.connect.kafka import KafkaCopy
-
-    connection = settings.client_config()
-    source = KafkaSource(connection, TopicNames(settings.database).changes)
-    copier = Copier(settings.database, source, KafkaCopy(connection, settings.database))
-    end_metrics = serve(registry_of(copier), settings)
-    try:
-        keep_all()
-        with stop_event() as stop:
-            copier.run(stop, settings.bootstrap_servers)
-    finally:
-        end_metrics()

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from msgspec import Raw
 
-from streamydb.connect import Copier
-from streamydb.connect.errors import ConnectError
+from streamydb.kafka.connect import Copier
+from streamydb.kafka.connect.errors import ConnectError
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, encode_change
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 from tests.support.memory_copy import FailingError, MemoryCopy

@@ -11,7 +11,7 @@ of each partition says from where to go on, so nothing else is kept.
 
 from __future__ import annotations
 
-from streamydb.connect.copier import Copier, run
-from streamydb.connect.core import CopiedRecord, PartitionCopy
+from streamydb.kafka.connect.copier import Copier
+from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
 
-__all__ = ["CopiedRecord", "Copier", "PartitionCopy", "run"]
+__all__ = ["CopiedRecord", "Copier", "PartitionCopy"]
