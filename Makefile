@@ -20,7 +20,7 @@ READY_DEV := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
-SHORT := not long and not docker and not browser and not clients
+SHORT := not long and not docker and not browser and not clients and not connect
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
 # that it imports, Spark's and pandas' packages, too.
@@ -123,6 +123,10 @@ test-browser: venv jars ## Click through the console in Chromium (Debian: apt-ge
 .PHONY: test-clients
 test-clients: venv ## Generate clients for five languages, compile and run them (Maven, Go, Node, a JDK)
 	$(PYTEST) -m clients
+
+.PHONY: test-connect
+test-connect: venv jars ## Follow the changes with a Kafka Connect worker into PostgreSQL, with Spark, Python and Node
+	$(PYTEST) -m connect
 
 .PHONY: test-typescript
 test-typescript: venv ## Compile and test the TypeScript client (Node 18 or newer)

@@ -28,6 +28,12 @@ settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("drawn", print_blob=True, deadline=None)
 settings.load_profile("fixed")  # as the simulator's seeds are in `make test`; test-random: new ones
 
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+"""Compile in a hurry, and do not collect garbage four times while a start loads its classes."""
+
+_COMPILING = "test_read_model_history.py"
+"""Its first test compiles the read model's kernels, which others then find in the cache."""
+
 _WARMING_UP = 40
 _AFTER_KAFKA = 2
 """How many seeds of the simulator come first, and how many tests between two that ask Kafka.
@@ -53,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     atexit.register(_hush)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
     if not _is_worker(config):
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
@@ -102,10 +108,11 @@ def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
         folder = _MARKED_FOLDERS.get(folder, folder)
         parts[folder if folder in parts else ""].append(item)
     seeds, spark = parts["simulation"], parts["spark"]
-    computing = [*seeds[_WARMING_UP:], *parts[""]]
+    first = [item for item in parts[""] if item.path.name == _COMPILING][:1]
+    computing = [*seeds[_WARMING_UP:], *(item for item in parts[""] if item not in first)]
     between = _mixed(parts["kafka"], computing, _AFTER_KAFKA)
     share = len(between) * 2 // 3 // max(len(spark), 1)
-    return [*seeds[:_WARMING_UP], *_mixed(spark, between, share)]
+    return [*first, *seeds[:_WARMING_UP], *_mixed(spark, between, share)]
 
 
 def _mixed(some: list[pytest.Item], others: list[pytest.Item], by: int) -> list[pytest.Item]:

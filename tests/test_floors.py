@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import streamydb
+
 ROOT = Path(__file__).resolve().parents[1]
 LINT = (
     "import sys; from importlinter.cli import lint_imports; sys.path.insert(0, sys.argv[1]); "
@@ -40,3 +42,10 @@ def test_an_import_from_above_is_found(tmp_path: Path) -> None:
     done = lint(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 broken" in done.stdout
+
+
+def test_no_room_hides_a_public_name() -> None:
+    """Importing `streamydb.x` sets the attribute `x`, so a function of that name would be gone."""
+    rooms = {path.stem for path in (ROOT / "streamydb").iterdir()}
+    assert not rooms & set(streamydb.__all__)
+    assert len([room for room in rooms if not room.startswith("_") and room != "py"]) <= 24

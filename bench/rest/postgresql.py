@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the benchmark's own: a new cluster in a temporary folder, without TCP."""
+"""A PostgreSQL server of one's own: a new cluster in a temporary folder, by default without TCP."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def missing() -> str | None:
 
 
 @contextmanager
-def cluster(schema: str) -> Iterator[tuple[str, psutil.Process]]:
+def cluster(schema: str, port: int | None = None) -> Iterator[tuple[str, psutil.Process]]:
     """Run a new cluster with default settings (fsync is on); yield data source name and process.
+
+    ``port``: it also listens there, on loopback, and trusts everybody.
 
     Raises:
         BenchError: it did not start; with the end of its log.
@@ -62,9 +64,10 @@ def cluster(schema: str) -> Iterator[tuple[str, psutil.Process]]:
     folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-pg-"))
     try:
         _give(folder)
-        dsn = f"postgresql://{_USER}@/postgres?host={folder}"
+        place = f"host={folder}" if port is None else f"host={folder}&port={port}"
+        dsn = f"postgresql://{_USER}@/postgres?{place}"
         _initialise(programs, folder)
-        with _server(programs, folder, dsn) as server:
+        with _server(programs, folder, dsn, port) as server:
             asyncio.run(_execute(dsn, schema))
             yield dsn, psutil.Process(server.pid)
     finally:
@@ -112,11 +115,14 @@ def _initialise(programs: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _server(programs: Path, folder: Path, dsn: str) -> Iterator[LocalProcess]:
+def _server(
+    programs: Path, folder: Path, dsn: str, port: int | None
+) -> Iterator[LocalProcess]:
     """Run the server until the block ends."""
+    tcp = "listen_addresses=" if port is None else "listen_addresses=127.0.0.1"
+    listens = [tcp] if port is None else [tcp, "-p", str(port)]
     command = [
-        str(programs / "postgres"), "-D", str(folder / "data"), "-k", str(folder),
-        "-c", "listen_addresses=",
+        str(programs / "postgres"), "-D", str(folder / "data"), "-k", str(folder), "-c", *listens,
     ]  # fmt: skip
     server = LocalProcess("PostgreSQL", command, folder / "log", folder=folder, user=_account())
     try:

@@ -29,7 +29,7 @@ from streamydb.cli.procedures import procedures
 from streamydb.cli.rebuild import rebuild
 from streamydb.cli.restore import resize, restore
 from streamydb.cli.serve import read_model, serve
-from streamydb.cli.services import pipeline, sequencer
+from streamydb.cli.services import connect, pipeline, sequencer
 from streamydb.cli.snapshot import snapshot
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
@@ -58,8 +58,8 @@ def _main(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, txn,
-    procedures, constraints, watch, doctor, check, snapshot,
+    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
+    txn, procedures, constraints, watch, doctor, check, snapshot,
     backup, restore, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:

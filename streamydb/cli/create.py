@@ -23,6 +23,15 @@ Sync = Annotated[
     ),
 ]
 
+Connect = Annotated[
+    bool,
+    typer.Option(
+        "--connect",
+        help="Keep a copy of the changes for Kafka Connect, too (`streamydb connect` writes it); "
+        "any time.",
+    ),
+]
+
 
 def create(
     named: Named,
@@ -35,21 +44,23 @@ def create(
         ),
     ] = None,
     sync: Sync = None,
+    connect: Connect = False,
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
     target = find_target(named, **founding._asdict(), **replicas._asdict())
     names, copies = create_database(target, sync)
+    topics = [*names.all(), *([add_connect(target)] if connect else [])]
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
         told = {
-            "database": target.database, "topics": list(names.all()), "record": record,
+            "database": target.database, "topics": topics, "record": record,
             "copies": copies._asdict(),
         }  # fmt: skip
         print_json(told if restored is None else {**told, "restored": restored._asdict()})
         return
-    say(f"database {target.database} at {target.bootstrap}: {', '.join(names.all())}")
+    say(f"database {target.database} at {target.bootstrap}: {', '.join(topics)}")
     say(f"{copies.replication} copies of each topic, {copies.min_insync} of which acknowledge")
     say(f"Next: `{target.command('up')}` starts its pipeline.")
 
@@ -105,6 +116,17 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
         _found(target)
         _keep(target)
     return names, copies
+
+
+def add_connect(target: Target) -> str:
+    """Create the topic of the copy for Kafka Connect unless it is there; return its name.
+
+    Raises:
+        TopicsError: it has other settings, or Kafka does not answer.
+    """
+    from streamydb import kafka
+
+    return kafka.add_connect(target.connection, target.database)
 
 
 def copies_of(target: Target) -> Copies:

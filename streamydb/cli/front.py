@@ -1,4 +1,6 @@
-"""Read model and facade of a database in the background: started by `up`, stopped by `down`."""
+"""Read model, facade and copy for Kafka Connect of a database in the background: started by `up`,
+stopped by `down`.
+"""
 
 from __future__ import annotations
 
@@ -57,16 +59,34 @@ def start_front(target: Target, port: int | None, phases: Phases) -> str:
     return url
 
 
-def stop_front(home: Path, name: str, phases: Phases) -> bool:
-    """Stop one database's facade and read model; False if neither ran."""
+def start_copy(target: Target, phases: Phases) -> None:
+    """Start the copy for Kafka Connect, if the database has one and it does not run."""
+    from streamydb import kafka
+    from streamydb.kafka.creation import existing
     from streamydb.local import processes
-    from streamydb.local.folder import FACADE, READ_MODEL, DatabaseFolder
+    from streamydb.local.folder import CONNECT
+
+    folder, topic = target.place.folder, kafka.TopicNames(target.database).connect
+    runs = processes.find(folder, CONNECT) is not None
+    if runs or not existing(target.connection, [topic]):
+        return
+    with phases.phase("Copy for Kafka Connect") as phase:
+        environment = {"STREAMYDB_HOME": str(target.settings.home)}
+        processes.start(folder, CONNECT, _command(target, "connect"), environment)
+        phase.outcome = topic
+
+
+def stop_front(home: Path, name: str, phases: Phases) -> bool:
+    """Stop one database's facade, read model and copy; False if none of them ran."""
+    from streamydb.local import processes
+    from streamydb.local.folder import CONNECT, FACADE, READ_MODEL, DatabaseFolder
 
     folder = DatabaseFolder(home, name).folder
-    roles = [role for role in (FACADE, READ_MODEL) if processes.find(folder, role) is not None]
+    known = (FACADE, READ_MODEL, CONNECT)
+    roles = [role for role in known if processes.find(folder, role) is not None]
     if not roles:
         return False
-    with phases.phase(f"Stopping the facade of {name}"):
+    with phases.phase(f"Stopping what reads {name}"):
         for role in roles:
             processes.stop(folder, role, GRACE_S)
     return True

@@ -1,7 +1,8 @@
-"""`streamydb pipeline` and `sequencer`: the long-running parts in the foreground."""
+"""`streamydb pipeline`, `sequencer` and `connect`: long-running parts in the foreground."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -63,3 +64,32 @@ def sequencer(named: Named) -> None:
     code = run(find_target(named).settings, say)
     if code:
         raise typer.Exit(code)
+
+
+def connect(named: Named) -> None:
+    """Copy the changes for Kafka Connect in the foreground, until Ctrl-C; one at a time writes.
+
+    `streamydb create --connect` makes the topic. A second one takes over from the first, which
+    ends.
+    """
+    from streamydb.kafka import TopicNames
+    from streamydb.kafka.changes import KafkaSource
+    from streamydb.kafka.connect import Copier
+    from streamydb.kafka.connect.copier import registry_of
+    from streamydb.kafka.connect.topic import KafkaCopy
+    from streamydb.local.collector import keep_all
+    from streamydb.local.exposition import serve
+    from streamydb.local.signals import stop_event
+
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = find_target(named).settings
+    connection = settings.client_config()
+    source = KafkaSource(connection, TopicNames(settings.database).changes)
+    copier = Copier(settings.database, source, KafkaCopy(connection, settings.database))
+    end_metrics = serve(registry_of(copier), settings)
+    try:
+        keep_all()
+        with stop_event() as stop:
+            copier.run(stop, settings.bootstrap_servers)
+    finally:
+        end_metrics()

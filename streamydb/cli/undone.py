@@ -50,9 +50,10 @@ def _running(target: Target) -> list[str]:
     """Return the roles that run now, in the order in which `up` starts them."""
     from streamydb.local import processes
     from streamydb.local.broker import find_broker
-    from streamydb.local.folder import FACADE, PIPELINE, READ_MODEL
+    from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL
 
-    roles = [r for r in (PIPELINE, READ_MODEL, FACADE) if processes.find(target.place.folder, r)]
+    known = (PIPELINE, READ_MODEL, FACADE, CONNECT)
+    roles = [role for role in known if processes.find(target.place.folder, role)]
     embedded = target.settings.bootstrap is None and find_broker(target.settings.home) is not None
     return [_BROKER, *roles] if embedded else roles
 

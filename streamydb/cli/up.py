@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.create import Sync, create_database, refuse_changes
+from streamydb.cli.create import Connect, Sync, add_connect, create_database, refuse_changes
 from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
@@ -46,6 +46,7 @@ def up(
         bool, typer.Option("--second", help="Start it even if the database is executed elsewhere.")
     ] = False,
     sync: Sync = None,
+    connect: Connect = False,
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
     ] = True,
@@ -68,6 +69,7 @@ def up(
     with undone_if_interrupted(target, phases):
         if _runs(target):
             _go_on(target, http_port, phases, sync, http=http)
+            _copy(target, phases, connect=connect)
             _tell_running(target, json)
             return
         if not second:
@@ -77,6 +79,7 @@ def up(
         _start_pipeline(target, master, timeout, phases, sync)
         first = _first_transaction(target, phases)
         _go_on(target, http_port, phases, None, http=http)
+        _copy(target, phases, connect=connect)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})
     else:
@@ -95,6 +98,15 @@ def _go_on(
         set_sync(target.connection, target.database, on=sync)
     if http:
         start_front(target, http_port, phases)
+
+
+def _copy(target: Target, phases: Phases, *, connect: bool) -> None:
+    """Run the copy for Kafka Connect if it is wished for, or was once."""
+    from streamydb.cli.front import start_copy
+
+    if connect:
+        add_connect(target)
+    start_copy(target, phases)
 
 
 def _runs(target: Target) -> bool:

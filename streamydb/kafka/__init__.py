@@ -13,7 +13,16 @@ from __future__ import annotations
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.checks import TopicProblem, check, mend
 from streamydb.kafka.copies import Copies, copies_for
-from streamydb.kafka.creation import add_shared, create, delete, describe, grow, log_id, reshard
+from streamydb.kafka.creation import (
+    add_connect,
+    add_shared,
+    create,
+    delete,
+    describe,
+    grow,
+    log_id,
+    reshard,
+)
 from streamydb.kafka.foundation import Founding, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
@@ -27,6 +36,7 @@ __all__ = [
     "TopicNames",
     "TopicProblem",
     "TopicsError",
+    "add_connect",
     "add_shared",
     "check",
     "copies_for",

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.kafka.admin import TopicDescription, TopicsError, answers, cluster, describe_topics
-from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, administrator
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.limits import PARTITIONS_MAX
@@ -64,7 +64,7 @@ def check(
     admin = administrator(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
-    found = describe_topics(admin, (*names.all(), names.rulings))
+    found = describe_topics(admin, (*names.all(), names.connect, names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
         TopicProblem(name, "the topic is missing", f"streamydb create --database {database}")
@@ -109,14 +109,19 @@ def _check_settings(
     if is_log and stamps != "LogAppendTime":
         what = f"message.timestamp.type is {stamps}: clients' clocks would decide the order"
         yield problem(what, "message.timestamp.type", "LogAppendTime")
+    is_copy = topic.name == names.connect
     policy = settings.get("cleanup.policy")
-    if policy != "delete":
+    if policy == "delete" and is_copy:
+        what = "cleanup.policy is delete: a sink that begins later lacks old keys"
+        yield problem(what, "cleanup.policy", "compact")
+    elif policy != "delete" and not is_copy:
         what = f"cleanup.policy is {policy}: compaction removes records that are needed"
         yield problem(what, "cleanup.policy", "delete")
-    largest = int(settings.get("max.message.bytes", RECORD_BYTES_MAX))
-    if largest < RECORD_BYTES_MAX:
+    needed = COPY_RECORD_BYTES_MAX if is_copy else RECORD_BYTES_MAX
+    largest = int(settings.get("max.message.bytes", needed))
+    if largest < needed:
         what = f"max.message.bytes is {largest}: records within the limits would be refused"
-        yield problem(what, "max.message.bytes", str(RECORD_BYTES_MAX))
+        yield problem(what, "max.message.bytes", str(needed))
     if settings.get("unclean.leader.election.enable") == "true":
         what = "unclean.leader.election.enable is true: acknowledged records may be lost"
         yield problem(what, "unclean.leader.election.enable", "false")

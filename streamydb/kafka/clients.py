@@ -4,8 +4,9 @@ Whoever needs one names its kind, which says how it reads or appends; nobody els
 confluent-kafka's constructors (`tests/test_tidy.py`).
 
 **Every reader reads uncommitted** (`isolation.level`), of every topic. We append nothing in a Kafka
-transaction, so reading committed would spare us nothing: what we write again after a crash is told
-by its seq. It would cost much: a reader of committed records stops before the first transaction
+transaction (but the copy for Kafka Connect, which is for others), so reading committed would spare
+us nothing: what we write again after a crash is told by its seq. It would cost much: a reader of
+committed records stops before the first transaction
 that is open, so a stranger's producer that hangs could silence results, read models and the
 election of a leader for a quarter of an hour. And all must see the same: Spark reads uncommitted,
 so the pipeline executes, and DataFrames and snapshots hold, what lies in a topic whatever became of
@@ -26,6 +27,8 @@ __all__ = [
     "BULK",
     "CHANGES",
     "CLOCK_SKEW_MS",
+    "COPY",
+    "COPY_RECORD_BYTES_MAX",
     "FOLLOWING",
     "LOG",
     "MESSAGES",
@@ -146,6 +149,20 @@ BULK: Final[Kind] = {
     "queue.buffering.max.kbytes": 131_072,
 }
 """An appender of many records."""
+
+COPY_RECORD_BYTES_MAX: Final = 1_200_000
+"""`max.message.bytes` of the copy: two values of the largest size, as JSON texts within JSON."""
+
+COPY: Final[Kind] = {
+    "linger.ms": 5,
+    # Every client of Kafka reads it without a further package.
+    "compression.type": "gzip",
+    "compression.level": 1,
+    "message.max.bytes": COPY_RECORD_BYTES_MAX,
+    "queue.buffering.max.kbytes": 131_072,
+    "transaction.timeout.ms": 120_000,
+}
+"""An appender of the copy for Kafka Connect; the caller adds the id of its transactions."""
 
 MESSAGES: Final[Kind] = {"linger.ms": 0}
 """An appender of single records, which somebody waits for."""

@@ -22,11 +22,18 @@ from streamydb.kafka.admin import (
 from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.foundation import Founding, record
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.topic_plans import TopicPlan, check_bounds, plans_of, refuse_differences
+from streamydb.kafka.topic_plans import (
+    TopicPlan,
+    check_bounds,
+    connect_plan,
+    plans_of,
+    refuse_differences,
+)
 from streamydb.kafka.upkeep import is_synced, set_sync
 from streamydb.limits import PARTITIONS_MAX
 
 __all__ = [
+    "add_connect",
     "add_shared",
     "create",
     "delete",
@@ -83,7 +90,7 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
     kept = (names.founding, names.rulings)
-    wanted = (*names.all(), names.streams, *names.shared(), *kept, *others)
+    wanted = (*names.all(), names.connect, names.streams, *names.shared(), *kept, *others)
     present = [name for name in wanted if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
@@ -202,6 +209,27 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     if missing and is_synced(client_config, database):
         set_sync(client_config, database, on=True)
     return [plan.name for plan in missing]
+
+
+def add_connect(client_config: Mapping[str, str], database: str) -> str:
+    """Create the copy of the changes for Kafka Connect unless it is there; return its name.
+
+    Raises:
+        TopicsError: the changes are missing, the copy has other settings, or the cluster refuses.
+    """
+    admin, names = administrator(client_config), TopicNames(database)
+    found = describe_topics(admin, (names.changes, names.connect))
+    if names.changes not in found:
+        raise TopicsError(_missing(names.changes, database))
+    plan = connect_plan(names, found[names.changes])
+    if names.connect in found:
+        refuse_differences([plan], found)
+        return names.connect
+    _create_missing(admin, [plan])
+    _await_metadata(admin, [plan])
+    if is_synced(client_config, database):
+        set_sync(client_config, database, on=True)
+    return names.connect
 
 
 def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str]:

@@ -44,6 +44,11 @@ class TopicNames:
         return f"{self.database}.changes"
 
     @property
+    def connect(self) -> str:
+        """The copy of the changes for Kafka Connect; see `streamydb.connect`."""
+        return f"{self.database}.connect"
+
+    @property
     def feedback(self) -> str:
         """Feedback from the execution to the shards; internal."""
         return f"{self.database}.feedback"

@@ -34,18 +34,20 @@ class AccessRole(NamedTuple):
         topics: the operations that it needs on each topic; topics by the last part of their name,
             with * for all that begin so.
         groups: operations on the consumer groups whose names begin with `streamydb`.
+        writers: operations on the ids of Kafka transactions that begin so.
     """
 
     what: str
     topics: Mapping[str, tuple[str, ...]]
     groups: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
 
 
 class Grant(NamedTuple):
     """One allowed operation."""
 
     resource: str
-    """topic or group."""
+    """topic, group or transactional-id."""
     name: str
     operation: str
     prefixed: bool = False
@@ -79,7 +81,7 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
             dict.fromkeys(
                 (
                     "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests", "streams", "rulings",
+                    "digests", "streams", "rulings", "connect",
                 ),
                 _MAKES,
             )
@@ -100,6 +102,12 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
             "`streamydb sequencer`", {"transactions": ("Read", "Write")}, _CONSUMES
         ),
         "read-model": AccessRole("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
+        "connect": AccessRole(
+            "`streamydb connect`",
+            {"changes": _FOLLOWED, "connect": ("Read", "Write", "DescribeConfigs")},
+            _CONSUMES,
+            ("Describe", "Write"),
+        ),
         "facade": AccessRole(
             "`streamydb serve`, programs with `kafka://`",
             {
@@ -138,7 +146,11 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
 )
 """All roles, by name."""
 
-_TYPES: Final = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+_TYPES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
 _GROUPS: Final = "streamydb"
 
 
@@ -155,7 +167,8 @@ def grants(database: str, role: str) -> list[Grant]:
         for topic, operations in wanted.topics.items()
         for operation in operations
     ]
-    found += [Grant("group", _GROUPS, operation, prefixed=True) for operation in wanted.groups]
+    for kind, operations in (("group", wanted.groups), ("transactional-id", wanted.writers)):
+        found += [Grant(kind, _GROUPS, operation, prefixed=True) for operation in operations]
     return found
 
 

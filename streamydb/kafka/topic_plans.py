@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
-__all__ = ["RECORD_BYTES_MAX", "TopicPlan", "check_bounds", "plans_of", "refuse_differences"]
+__all__ = [
+    "RECORD_BYTES_MAX", "TopicPlan", "check_bounds", "connect_plan", "plans_of",
+    "refuse_differences",
+]  # fmt: skip
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
@@ -61,6 +65,24 @@ def plans_of(
         TopicPlan(name, count, replication, common | {"retention.ms": str(retention)})
         for name, (count, retention) in shape.items()
     ]
+
+
+def connect_plan(names: TopicNames, like: TopicDescription) -> TopicPlan:
+    """Return what the copy for Kafka Connect shall be like; ``like``: the changes topic.
+
+    It is compacted: a reader that comes years later gets the last change of each key. A reader that
+    is never away for more than a week misses no change, and no deletion.
+    """
+    min_insync = int(like.settings.get("min.insync.replicas", 1))
+    plans = plans_of(names, 1, 1, like.replication, min_insync, like.partitions)
+    settings = next(plan.settings for plan in plans if plan.name == names.changes)
+    special = {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": str(7 * _DAY_MS),
+        "min.compaction.lag.ms": str(7 * _DAY_MS),
+        "max.message.bytes": str(COPY_RECORD_BYTES_MAX),
+    }
+    return TopicPlan(names.connect, like.partitions, like.replication, {**settings, **special})
 
 
 def check_bounds(

@@ -84,7 +84,8 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
         TopicsError: the cluster refuses or does not answer.
     """
     admin, names = administrator(client_config), TopicNames(database)
-    wanted = {*names.all(), *names.shared(), names.streams, names.founding, names.rulings}
+    beside = {names.connect, names.streams, names.founding, names.rulings}
+    wanted = {*names.all(), *names.shared(), *beside}
     topics = [
         name
         for name in cluster(admin).topics

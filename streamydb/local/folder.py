@@ -29,6 +29,9 @@ READ_MODEL = "read-model"
 FACADE = "facade"
 """Name of the background process that serves HTTP."""
 
+CONNECT = "connect"
+"""Name of the background process that copies the changes for Kafka Connect."""
+
 
 CHECKPOINT_RECORD = "streamydb.json"
 """File of a checkpoint that records the facts with which it was begun."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamydb.local.collector import keep_all
+from streamydb.local.exposition import serve
 from streamydb.local.signals import stop_event
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import load
-from streamydb.read_model.metrics import serve_metrics
+from streamydb.read_model.metrics import registry_of
 from streamydb.read_model.model import ReadModel
 from streamydb.settings import Settings
 
@@ -47,7 +48,7 @@ def run(
         follower = Follower(
             model, settings, retention_s=retention_s, retention_seqs=retention_seqs
         )
-        end_metrics = serve_metrics(model, settings)
+        end_metrics = serve(registry_of(model), settings)
         try:
             keep_all()
             with stop_event() as stop:

@@ -264,6 +264,7 @@ class Scanned:
 
 def scan(values: Ragged) -> Scanned:
     """Read the plain ones among records of the log."""
+    values = _constant(values)
     n = len(values)
     size = int(values.offsets[-1] - values.offsets[0])
     most = min(2 * _MOST * n, size // 4 + 1)
@@ -290,6 +291,13 @@ def scan(values: Ragged) -> Scanned:
         Ragged(*cut(values.data, out.keys[:k])), out.writes[:k].copy(), step_counts, table,
         noted[:, _DEADLINE].copy(), noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
+
+
+def _constant(values: Ragged) -> Ragged:
+    """Return texts that are read-only, as Arrow's are: then numba compiles for this kind alone."""
+    data = values.data.view()
+    data.flags.writeable = False
+    return Ragged(data, values.offsets)
 
 
 def _operands(values: Ragged, spans: Ints) -> Ragged:

@@ -16,7 +16,10 @@ import pytest
 
 from streamydb.local.jars import cache_folder
 
-__all__ = ["PROGRAMS", "class_path", "generate", "needs", "node_module", "run"]
+__all__ = [
+    "PROGRAMS", "class_path", "generate", "maven_jars", "needs", "node_module", "node_modules",
+    "run",
+]  # fmt: skip
 
 HERE: Final = Path(__file__).parent
 PROGRAMS: Final = HERE / "programs"
@@ -57,16 +60,26 @@ def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
 
 def class_path() -> str:
     """Return the class path of the generator and of Java clients, fetched if need be."""
+    return str(maven_jars(HERE) / "*")
+
+
+def maven_jars(where: Path) -> Path:
+    """Return the folder with what a folder's pom.xml names, fetched if need be."""
     needs("java", "mvn")
-    folder = _fetched("pom.xml", ["mvn", "-q", "-B", _COPY, "-DoutputDirectory=jars"])
-    return str(folder / "jars" / "*")
+    copy = ["mvn", "-q", "-B", _COPY, "-DoutputDirectory=jars"]
+    return _fetched(where / "pom.xml", copy) / "jars"
 
 
 def node_module(name: str) -> Path:
     """Return a command of a Node package, fetched if need be."""
+    return node_modules(HERE) / ".bin" / name
+
+
+def node_modules(where: Path) -> Path:
+    """Return the folder with what a folder's package-lock.json names, fetched if need be."""
     needs("node", "npm")
     install = ["npm", "ci", "--no-audit", "--no-fund"]
-    return _fetched("package-lock.json", install, "package.json") / "node_modules" / ".bin" / name
+    return _fetched(where / "package-lock.json", install, where / "package.json") / "node_modules"
 
 
 def generate(language: str, document: Path, folder: Path, options: dict[str, str]) -> None:
@@ -86,16 +99,15 @@ def generate(language: str, document: Path, folder: Path, options: dict[str, str
     )  # fmt: skip
 
 
-def _fetched(manifest: str, command: list[str], *beside: str) -> Path:
+def _fetched(manifest: Path, command: list[str], *beside: Path) -> Path:
     """The folder that belongs to a manifest's content; the command fills it the first time."""
-    content = (HERE / manifest).read_bytes()
-    folder = cache_folder() / f"clients-{hashlib.sha256(content).hexdigest()[:16]}"
+    folder = cache_folder() / f"clients-{hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]}"
     done = folder / "done"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for name in (manifest, *beside):
-            shutil.copy(HERE / name, folder)
+        for file in (manifest, *beside):
+            shutil.copy(file, folder)
         run(command, folder)
         done.touch()
     return folder

@@ -25,6 +25,9 @@ def test_the_table_of_rights() -> None:
             groups = () if cells[3] == "-" else tuple(cells[3].split(", "))
             rows[cells[0]] = (cells[1], found, groups)
     assert rows == {name: (r.what, dict(r.topics), r.groups) for name, r in ROLES.items()}
+    writers = {name: role.writers for name, role in ROLES.items() if role.writers}
+    assert writers == {"connect": ("Describe", "Write")}
+    assert "`connect` also needs Describe and Write on the transactional ids `streamydb*`" in PAGE
 
 
 def test_settings_of_the_example_exist() -> None:
@@ -39,7 +42,7 @@ def test_commands_grant_what_is_applied() -> None:
         granted = {
             (resource, operation)
             for line in lines
-            for resource in re.findall(r"--(?:topic|group) (\S+)", line)
+            for resource in re.findall(r"--(?:topic|group|transactional-id) (\S+)", line)
             for operation in re.findall(r"--operation (\w+)", line)
         }
         assert granted == {(each.name, each.operation) for each in grants("bank", role)}
@@ -53,9 +56,10 @@ def test_commands_grant_what_is_applied() -> None:
 def test_every_topic_is_somebodys_and_none_is_invented() -> None:
     names = TopicNames("bank")
     known = (
-        *names.all(), *names.shared(), names.streams, names.founding, names.rulings,
+        *names.all(), *names.shared(), names.connect, names.streams, names.founding,
+        names.rulings,
     )  # fmt: skip
     topics = {topic.removeprefix("bank.") for topic in known}
     assert set(ROLES["admin"].topics) == topics
-    assert set(ROLES["pipeline"].topics) == topics
+    assert set(ROLES["pipeline"].topics) == topics - {"connect"}
     assert all({each.rstrip("*") for each in role.topics} <= topics for role in ROLES.values())

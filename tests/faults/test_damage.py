@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
-from tests.support.faulty import POISONED, fails, poisoned
+from tests.support.faulty import POISONED, TRIED_TWICE, fails, poisoned
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -84,7 +84,7 @@ def test_faults_of_ours_a_rebuild_from_the_log_and_lost_records(
 ) -> None:
     poisons = ExitStack()
     poisons.enter_context(poisoned(tmp_path))
-    with poisons, Database(tmp_path) as db:
+    with poisons, Database(tmp_path, master=TRIED_TWICE) as db:
         db.load(transfers(50))
         db.load(POISONED)
         db.load(transfers(100, seed=2))

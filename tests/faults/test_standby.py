@@ -23,18 +23,20 @@ from confluent_kafka import Consumer, TopicPartition
 from streamydb.kafka import TopicNames
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import appending, transfers
-from tests.support.faulty import POISONED, poisoned, resolved
+from tests.support.faulty import POISONED, TRIED_TWICE, poisoned, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DIGESTS = ["--digest-interval", "100"]
 
 
-def load(db: Database, seed: int, *, hot: bool = True) -> AbstractContextManager[None]:
+def load(
+    db: Database, seed: int, *, hot: bool = True, at_once: int = 10
+) -> AbstractContextManager[None]:
     """Append transfers in the background while the body runs; not ``hot``: hardly any conflict."""
 
     def append(part: int) -> None:
-        some = transfers(10, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
+        some = transfers(at_once, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
         db.load(txn for txn in some if hot or "asserts" not in txn)
 
     return appending(append)
@@ -141,17 +143,17 @@ def test_the_active_one_is_killed_under_load(
     """
     with ExitStack() as stack:
         with poisoned(tmp_path):
-            db = stack.enter_context(Database(tmp_path, options=DIGESTS))
+            db = stack.enter_context(Database(tmp_path, options=DIGESTS, master=TRIED_TWICE))
         db.load(transfers(100))
         db.load(POISONED)
         db.load(transfers(100, seed=2))
-        resolved(db, 200)  # all are ruled on before the standby reads any of them
+        resolved(db, 200, 300)  # all are ruled on before the standby reads any of them
         with db.beside("standby") as other:
             ready(other)
             again = [{**txn, "id": f"{txn['id']}-again"} for txn in POISONED[:3]]
             db.load(again)
             injected(1, 1)
-            with results(db) as seen, load(other, 1):
+            with results(db) as seen, load(other, 1, at_once=40):
                 more(seen, 500)
                 db.kill_pipeline()
                 more(seen, 500)

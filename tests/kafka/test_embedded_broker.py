@@ -61,6 +61,7 @@ def high_watermark(bootstrap: str, topic: str) -> int:
 
 
 def test_records_survive_kill_and_restart_on_the_same_port(private_broker: MakeBroker) -> None:
+    """And another object on the same home finds data and port."""
     broker = private_broker().start()
     address = broker.bootstrap
     create(address, "kept")
@@ -74,15 +75,10 @@ def test_records_survive_kill_and_restart_on_the_same_port(private_broker: MakeB
     broker.restart()
     assert broker.bootstrap == address
     assert high_watermark(address, "kept") == 1000
-
-
-def test_another_object_on_the_same_home_finds_data_and_port(private_broker: MakeBroker) -> None:
-    first = private_broker().start()
-    create(first.bootstrap, "kept")
-    first.stop()
-    second = private_broker()
-    assert second.port == first.port
-    assert "kept" in topics(second.start().bootstrap)
+    broker.stop()
+    another = private_broker()
+    assert another.port == broker.port
+    assert "kept" in topics(another.start().bootstrap)
 
 
 def test_topics_are_not_created_by_accident(bootstrap: str, database: str) -> None:
@@ -91,10 +87,15 @@ def test_topics_are_not_created_by_accident(bootstrap: str, database: str) -> No
     assert database not in topics(bootstrap)
 
 
-def test_own_properties_win(private_broker: MakeBroker) -> None:
+def test_own_properties_win_in_a_process_group_of_its_own(
+    private_broker: MakeBroker, tmp_path: Path
+) -> None:
+    """And a process that inherited the broker's id is left alone."""
     broker = private_broker(properties={"auto.create.topics.enable": "true"}).start()
     append(broker.bootstrap, "by-accident", 1)
     assert "by-accident" in topics(broker.bootstrap)
+    assert os.getpgid(broker.record.pid) == broker.record.pid != os.getpgid(0)
+    leaves_a_stranger_alone(broker, tmp_path / "x")
 
 
 def test_a_bad_property_is_told_with_the_log(private_broker: MakeBroker) -> None:
@@ -113,11 +114,6 @@ def test_a_taken_port_is_told_and_nothing_is_left_running(private_broker: MakeBr
         with pytest.raises(BrokerError, match=f"Port {port} .* taken"):
             broker.start()
     assert not broker.alive
-
-
-def test_the_broker_has_a_process_group_of_its_own(private_broker: MakeBroker) -> None:
-    broker = private_broker().start()
-    assert os.getpgid(broker.record.pid) == broker.record.pid != os.getpgid(0)
 
 
 def test_detached_outlives_its_starter_and_is_found_and_stopped(tmp_path: Path) -> None:
@@ -143,15 +139,13 @@ def test_detached_outlives_its_starter_and_is_found_and_stopped(tmp_path: Path) 
     assert not stop_detached(tmp_path)
 
 
-def test_a_process_that_inherited_the_id_is_left_alone(
-    private_broker: MakeBroker, tmp_path: Path
-) -> None:
+def leaves_a_stranger_alone(broker: EmbeddedBroker, home: Path) -> None:
+    """A process that inherited the id of a broker is not taken for it, and not stopped."""
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        record = private_broker().start().record
-        write_record(tmp_path / "x", replace(record, pid=stranger.pid))
-        assert find_broker(tmp_path / "x") is None
-        assert not stop_detached(tmp_path / "x")
+        write_record(home, replace(broker.record, pid=stranger.pid))
+        assert find_broker(home) is None
+        assert not stop_detached(home)
         assert stranger.poll() is None
     finally:
         stranger.send_signal(signal.SIGKILL)

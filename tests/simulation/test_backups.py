@@ -54,9 +54,10 @@ from streamydb.records.rulings import Fault, Rulings, ruling_of
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
+from tests.support.seeds import seeds
 from tests.support.states import goes_on, truth, written
 
-SEEDS = max(8, int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40)
+SEEDS = seeds(10)
 NAMES, NEW = TopicNames("sim"), TopicNames("new")
 Answer = TypeVar("Answer")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,8 +9,9 @@ import pytest
 
 from simulator.client_mutations import CLIENT_MUTATIONS
 from simulator.clients import run_clients
+from tests.support.seeds import seeds
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 40
+SEEDS = seeds(20)
 CHUNKS = 5
 CAUGHT_WITHIN = 60
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -11,8 +10,9 @@ from typer.testing import CliRunner
 from simulator.election import run_election
 from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
 from simulator.main import app
+from tests.support.seeds import seeds
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800"))
+SEEDS = seeds(800)
 CHUNKS = 20
 CAUGHT_WITHIN = 400
 
@@ -23,12 +23,12 @@ CAUGHT_WITHIN = 400
 )  # fmt: skip
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_elections_hold(chunk: int, injected: Callable[..., None]) -> None:
-    seeds = range(1 + chunk, SEEDS + 1, CHUNKS)
-    injected(len(seeds))
-    outcomes = [run_election(seed) for seed in seeds]
+    chosen = range(1 + chunk, SEEDS + 1, CHUNKS)
+    injected(len(chosen))
+    outcomes = [run_election(seed) for seed in chosen]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
     assert not failed, f"streamydb sim --election --seeds 1 --first {failed[0][0]}: {failed}"
-    assert sum(outcome.batches for outcome in outcomes) > 1.5 * len(seeds), "hardly any election"
+    assert sum(outcome.batches for outcome in outcomes) > 1.5 * len(chosen), "hardly any election"
 
 
 @pytest.mark.parametrize(

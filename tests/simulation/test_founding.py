@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
 from tests.support.memory_kafka import Died, MemoryKafka
+from tests.support.seeds import seeds
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 4
+SEEDS = seeds(200)
 NAMES = TopicNames("sim")
 CHOICES: dict[str, list[Any]] = {
     "partitions": [1, 2, 3], "id_window": [20, 300], "digest_interval": [1000, 2000],

@@ -6,7 +6,6 @@ put together of two histories, or that does not belong to the offsets, fails the
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter
@@ -18,8 +17,9 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.repair import Resumption, mend
 from tests.support.checkpoints import SparkQuery, SparkRefuses, read_from, with_sums, written_to
+from tests.support.seeds import seeds
 
-SEEDS = int(os.environ.get("STREAMYDB_SIM_SEEDS", "800")) // 20
+SEEDS = seeds(40)
 CHUNKS = 4
 DRAFT = SparkQuery(random.Random(0), [])
 """Reads files that a test hands to it."""
@@ -242,10 +242,10 @@ def lived(damaged: Damaged) -> None:
 def test_a_damaged_checkpoint_goes_on_whole_or_not_at_all(
     chunk: int, tmp_path: Path, injected: Callable[..., None]
 ) -> None:
-    seeds = range(1 + chunk, SEEDS + 1, CHUNKS)
-    injected(len(seeds))
+    chosen = range(1 + chunk, SEEDS + 1, CHUNKS)
+    injected(len(chosen))
     seen: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in chosen:
         damaged = Damaged(seed, tmp_path)
         try:
             lived(damaged)

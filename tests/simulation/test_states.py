@@ -20,9 +20,10 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.order import released
+from tests.support.seeds import seeds
 from tests.support.states import ends_of, goes_on, truth, written
 
-SEEDS = range(24)
+SEEDS = range(seeds(12))
 
 
 class _Log:

@@ -16,6 +16,7 @@ from simulator.workflows import FlowCalls
 from simulator.workload import Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs
+from tests.support.seeds import seeds
 
 KEYS = ["k0", "k1", "k2"]
 
@@ -29,7 +30,7 @@ def pipeline(
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(seeds(2)))
 def test_two_pipelines_at_once_and_a_third_from_the_log(grouping: str, seed: int) -> None:
     rng = random.Random(f"several {seed}")
     log = SimulatedLog(rng, rng.choice([1, 1, 3]))

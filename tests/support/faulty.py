@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.local.launcher import wait_until
 from streamydb.testing.database import Database, TestingError, wait_for
 from tests.support.bank import appending, transfers
 
@@ -42,10 +43,28 @@ POISONED = [
 ]
 """Four transactions on which a poisoned pipeline fails; one of them it cannot even read."""
 
+_AT_ONCE = 40
+_BACKLOG = 400
+_PATIENCE_S = 1.0
+"""How many transfers are appended at once, how far they run ahead, and how long one waits then.
+
+Whatever lies in the log when a test ends must be executed before it can be judged.
+"""
+
+TRIED_TWICE = "local[2,2]"
+"""Spark tries a task twice, not four times; each try of a poisoned one is a new Python."""
+
 
 def load(db: Database, seed: int, until: int = 100_000) -> AbstractContextManager[None]:
-    """Append transfers in the background while the body runs."""
-    return appending(lambda part: db.load(transfers(40, seed=seed * 1000 + part)), range(until))
+    """Append transfers in the background while the body runs; hardly faster than they go."""
+    begun, appended = db.status().seq or 0, 0
+
+    def append(part: int) -> None:
+        nonlocal appended
+        wait_until(lambda: begun + appended - (db.status().seq or 0) < _BACKLOG, _PATIENCE_S)
+        appended += db.load(transfers(_AT_ONCE, seed=seed * 1000 + part))
+
+    return appending(append, range(until))
 
 
 def progressed(db: Database, by: int) -> None:

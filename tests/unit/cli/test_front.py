@@ -25,8 +25,9 @@ from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.undone import undone_if_interrupted
 from streamydb.cli.up import up
+from streamydb.kafka import creation
 from streamydb.local import processes
-from streamydb.local.folder import PIPELINE, READ_MODEL, DatabaseFolder
+from streamydb.local.folder import CONNECT, PIPELINE, READ_MODEL, DatabaseFolder
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -123,3 +124,17 @@ def test_a_folder_of_a_benchmark_that_is_not_there(tmp_path: Path) -> None:
     assert done.exit_code == EXIT_USAGE
     said = done.output.replace("│", "")  # in a box, whose lines end where the folder's name has it
     assert "does not exist" in " ".join(said.split())
+
+
+def test_the_copy_for_kafka_connect_runs_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = find_target(Named("bank", tmp_path, "127.0.0.1:1"))
+    folder = target.place.folder
+    monkeypatch.setattr(front, "_command", lambda *_: ["sleep", "60"])
+    for topics in ([], ["bank.connect"]):
+        monkeypatch.setattr(creation, "existing", lambda *_, found=topics: found)
+        front.start_copy(target, Phases())
+        assert (processes.find(folder, CONNECT) is not None) == bool(topics)
+    assert front.stop_front(tmp_path, "bank", Phases())
+    assert processes.find(folder, CONNECT) is None

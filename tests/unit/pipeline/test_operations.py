@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.kafka.connect import copier
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import PipelineMetrics
 from streamydb.pipeline.sampler import LogSampler
@@ -21,6 +22,8 @@ from streamydb.read_model.metrics import registry_of
 from streamydb.settings import Settings
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
+from tests.support.memory_copy import MemoryCopy
+from tests.support.memory_topic import MemorySource, MemoryTopic
 
 SOURCES = Path(__file__).resolve().parents[3]
 PAGE = (SOURCES / "docs" / "operations.md").read_text("utf-8")
@@ -41,12 +44,14 @@ def families(registry: CollectorRegistry) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Name and type of every metric of pipeline, read model and facade."""
+    """Name and type of every metric of pipeline, read model, copy and facade."""
     settings = Settings(bootstrap="127.0.0.1:1", metrics_port=1)
     pipeline = PipelineMetrics()
     LogSampler(settings, pipeline.registry, MarkerLoop(settings))
     with ReadModel.open(tmp_path_factory.mktemp("m") / "model", "bank", write=True) as model:
         found = families(pipeline.registry) | families(registry_of(model))
+    source = MemorySource(MemoryTopic(1))
+    found |= families(copier.registry_of(copier.Copier("bank", source, MemoryCopy(1))))
     text: list[str] = []
 
     @scenario

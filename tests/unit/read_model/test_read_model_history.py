@@ -42,6 +42,7 @@ from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import check_stored, nothing_superfluous, rows_in, small_parts
+from tests.support.seeds import seeds
 
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 
@@ -275,7 +276,7 @@ def expected_oldest(history: History, retained: Retained, latest: int) -> int:
     return max(0, min(latest - int(retained.seqs), max(by_time, default=0)))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(30)))
 def test_any_history_read_in_any_way_is_right_at_every_seq(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from streamydb.settings import Settings
 TOP = Path(__file__).resolve().parents[3]
 DEPLOY = TOP / "deploy" / "kubernetes"
 USER = 10001
-COMPONENTS = ("standby", "kafka-tls")
+COMPONENTS = ("standby", "connect", "kafka-tls")
 
 OVERLAY = """
 apiVersion: kustomize.config.k8s.io/v1beta1

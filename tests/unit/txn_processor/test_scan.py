@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from simulator.workload import Deadlines, Workload
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Columns, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.txn_processor import compile as compiler
+from streamydb.txn_processor import scan as scanner
 from streamydb.txn_processor.scan import Scanned, scan
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
@@ -151,3 +152,21 @@ def test_limits_at_n_and_one_more() -> None:
     ]
     assert scan(Ragged.of([longest, *beyond])).plain.tolist() == [True, False, False, False]
     assert_alike([longest, *beyond])
+
+
+def test_one_kernel_reads_what_comes_from_arrow_and_what_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else Spark's workers would compile for seconds what the warm-up has compiled already."""
+    kernel, given = scanner._scan, []
+
+    def noted(texts: Texts, *rest: Any) -> Any:
+        given.append(texts.data.flags.writeable)
+        return kernel(texts, *rest)
+
+    monkeypatch.setattr(scanner, "_scan", noted)
+    values = Ragged.of([b'{"id":"a","reads":["k"]}'])
+    from_arrow = Ragged(np.frombuffer(values.data.tobytes(), np.uint8), values.offsets)
+    assert values.data.flags.writeable
+    assert [scan(each).plain.tolist() for each in (values, from_arrow)] == [[True], [True]]
+    assert given == [False, False]

@@ -1,0 +1,85 @@
+"""Copy a partition of the changes: no repetition, in the order of seqs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamydb.records import Change, Resolved, decode_change
+from streamydb.records.connect import ConnectPlace, connect_key, connect_value
+
+__all__ = ["CopiedRecord", "PartitionCopy"]
+
+
+class CopiedRecord(NamedTuple):
+    """A record of `<db>.connect`; no value: a tombstone."""
+
+    partition: int
+    key: bytes
+    value: bytes | None
+    place: ConnectPlace
+
+
+class _Waiting(NamedTuple):
+    """A change that is not resolved yet."""
+
+    offset: int
+    key: str
+    change: Change
+
+
+class PartitionCopy:
+    """One partition of the changes, from its `place` on.
+
+    A change waits until a `resolved` record says that all up to its seq have been written. So
+    everything of a seq is copied at once, and what comes later of it is a repetition.
+
+    Attributes:
+        resolved: everything up to this seq has been given out.
+    """
+
+    def __init__(self, partition: int, place: ConnectPlace) -> None:
+        """Go on after ``place``."""
+        self._partition = partition
+        self._place = place
+        self.resolved = place.seq
+        self._waiting: dict[tuple[int, int], _Waiting] = {}
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> list[CopiedRecord]:
+        """Take the next record of the partition; return what can be copied now.
+
+        Raises:
+            RecordError: it is not a record of the changes.
+        """
+        if value is None:
+            return []
+        record = decode_change(value)
+        if isinstance(record, Resolved):
+            return self._resolve(offset, record.resolved)
+        name = (record.source.seq, record.transaction.total_order)
+        if record.source.seq > self._place.seq:
+            self._waiting.setdefault(name, _Waiting(offset, (key or b"").decode(), record))
+        return []
+
+    def _resolve(self, offset: int, seq: int) -> list[CopiedRecord]:
+        """Copy what waits up to a seq."""
+        self.resolved = max(self.resolved, seq)
+        ready = sorted(name for name in self._waiting if name[0] <= seq)
+        if not ready:
+            return []
+        changes = [self._waiting.pop(name) for name in ready]
+        # From the resolved record on, so that the next one to begin knows how far it is.
+        position = min((each.offset for each in self._waiting.values()), default=offset)
+        copied: list[CopiedRecord] = []
+        for (number, _), change in zip(ready, changes, strict=True):
+            self._place = ConnectPlace(self._place.topic, position, number)
+            copied += self._copied(change)
+        return copied
+
+    def _copied(self, waiting: _Waiting) -> Iterator[CopiedRecord]:
+        """The record of a change, and a tombstone after a delete."""
+        _, key, change = waiting
+        name = connect_key(key)
+        yield CopiedRecord(self._partition, name, connect_value(key, change), self._place)
+        if change.op == "d":
+            yield CopiedRecord(self._partition, name, None, self._place)

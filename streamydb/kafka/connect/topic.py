@@ -1,0 +1,159 @@
+"""`<db>.connect` in Kafka: appended in Kafka's transactions, so that a reader of committed records
+sees each change once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streamydb.kafka.clients import COPY, ContactedProducer, appender
+from streamydb.kafka.connect.core import CopiedRecord
+from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import TopicMissingError, TopicReader
+from streamydb.records.connect import ConnectPlace, decode_place, encode_place
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+__all__ = ["HEADER", "KafkaCopy", "writer_of"]
+
+HEADER: Final = "streamydb"
+"""The header with the place, of every record."""
+
+_WINDOW_RECORDS: Final = 100
+"""Records at the end of a partition that are looked at first; then ever more, until one has come:
+Kafka's control records have offsets, too.
+"""
+
+_COMMITTED: Final = {"isolation.level": "read_committed"}
+_TIMEOUT_S: Final = 60.0
+_FULL_S: Final = 0.1
+
+_FENCED: Final = {
+    KafkaError._FENCED,  # noqa: SLF001 - its public name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+
+def writer_of(database: str) -> str:
+    """Return the id of the copy's Kafka transactions; a new writer with it shuts out the last."""
+    return f"streamydb-connect-{database}"
+
+
+class KafkaCopy:
+    """A `streamydb.kafka.connect.copier.CopyTopic` on Kafka."""
+
+    def __init__(self, connection: Mapping[str, str], database: str) -> None:
+        """Connect at `begin`."""
+        self._connection = connection
+        self._topic = TopicNames(database).connect
+        self._kind = {**COPY, "transactional.id": writer_of(database)}
+        self._producer: ContactedProducer | None = None
+
+    def begin(self) -> dict[int, ConnectPlace | None]:
+        """Shut out every other writer; return each partition's last place, None where it is empty.
+
+        Raises:
+            ConnectError: there is no such topic.
+            ReadingError: Kafka does not answer.
+        """
+        self.close()
+        with TopicReader({**self._connection, **_COMMITTED}, self._topic) as reader:
+            try:
+                reader.partitions()
+            except TopicMissingError as error:
+                raise ConnectError(
+                    f"there is no topic {self._topic}: `streamydb create --connect` makes it"
+                ) from error
+            producer = self._producer = appender(self._connection, self._kind)
+            with _explained(self._topic):
+                producer.init_transactions(_TIMEOUT_S)
+            return _last_places(reader)
+
+    def append(self, records: Sequence[CopiedRecord]) -> None:
+        """Append all of these or none.
+
+        Raises:
+            ConnectError: another writer has begun, or Kafka does not take them.
+        """
+        producer = self._producer
+        if producer is None:
+            raise ConnectError(f"nothing can be appended to {self._topic} before it has begun")
+        with _explained(self._topic):
+            producer.begin_transaction()
+            for record in records:
+                self._put(producer, record)
+            producer.commit_transaction(_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Append no more."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def _put(self, producer: ContactedProducer, record: CopiedRecord) -> None:
+        """Queue a record; wait while the queue is full."""
+        headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
+        while True:
+            try:
+                producer.produce(
+                    self._topic, record.value, record.key, record.partition, headers=headers
+                )
+            except BufferError:
+                producer.poll(_FULL_S)
+            else:
+                return
+
+
+@contextmanager
+def _explained(topic: str) -> Iterator[None]:
+    """Raise an error of ours for one of Kafka's, which passes unless it is told here."""
+    try:
+        yield
+    except KafkaException as fault:
+        error = fault.args[0]
+        if error.code() in _FENCED:
+            raise ConnectError(
+                f"another `streamydb connect` writes {topic} now; this one has ended"
+            ) from fault
+        again = error.retriable() or error.txn_requires_abort() or error.fatal()
+        what = f"{topic} took no records: {error.str()}"
+        raise ConnectError(what) from (TimeoutError() if again else fault)
+
+
+def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
+    """The place of the last record of each partition."""
+    spans = reader.spans()
+    found: dict[int, ConnectPlace] = {}
+    left, window = spans, _WINDOW_RECORDS
+    while left:
+        reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
+        for batch in reader.until({n: span.high for n, span in left.items()}):
+            found.update((message.partition() or 0, _place_of(message)) for message in batch)
+        left = {
+            n: span for n, span in left.items() if n not in found and span.high - window > span.low
+        }
+        window *= 8
+    return {number: found.get(number) for number in spans}
+
+
+def _place_of(message: Message) -> ConnectPlace:
+    """The place in a record's header.
+
+    Raises:
+        ConnectError: it has none.
+    """
+    value = dict(message.headers() or ()).get(HEADER)
+    try:
+        return decode_place(value if isinstance(value, bytes) else b"")
+    except ValueError as fault:
+        raise ConnectError(
+            f"a record of {message.topic()} has no header {HEADER}: somebody else has written it. "
+            "Delete the topic, and make it anew: `streamydb create --connect`"
+        ) from fault

@@ -1,0 +1,16 @@
+"""How many seeds a test draws: a few in `make test`, more where more are asked for."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["ASKED_FOR", "seeds"]
+
+_SHORT = 120
+ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
+"""Seeds of one pipeline. `make proof` asks for 400; `make sim-long` runs seeds of its own."""
+
+
+def seeds(count: int) -> int:
+    """``count`` in `make test`; otherwise as many times more as there are more seeds in all."""
+    return max(count, count * ASKED_FOR // _SHORT)
