@@ -3,11 +3,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The Python that .venv is made with; how many tests run at a time: one a core, and two more where
-# some of them start Spark or Kafka, which wait for much of their time (2 GB of memory each).
+# The Python that .venv is made with; how many tests run at a time: one a core, and one more where
+# some of them start Spark or Kafka, which wait for some of their time (2 GB of memory each).
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 2 )))
+TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 1 )))
 HANDED_OUT := --dist load --maxschedchunk 1
 
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.

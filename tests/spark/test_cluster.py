@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
-import signal
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -18,61 +16,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-import pyspark
 import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.local.broker import free_port
-from streamydb.local.jars import resolve
-from streamydb.local.java import java_home
 from streamydb.local.launcher import LocalProcess
-from streamydb.local.resources import shipped_file
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
+from tests.support.submitted import SPARK_HOME, Submitted, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = Path(__file__).resolve().parents[2]
-JOB = shipped_file("jobs/pipeline.py")
-LOG = f"-Dlog4j2.configurationFile={shipped_file('log4j2.properties')}"
-
-
-def environment() -> dict[str, str]:
-    """What a user of spark-submit has set."""
-    return {
-        **os.environ, "SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": java_home(),
-        "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
-class Submitted(Database):
-    """A database whose pipeline is started by `spark-submit`, as docs/operations.md says."""
-
-    def command(self, extra: Iterable[str] = ()) -> list[str]:
-        """The command line of spark-submit."""
-        jars = ":".join(str(path) for path in resolve("pipeline"))
-        return [
-            str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master,
-            "--properties-file", str(shipped_file("spark-defaults.conf")),
-            "--driver-class-path", jars, "--conf", f"spark.executor.extraClassPath={jars}",
-            "--conf", f"spark.driver.defaultJavaOptions={LOG}",
-            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=1g",
-            str(JOB), "--database", self.name, "--bootstrap", self.broker.bootstrap,
-            "--checkpoint", str(self.place.checkpoint), "--shards", str(self.shards),
-            "--status-file", str(self.place.status_file), "--local", str(self.folder / "local"),
-            *self.options, *extra,
-        ]
-
-    def stop_pipeline(self) -> int:
-        """Ask the driver, which the status file names, to stop; spark-submit's exit code."""
-        process, pid = self._process, self.status().pid
-        assert process is not None
-        assert pid is not None
-        os.kill(pid, signal.SIGTERM)
-        return process.wait(120)
 
 
 def runs_stops_and_resumes(database: Database) -> None:
@@ -132,6 +88,7 @@ def standalone_cluster(folder: Path, workers: int = 1, cores: int = 2) -> Iterat
             process.kill_family()
 
 
+@pytest.mark.long
 def test_spark_submit_on_a_standalone_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,9 +102,7 @@ def test_spark_submit_on_a_standalone_cluster(
         assert db.assert_serial().ok
         wait_for(lambda: leads_elsewhere(db), "a beat of the pipeline, which is alone", 30)
         assert db.stop_pipeline() == 0
-        log = db.log_file.read_text("utf-8")
-        assert " INFO streamydb.pipeline: batch " in log
-        assert not re.search(r"^\S+ \S+ INFO (?!streamydb)", log, re.MULTILINE), "Spark is quiet"
+        db.assert_quiet()
 
 
 def leads_elsewhere(db: Database) -> bool:

@@ -13,7 +13,8 @@ from streamydb.kafka.positions import look
 from streamydb.local.jars import resolve
 from streamydb.local.resources import shipped_file
 from streamydb.testing.database import Database, wait_for
-from tests.spark.test_cluster import SOURCES, SPARK_HOME, environment, standalone_cluster
+from tests.spark.test_cluster import SOURCES, standalone_cluster
+from tests.support.submitted import SPARK_HOME, environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -23,6 +23,7 @@ from tests.support.programs import (
     versions_are_deployed_and_called,
     votes,
 )  # fmt: skip
+from tests.support.submitted import Submitted, environment
 
 pytestmark = pytest.mark.timeout(400)
 VOTES = 20
@@ -45,8 +46,13 @@ def constraints_hold(database: Database) -> None:
     assert outcome(database, transfer(1))[2]["left"] == 68
 
 
-def test_programs_of_every_kind_share_a_database(tmp_path: Path) -> None:
-    with Database(tmp_path, options=["--constraints"]) as database:
+def test_programs_of_every_kind_share_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And spark-submit starts it, on this machine; on clusters it is a long test."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    with Submitted(tmp_path, options=["--constraints"], master="local[2]") as database:
         deploy_voter(database)
         database.load(votes(0, VOTES))
         versions_are_deployed_and_called(database)
@@ -54,3 +60,5 @@ def test_programs_of_every_kind_share_a_database(tmp_path: Path) -> None:
         report = assert_whole(database, VOTES)
         assert report.transactions > 1 + VOTES + 3 * VOTES + 14
         assert report.faults == 0
+        assert database.stop_pipeline() == 0
+        database.assert_quiet()
