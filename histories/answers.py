@@ -23,7 +23,9 @@ from histories.records import (
 __all__ = ["LATE", "AttemptAnswer", "HttpCall", "ask_call", "call_of", "page_call", "told"]
 
 
-LATE: Final = "409 deadline-passed"
+_TOO_LATE: Final = "deadline-passed"
+
+LATE: Final = f"409 {_TOO_LATE}"
 """Notes that a copy of a transaction was appended after its deadline; an earlier one may have been
 executed.
 """
@@ -110,7 +112,7 @@ def _told_write(
         return AttemptAnswer("unknown", f"504 {_slug(body)}", location=headers.get("location"))
     if status in {429, 503}:
         return AttemptAnswer("failed", f"{status} {_slug(body)}")
-    if status == 409 and _slug(body) == "deadline-passed":
+    if status == 409 and _slug(body) == _TOO_LATE:
         return AttemptAnswer("failed", LATE)
     if status == 404 and _slug(body) == "transaction-unknown":
         return AttemptAnswer("unknown", "404 transaction-unknown")
@@ -118,6 +120,8 @@ def _told_write(
         raise ValueError(f"{status} for {request}: {body[:300]!r}")
     fields: dict[str, Any] = msgspec.json.decode(body)
     committed = status != 412 and fields["status"] == "committed"
+    if not committed and fields.get("code") == _TOO_LATE:  # so the question is answered
+        return AttemptAnswer("failed", LATE)
     if not committed and fields.get("code", "check-failed") != "check-failed":
         raise ValueError(f"{fields['code']} for {request}")
     seen = {key: Seen(value) for key, value in fields.get("reads", {}).items()}

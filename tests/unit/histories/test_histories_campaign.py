@@ -115,12 +115,14 @@ def test_answers_that_the_workload_never_should_get_are_faults(status: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("statuses", "outcome"), [([409], "failed"), ([504, 409], "unknown"), ([504, 202, 201], "ok")]
+    ("statuses", "outcome"),
+    [([409], "failed"), ([504, 409], "unknown"), ([504, 200], "unknown"), ([504, 202, 201], "ok")],
 )
 def test_a_copy_that_comes_too_late_says_nothing_of_one_before_it(
     statuses: list[int], outcome: str
 ) -> None:
     bodies = {
+        200: b'{"status":"rejected","seq":3,"code":"deadline-passed"}',
         201: b'{"status":"committed","seq":3}', 202: b"{}",
         409: b'{"type":"/problems/deadline-passed"}', 504: b'{"type":"/problems/verdict-unknown"}',
     }  # fmt: skip
