@@ -83,6 +83,5 @@ def main() -> None:
         print(f"{once} of {len(orders)} orders were charged once; in the queue: {end}")
 
 
-
 if __name__ == "__main__":
     main()

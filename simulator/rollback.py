@@ -58,7 +58,6 @@ class Rollbacks:
             if dice.random() < 0.3:
                 cluster.forget_feedback([*copies, cluster.checkpoint()])
 
-
     def finish(self) -> None:
         """At last the log loses its end.
 
@@ -96,8 +95,6 @@ def require_log(cluster: Cluster) -> None:
         if data is not None:
             meta = load(SingleMeta if cluster.single else ShardState, data)
             require_ends(ends, meta.sorter)
-
-
 
 
 def lose_tail(log: SimulatedLog, read: dict[int, int], dice: random.Random) -> int | None:

@@ -157,6 +157,13 @@ def lines_and_files_are_short(path: Path) -> Faults:
         yield f"{len(lines)} lines, split it"
 
 
+def blank_lines_are_few(path: Path) -> Faults:
+    """One within a block, two between definitions, none at the end; ruff's rule is a preview."""
+    text = path.read_text(encoding="utf-8")
+    for gap in re.finditer(r"\n\n\n(?:\n| +[^ ])|\n\n\Z", text):
+        yield f"too many blank lines behind line {text.count(chr(10), 0, gap.start()) + 1}"
+
+
 def functions_are_short(path: Path) -> Faults:
     for node in functions(path):
         length = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -294,6 +301,7 @@ def rules(path: Path) -> Iterator[Rule]:
         yield nothing_belongs_to_one_machine
     if path.suffix == ".py":
         yield lines_and_files_are_short
+        yield blank_lines_are_few
         yield from CODE if folder(path) in CODE_FOLDERS else []
         yield from FOLDERS.get(folder(path), [])
 

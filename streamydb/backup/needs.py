@@ -118,5 +118,3 @@ def _message(value: bytes | None, log: str) -> Message | None:
             raise BackupError(f"What a pipeline told cannot be read: {fault}") from fault
         return None
     return message if message.log == log else None
-
-

@@ -100,5 +100,3 @@ class OpenPlan(msgspec.Struct):
         if not self.life:
             return PlanName(self.number)
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
-
-

@@ -79,4 +79,3 @@ class NextRecords:
         if not found:
             raise LogUnavailableError(f"{self._topic} cannot be read")
         return found
-

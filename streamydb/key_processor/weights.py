@@ -68,5 +68,3 @@ def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
             np.minimum(records, VALUE_BYTES_MAX), bound, COPIED_BYTES,
         )
     )
-
-

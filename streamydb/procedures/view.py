@@ -255,4 +255,3 @@ class Declared:
     def may(self, key: str, *, write: bool) -> bool:
         """Return True if the call has declared the key."""
         return key in self._keys or (not write and key in self._reads)
-

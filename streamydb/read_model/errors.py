@@ -57,5 +57,3 @@ class StoreBusyError(ReadModelError):
 
 class WriterRunningError(ReadModelError):
     """Another process (or another object of this one) writes the store."""
-
-

@@ -254,4 +254,3 @@ def _last(parts: Parts, i: int) -> tuple[bytes, int]:
     """The last version in a part: its key, and minus its seq."""
     part = parts[i]
     return row_named(last_row(int(part["address"]), int(part["length"]), int(part["rows"])))
-

@@ -260,4 +260,3 @@ def _read_keys(txn: r.Transaction) -> dict[str, None]:
     keys = dict.fromkeys(txn.reads)
     keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
     return keys
-

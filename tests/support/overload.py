@@ -230,5 +230,3 @@ def run_load(url: str, addresses: list[str], seed: int, options: dict[str, Any])
         return whole
 
     return asyncio.run(run())
-
-

@@ -285,7 +285,6 @@ class Coordinator:
         self._shown = view
         self._show(view)
 
-
     def _is_alike(self, view: StandbyReport) -> bool:
         """Return True if nothing but how far behind it is has changed; that changes with every
         batch.

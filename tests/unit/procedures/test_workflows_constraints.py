@@ -81,7 +81,6 @@ def test_an_entry_with_locks_changes_the_index(log: Log) -> None:
     log.declare("own", "phone/", unique="$")
     missing = vote(log, "ann")["failed"][0]["key"]
 
-
     def locked(phone: int) -> dict[str, Any]:
         args, keys = {"phone": phone, "who": "ann"}, [f"phone/{phone}", FLOW]
         call = {"procedure": "voter.vote", "args": args, "keys": keys}
