@@ -22,6 +22,7 @@ def subject_of(target: Target) -> Subject:
     """The database of a command, with the settings of its checkpoint if that is here.
 
     Raises:
+        Failure: nobody listens at Kafka's address.
         TopicsError: Kafka does not answer, or there is no such log.
         ConfigurationError: the checkpoint's record cannot be read.
     """
@@ -30,6 +31,7 @@ def subject_of(target: Target) -> Subject:
     from streamydb.kafka.foundation import FACTS, facts_of
     from streamydb.pipeline.config import read_record
 
+    target.must_listen()
     settings, record = target.settings, target.place.record()
     names = kafka.TopicNames(target.database)
     log = kafka.describe(target.connection, target.database).get(names.transactions)

@@ -49,6 +49,7 @@ def create(
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
     target = find_target(named, **founding._asdict(), **replicas._asdict())
+    target.must_listen()
     names, copies = create_database(target, sync)
     topics = [*names.all(), *([add_connect(target)] if connect else [])]
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)

@@ -31,6 +31,7 @@ def handover(
     from streamydb.pipeline.standby.handover import HandoverError, hand_over
 
     target = find_target(named)
+    target.must_listen()
     try:
         done = hand_over(target.connection, target.database, to, timeout)
     except HandoverError as error:

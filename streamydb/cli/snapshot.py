@@ -35,6 +35,7 @@ def snapshot(
     from streamydb.spark.snapshot import run, shown
 
     target = find_target(named)
+    target.must_listen()
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     with Phases().phase(f"Snapshot of {target.database}") as phase:
         written = run(settings, to, at=at, base=base, master=master or None)

@@ -186,11 +186,16 @@ def _noting(phase: Phase) -> Any:
 
 
 def start_broker(target: Target, port: int | None, phases: Phases) -> None:
-    """Start the embedded broker unless another one is named or it runs."""
+    """Start the embedded broker unless another one is named or it runs.
+
+    Raises:
+        Failure: nobody listens at the address that is named.
+    """
     from streamydb.local.broker import find_broker, start_detached
 
     settings = target.settings
     if settings.bootstrap is not None:
+        target.must_listen()
         return
     title = "Kafka broker" if find_broker(settings.home) is None else "Kafka broker (running)"
     with phases.phase(title) as phase:

@@ -42,6 +42,7 @@ _PASSING: Final = {
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError._TRANSPORT,  # noqa: SLF001 - Confluent's spelling
+    KafkaError._NOENT,  # noqa: SLF001 - "No leaders found": the brokers know of none yet
 }
 """What a request about a partition may be answered while its leader changes or comes back."""
 

@@ -20,9 +20,17 @@ from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 
 
 @pytest.mark.parametrize(
-    "arguments", [["txn", "--put", "a=1"], ["watch", "--no-follow"], ["check"]], ids=lambda a: a[0]
-)
-def test_without_kafka(arguments: list[str], tmp_path: Path) -> None:
+    "arguments",
+    [
+        ["txn", "--put", "a=1"], ["watch", "--no-follow"], ["check"], ["create"], ["handover"],
+        ["up"], ["resize", "--shards", "2"], ["backup", "b"], ["snapshot", "--to", "s"],
+    ],
+    ids=lambda a: a[0],
+)  # fmt: skip
+def test_without_kafka(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     address = f"127.0.0.1:{free_port()}"
     done = CliRunner().invoke(
         app, [*arguments, "--home", str(tmp_path), "--bootstrap", address]

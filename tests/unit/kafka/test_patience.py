@@ -26,7 +26,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 @pytest.mark.parametrize("code", [
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._NOENT,
 ])  # fmt: skip
 def test_a_broker_that_is_away_or_not_ready_passes(code: int) -> None:
     error = KafkaException(KafkaError(code))
