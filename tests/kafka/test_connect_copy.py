@@ -163,8 +163,8 @@ def test_doctor_knows_what_the_topic_must_be(bed: Bed) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = administrator(bed.connection)
     answers(admin.incremental_alter_configs([resource]), "change")
-    found = problems(bed)
     mended = {("cleanup.policy", "compact"), ("max.message.bytes", "1200000")}
-    assert {problem.setting for problem in found} == mended
-    assert mend(bed.connection, found) == []
-    assert problems(bed) == []
+    # A broker applies settings a moment after it has taken them.
+    wait_for(lambda: {each.setting for each in problems(bed)} == mended, "doctor sees them")
+    assert mend(bed.connection, problems(bed)) == []
+    wait_for(lambda: problems(bed) == [], "doctor sees none")

@@ -70,6 +70,7 @@ def test_create_says_which_copies_there_are(
         return kafka.TopicNames(database)
 
     monkeypatch.setattr(kafka, "create", create)
+    monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
     monkeypatch.setattr("streamydb.kafka.copies.administrator", lambda _: None)
     monkeypatch.setattr("streamydb.kafka.copies.describe_topics", lambda *_: {})
     three = SimpleNamespace(brokers={1: 1, 2: 2, 3: 3})
