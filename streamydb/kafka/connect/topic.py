@@ -131,15 +131,8 @@ def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
     """The place of the last record of each partition."""
     spans = reader.spans()
     found: dict[int, ConnectPlace] = {}
-    left, window = spans, _WINDOW_RECORDS
-    while left:
-        reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
-        for batch in reader.until({n: span.high for n, span in left.items()}):
-            found.update((message.partition() or 0, _place_of(message)) for message in batch)
-        left = {
-            n: span for n, span in left.items() if n not in found and span.high - window > span.low
-        }
-        window *= 8
+    for message in reader.backwards(spans, _WINDOW_RECORDS, found):
+        found[message.partition() or 0] = _place_of(message)
     return {number: found.get(number) for number in spans}
 
 
