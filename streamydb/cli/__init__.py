@@ -31,6 +31,7 @@ from streamydb.cli.restore import resize, restore
 from streamydb.cli.serve import read_model, serve
 from streamydb.cli.services import connect, pipeline, sequencer
 from streamydb.cli.snapshot import snapshot
+from streamydb.cli.sql import sql
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import up
@@ -59,7 +60,7 @@ def _main(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
-    txn, procedures, constraints, watch, doctor, check, snapshot,
+    txn, sql, procedures, constraints, watch, doctor, check, snapshot,
     backup, restore, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:

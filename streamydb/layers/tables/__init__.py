@@ -16,6 +16,11 @@ keeps indexes and constraints, `keys` lays all out, `workbench` has DuckDB.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+if find_spec("sqlglot") is None:
+    raise ImportError("SQL tables need sqlglot and DuckDB: `pip install 'streamydb[sql]'`")
+
 from streamydb.layers.tables.database import OpenTransaction, Tables, TablesView
 from streamydb.layers.tables.errors import (
     ConstraintViolationError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -27,7 +27,8 @@ POINTS_MAX: Final = 1_000
 """Combinations of constants that are looked up one by one."""
 
 
-class Access(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Access:
     """Ranges of rows, or of entries of an index, and single ones of them.
 
     Attributes:

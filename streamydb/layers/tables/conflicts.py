@@ -41,6 +41,7 @@ class Conflicts:
         update = node.args["action"].name.upper() == "DO UPDATE"
         if update and len(ways) != 1:
             raise unsupported(node, "DO UPDATE needs the columns that conflict: ON CONFLICT (...).")
+        assigned = self._assignments(node) if update else ([], [])
         meetings = [self._meetings(way, rows) for way in ways]
         taken: set[str] = set()
         new: list[Row] = []
@@ -60,7 +61,7 @@ class Conflicts:
             taken |= holders
         if not update or not met:
             return [], new
-        old, changed = self._updated(node, met)
+        old, changed = self._updated(node, met, *assigned)
         return old, [*changed, *new]
 
     def _ways(self, node: exp.OnConflict) -> list[Index | None]:
@@ -99,12 +100,12 @@ class Conflicts:
         return holders, self._writer.stored(self._table, way, wanted) if wanted else {}
 
     def _updated(
-        self, node: exp.OnConflict, met: Sequence[tuple[str, Row]]
-    ) -> tuple[list[StoredRow], list[Row]]:
+        self, node: exp.OnConflict, met: Sequence[tuple[str, Row]], names: Sequence[str],
+        cells: Sequence[str],
+    ) -> tuple[list[StoredRow], list[Row]]:  # fmt: skip
         """The rows that DO UPDATE changes, before and after."""
         stored = self._writer.rows(self._table, [key for key, _ in met])
         old = [stored[key] for key, _ in met]
-        names, cells = self._assignments(node)
         where = node.args.get("where")
         condition = "true" if where is None else self._own(where.this).sql(DIALECT)
         mine = self._reader.lay_out_rows(self._table, [row.values for row in old])

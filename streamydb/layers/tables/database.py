@@ -37,7 +37,7 @@ class TablesView:
 
         Args:
             sql: the statement.
-            params: values of `?` or `$1`, or by name of `:name` or `$name`.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
 
         Raises:
             SqlError: it cannot be executed.
@@ -149,7 +149,7 @@ class Tables:
 
         Args:
             sql: the statement.
-            params: values of `?` or `$1`, or by name of `:name` or `$name`.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
 
         Raises:
             SqlError: it cannot be executed.

@@ -85,10 +85,10 @@ class Definition:
         self, create: exp.Create, number: Callable[[], int], find: Callable[[str], Table | None]
     ) -> None:
         """Read the columns, then what is said about them."""
-        only(create, "this", "kind", "exists")
         schema = create.this
         if not isinstance(schema, exp.Schema):
             raise unsupported(create, "A table is created with a list of columns.")
+        only(create, "this", "kind", "exists")
         only(schema, "this", "expressions")
         only(schema.this, "this")
         self._number, self._find = number, find

@@ -37,9 +37,15 @@ class SqlError(LayerError):
 
     def __init__(self, message: str, place: Place | None = None) -> None:
         """Put the place before the message."""
-        where = "" if place is None else f"line {place.line}, column {place.column}: "
-        super().__init__(where + message)
-        self.place = place
+        super().__init__(message)
+        self.place: Place | None = None
+        self.put_at(place)
+
+    def put_at(self, place: Place | None) -> None:
+        """Say where the fault is, unless that is known."""
+        if self.place is None and place is not None:
+            self.place = place
+            self.args = (f"line {place.line}, column {place.column}: {self.args[0]}",)
 
 
 class StatementInvalidError(SqlError):

@@ -28,9 +28,13 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def begin(self) -> MemorySnapshot:
-        """Begin a transaction at the present state."""
+        """Begin a transaction; its first read takes the state."""
+        return MemorySnapshot(self)
+
+    def now(self) -> State:
+        """Return a copy of the state."""
         with self._lock:
-            return MemorySnapshot(self, dict(self.state))
+            return dict(self.state)
 
     def run(self, function: Callable[[Transaction], _T]) -> _T:
         """Execute a function as a transaction, again after a conflict."""
@@ -66,10 +70,10 @@ Range = tuple[str, str, dict[str, int]]
 class MemorySnapshot:
     """A state, and what was read of it; see `Snapshot`."""
 
-    def __init__(self, store: MemoryStore, state: State) -> None:
-        """Show a state that nobody changes."""
+    def __init__(self, store: MemoryStore) -> None:
+        """Nothing is read yet."""
         self._store = store
-        self._state = state
+        self._taken: State | None = None
         self._seen: dict[str, int] = {}
         self._ranges: list[Range] = []
 
@@ -89,6 +93,12 @@ class MemorySnapshot:
         if writes:
             made = {key: (0, canonical(value)) for key, value in writes.items()}
             self._store.commit(self._seen, self._ranges, made)
+
+    @property
+    def _state(self) -> State:
+        if self._taken is None:
+            self._taken = self._store.now()
+        return self._taken
 
     def _value(self, key: str) -> Any:
         found = self._state.get(key)

@@ -17,7 +17,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from streamydb.layers.tables.errors import (
     DataRefusedError,
@@ -35,7 +35,7 @@ _VALUE: Final = "streamydb"
 """Where a node keeps the value of the parameter that it stands for."""
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
-"""Values of `?` and `$1`, or of `:name` and `$name`."""
+"""Values of `?` and `$1`; a mapping has those of `$name`."""
 
 
 def _placed(parser: Any) -> exp.Expr:
@@ -86,6 +86,7 @@ def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
     """
     places = [node for node in statement.walk() if isinstance(node, exp.Placeholder)]
     places.sort(key=lambda node: node.meta.get("start", 0))
+    values: Any = params
     used: set[Any] = set()
     nameless = 0
     for node in places:
@@ -96,7 +97,7 @@ def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
         index = int(name) - 1 if str(name).isdigit() else name
         used.add(index)
         try:
-            value = params[index]
+            value = values[index]
         except (LookupError, TypeError):
             raise StatementInvalidError(
                 f"There is no value for parameter {name}.", place_of(node)
@@ -151,7 +152,8 @@ def only(node: exp.Expr, *known: str) -> None:
     for name, value in node.args.items():
         if name not in known and value:
             at = value[0] if isinstance(value, list) else value
-            what = at.sql(DIALECT) if isinstance(at, exp.Expr) else name.replace("_", " ")
+            said = at.sql(DIALECT) if isinstance(at, exp.Expr) else ""
+            what = said or name.replace("_", " ").upper()
             place = place_of(at if isinstance(at, exp.Expr) else node)
             raise StatementUnsupportedError(f"Tables do not understand {what!r} here.", place)
 
@@ -174,16 +176,17 @@ def _literal(value: Any) -> exp.Expr:
         return _cast(msgspec.json.encode(value).decode(), "JSON")
     if isinstance(value, float) and not math.isfinite(value):
         raise DataRefusedError(f"{value} is no number that can be stored.")
+    if isinstance(value, Decimal):
+        return _cast(format(value, "f"), _decimal(value))
     for kind, name in _NAMES.items():
         if isinstance(value, kind):
-            return _cast(_text(value), name if name != "DECIMAL" else _decimal(value))
+            return _cast(_text(value), name)
     raise DataRefusedError(f"A parameter cannot be of type {type(value).__name__}.")
 
 
 _NAMES: Final[dict[type, str]] = {
     int: "BIGINT",
     float: "DOUBLE",
-    Decimal: "DECIMAL",
     dt.datetime: "TIMESTAMP",
     dt.date: "DATE",
 }
@@ -196,7 +199,7 @@ def _cast(text: str, name: str) -> exp.Expr:
 def _text(value: Any) -> str:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
-    return format(value, "f") if isinstance(value, Decimal) else str(value)
+    return str(value)
 
 
 def _decimal(value: Decimal) -> str:

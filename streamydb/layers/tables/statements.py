@@ -13,6 +13,7 @@ from streamydb.layers.tables.defining import Catalog
 from streamydb.layers.tables.errors import (
     ConstraintViolationError,
     DataRefusedError,
+    SqlError,
     StatementInvalidError,
     place_of,
 )
@@ -69,9 +70,8 @@ def execute(
     overlay = Overlay(transaction)
     try:
         result = Statement(statement, keys, overlay, bench).execute()
-    except ConstraintViolationError as error:
-        if error.place is None:
-            error.place = place_of(statement)
+    except SqlError as error:
+        error.put_at(place_of(statement))
         raise
     overlay.write_to(transaction)
     return result

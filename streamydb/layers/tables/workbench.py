@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Workbench", "Workbenches"]
 
+_HINTS = ("Candidate bindings", "Candidate tables", "Did you mean")
 _NAME = re.compile(r'"([^"]+)"|\b(?:name|function) (\w+)')
 
 
@@ -140,10 +141,12 @@ def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
     """The error in the statement's own words, with the place of the name that it is about."""
     import duckdb
 
-    message = str(error).partition("\n\nLINE")[0].partition("\nLINE")[0].strip()
-    data = isinstance(error, duckdb.DataError | duckdb.OutOfRangeException)
+    first, *more = str(error).partition("\n\nLINE")[0].splitlines()
+    message = first.partition("Error: ")[2] or first
+    hints = [line.strip() for line in more if line.startswith(_HINTS)]
+    data = isinstance(error, duckdb.DataError | duckdb.InvalidInputException)
     kind = DataRefusedError if data else StatementInvalidError
-    return kind(message, place_of(_culprit(message, origin)))
+    return kind(" ".join([message, *hints]), place_of(_culprit(message, origin)))
 
 
 def _culprit(message: str, origin: exp.Expr | None) -> exp.Expr | None:
