@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamydb.layers.tables import ConstraintViolationError, Tables
+from streamydb.layers.tables import ConstraintViolationError, Tables, TablesView
 
 __all__ = ["Drawn", "Pair"]
 
@@ -66,7 +66,9 @@ class Drawn:
         shape = self._one()
         columns = [c for c in shape.columns if c in shape.keyed or self.rng.random() < 0.8] or ["a"]
         self.rng.shuffle(columns)
+        conflict = self._conflict(shape)
         if self.rng.random() < 0.15:
+            conflict = ""  # which of two rows comes first would be by chance
             other = self._one()
             cells = ", ".join(self._scalar(other, shape.columns[c], other.name) for c in columns)
             source = f"select {cells} from {other.name}{self._where(other)} "
@@ -78,7 +80,7 @@ class Drawn:
             ]
             source = "values " + ", ".join(rows)
         return (
-            f"insert into {shape.name} ({', '.join(columns)}) {source}{self._conflict(shape)}"
+            f"insert into {shape.name} ({', '.join(columns)}) {source}{conflict}"
             f"{self._returning(shape)}"
         )
 
@@ -310,14 +312,13 @@ class Pair:
         self.tables = tables
         self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
         self.sqlite.execute("pragma foreign_keys = on")
-        self.view: Any = tables
 
     def same(self, sql: str) -> Any:
         """Execute a statement in both; return the rows, sorted, or the kind of the violation."""
-        mine = self._mine(sql)
+        mine = self.mine(sql, self.tables)
         if mine == "on conflict":  # SQLite updates a row twice in one statement, we do not
             return mine
-        theirs = self._theirs(sql + (" strict" if sql.startswith("create table") else ""))
+        theirs = self.theirs(sql + (" strict" if sql.startswith("create table") else ""))
         assert mine == theirs, sql
         return mine
 
@@ -326,13 +327,15 @@ class Pair:
         self.sqlite.close()
         self.tables.close()
 
-    def _mine(self, sql: str) -> Any:
+    def mine(self, sql: str, view: Tables | TablesView) -> Any:
+        """The answer of the tables."""
         try:
-            return normal(self.view.sql(sql).rows)
+            return normal(view.sql(sql).rows)
         except ConstraintViolationError as error:
             return "on conflict" if error.constraint == "on conflict" else "violated"
 
-    def _theirs(self, sql: str) -> Any:
+    def theirs(self, sql: str) -> Any:
+        """The answer of SQLite."""
         try:
             return normal(self.sqlite.execute(sql).fetchall())
         except sqlite3.IntegrityError:

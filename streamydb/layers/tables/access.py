@@ -70,7 +70,7 @@ _TURNED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 
 
 def narrowings(reference: exp.Table, own: Callable[[exp.Column], Column | None]) -> Narrowings:
-    """What is known of the columns of a table where a query refers to it.
+    """The values that the columns of a table can have where a query refers to it.
 
     Args:
         reference: the table in FROM or JOIN.
@@ -98,7 +98,7 @@ def access(keys: Keys, table: Table, known: Narrowings) -> Access:
 
 
 def _rank(columns: Sequence[str], known: Narrowings) -> tuple[int, bool]:
-    """How many first columns are equal to constants, and whether the next one is bounded."""
+    """Count the first columns that are equal to constants; see if the next one is bounded."""
     count = len(_equal(columns, known))
     bounded = count < len(columns) and _bounds(known.get(columns[count])) is not None
     return count, bounded

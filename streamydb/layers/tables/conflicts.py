@@ -111,11 +111,10 @@ class Conflicts:
         mine = self._reader.lay_out_rows(self._table, [row.values for row in old])
         other = self._reader.lay_out_rows(self._table, [row for _, row in met])
         alias = exp.to_identifier(self._alias, quoted=True).sql(DIALECT)
-        sql = (
-            f"select {', '.join([f'{alias}.{ROW}', *cells])} from {mine} as {alias} join {other} "  # noqa: S608 - DuckDB is shut off
-            f"as {_EXCLUDED} on {alias}.{ROW} = {_EXCLUDED}.{ROW} where {condition} "
-            f"order by {alias}.{ROW}"
-        )
+        shown = ", ".join([f"{alias}.{ROW}", *cells])
+        joined = f"{mine} as {alias} join {other} as {_EXCLUDED} using ({ROW})"
+        behind = f"where {condition} order by {ROW}"
+        sql = f"select {shown} from {joined} {behind}"  # noqa: S608 - DuckDB is shut off
         found = self._reader.bench.ask(sql, node).rows
         changed = [
             {**old[number].values, **dict(zip(names, values, strict=True))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from sqlglot import exp
@@ -100,6 +101,11 @@ class OpenTransaction(TablesView):
         """Forget all statements."""
         self._snapshot = None
 
+    @property
+    def writes(self) -> int:
+        """The number of keys that a commit would write."""
+        return len(self._overlay.writes)
+
     def _require_open(self) -> Snapshot:
         if self._snapshot is None:
             raise StatementInvalidError("The transaction has ended: begin another one.")
@@ -171,7 +177,7 @@ class Tables:
             elif opened is not None:
                 done.append(opened.execute(statement))
             else:
-                done.append(self.run(lambda view, found=statement: view.execute(found)))  # type: ignore[misc]
+                done.append(self.run(partial(TablesView.execute, statement=statement)))
         if opened is not None:
             raise StatementInvalidError("The transaction was not committed: COMMIT is missing.")
         return done

@@ -54,7 +54,7 @@ class MemoryStore:
         with self._lock:
             if any(_version(self.state, key) != version for key, version in seen.items()):
                 raise TransactionConflictError("A key that was read has been written.")
-            if any(within(self.state, start, end) != found for start, end, found in ranges):
+            if any(_within(self.state, start, end) != found for start, end, found in ranges):
                 raise TransactionConflictError("A range that was read has been written.")
             self.seq += 1
             for key, (_, value) in writes.items():
@@ -84,7 +84,7 @@ class MemorySnapshot:
 
     def scan(self, start: str, end: str) -> list[tuple[str, Any]]:
         """Return a range in the order of keys."""
-        found = within(self._state, start, end)
+        found = _within(self._state, start, end)
         self._ranges.append((start, end, found))
         return [(key, self._value(key)) for key in sorted(found)]
 
@@ -105,7 +105,7 @@ class MemorySnapshot:
         return None if found is None else decode_value(found[1])
 
 
-def within(state: State, start: str, end: str) -> dict[str, int]:
+def _within(state: State, start: str, end: str) -> dict[str, int]:
     """The keys of a range with their versions."""
     return {key: version for key, (version, _) in state.items() if start <= key < end}
 

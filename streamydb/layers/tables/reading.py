@@ -197,5 +197,3 @@ def _with_names(node: exp.Expr) -> set[str]:
             found |= {each.alias.lower() for each in given.expressions}
         below, above = above, above.parent
     return found
-
-

@@ -186,13 +186,14 @@ class Statement:
         made = source.copy()
         self._reader.lay_out(made)
         sql = made.sql(DIALECT)
-        width = len(self._bench.ask(f"select * from ({sql}) limit 0", source).columns)  # noqa: S608 - DuckDB is shut off
+        shape = f"select * from ({sql}) limit 0"  # noqa: S608 - DuckDB is shut off
+        width = len(self._bench.ask(shape, source).columns)
         if width != len(columns):
             raise StatementInvalidError(
                 f"The query has {width} columns for {len(columns)}.", place_of(source)
             )
         cells = ", ".join(f"cast(#{n} as {c.type})" for n, c in enumerate(columns, 1))
-        return self._bench.ask(f"select {cells} from ({sql})", source)  # noqa: S608 - DuckDB is shut off
+        return self._bench.ask(f"select {cells} from ({sql})", source)  # noqa: S608 - as above
 
     def _defaults(self, table: Table, columns: Sequence[Column], count: int) -> list[Row]:
         """The defaults of columns, computed for each row, in the order of the table's columns."""
@@ -291,7 +292,8 @@ class Statement:
         name = self._reader.lay_out_rows(table, rows)
         alias = exp.to_identifier(table.name, quoted=True).sql(DIALECT)
         for check in table.checks:
-            sql = f"select {ROW} from {name} as {alias} where not ({check.expression}) limit 1"  # noqa: S608 - as above
+            condition = f"where not ({check.expression}) limit 1"
+            sql = f"select {ROW} from {name} as {alias} {condition}"  # noqa: S608 - as above
             if self._bench.ask(sql).rows:
                 raise ConstraintViolationError(
                     "check", check.name, table.name, f"A row does not fulfil {check.expression}"

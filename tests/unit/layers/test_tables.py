@@ -342,7 +342,7 @@ def test_a_transaction_reads_its_own_writes_and_a_failed_statement_writes_nothin
     assert tables.sql("select * from t").rows == ((1, 2),)
     with pytest.raises(StatementInvalidError, match="ended"):
         several.sql("select 1")
-    with pytest.raises(StatementInvalidError), tables.begin() as several:  # noqa: PT012 - the second raises
+    with pytest.raises(StatementInvalidError), tables.begin() as several:  # noqa: PT012 - the last
         several.sql("delete from t")
         several.sql("select * from nope")
     assert len(tables.sql("select * from t")) == 1

@@ -84,7 +84,7 @@ def test_a_transaction_ends_with_commit_or_rollback(connection: dbapi.Connection
     assert ids(other) == [(2,)]
     with connection:
         connection.cursor().execute("delete from t")
-    with pytest.raises(dbapi.IntegrityError), connection:  # noqa: PT012 - the second raises
+    with pytest.raises(dbapi.IntegrityError), connection:  # noqa: PT012 - the last
         connection.cursor().execute("insert into t (id) values (3)")
         connection.cursor().execute("insert into t (id) values (3)")
     assert ids(connection) == []
