@@ -343,6 +343,6 @@ class Pair:
 
 
 def normal(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Rows in an order of their own; SQLite's booleans are numbers."""
-    cells = [tuple(int(c) if isinstance(c, bool) else c for c in row) for row in rows]
+    """Rows in an order of their own; SQLite's booleans are numbers, and some reals integers."""
+    cells = [tuple(float(c) if isinstance(c, bool | int) else c for c in row) for row in rows]
     return sorted(cells, key=lambda row: [(c is not None, str(type(c)), c) for c in row])

@@ -56,9 +56,10 @@ class Conflicts:
                 )  # fmt: skip
             if found:
                 met.append((found[0], row))
+                taken |= holders if update else set()
             elif not holders & taken:
                 new.append(row)
-            taken |= holders
+                taken |= holders
         if not update or not met:
             return [], new
         old, changed = self._updated(node, met, *assigned)

@@ -288,6 +288,14 @@ def test_a_violation_names_the_constraint(
     assert str(error).startswith("line 1, column ")
 
 
+def test_a_row_that_is_left_out_takes_no_values(tables: Tables) -> None:
+    tables.sql("create table t (a int primary key, b int unique)")
+    tables.sql("insert into t values (1, 1)")
+    rows = "(2, 1), (2, 2), (2, 3)"
+    made = tables.sql(f"insert into t values {rows} on conflict do nothing returning *")
+    assert made.rows == ((2, 2),)
+
+
 def test_values_may_move_within_a_statement(tables: Tables) -> None:
     tables.sql("create table t (id int primary key, n int unique)")
     tables.sql("insert into t values (1, 1), (2, 2), (3, 3)")
