@@ -56,9 +56,8 @@ def pipeline_us(
                 backlog(engine, appender, bank, options.transactions, phase.note)
                 after = _used_s(engine, record.pid)
                 found.append({name: after[name] - before[name] for name in AROUND})
-    each = {
-        name: 1e6 * min(run[name] for run in found[_WARM_UP:]) / options.transactions for name in AROUND
-    }
+    least = {name: min(run[name] for run in found[_WARM_UP:]) for name in AROUND}
+    each = {name: 1e6 * spent / options.transactions for name, spent in least.items()}
     each[_PYTHON] = max(0.0, each[_PYTHON] - ours_us)
     return each
 
