@@ -199,6 +199,10 @@ def scale(
     pipeline: Annotated[
         bool, typer.Option("--pipeline", help="Also run pipelines: what JVM and broker take.")
     ] = False,
+    backlog: Annotated[
+        int | None,
+        typer.Option("--backlog", min=1, help="Of a pipeline (default: two full micro-batches)."),
+    ] = None,
     seed: Seed = 1,
     folder: Folder = None,
     output: Output = None,
@@ -208,7 +212,7 @@ def scale(
     options = ScaleOptions(
         shards=tuple(_numbers(shards, "numbers of shards like 1,2,4,8", 1)), batches=batches,
         transactions=transactions, accounts=accounts, pipeline=pipeline, seed=seed, parent=folder,
-        distribution=named(distribution, DISTRIBUTIONS)[0],
+        backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
     )  # fmt: skip
     deliver(lambda phases: run_scale(options, phases), show_scale, output, json=json)
 

@@ -51,6 +51,7 @@ class ScaleOptions:
     accounts: int = 100_000
     distribution: str = "uniform"
     pipeline: bool = False
+    backlog: int | None = None
     seed: int = 1
     parent: Path | None = None
 

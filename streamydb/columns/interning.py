@@ -54,7 +54,7 @@ def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) 
         seen = np.uint64(0)
         for k in range(i, end):
             seen ^= table[np.int64(hashes[k] & mask)]
-        at[2] = np.int64(seen)
+        at[2] = np.int64(seen & np.uint64(1))
         while i < end:
             if 2 * count >= len(table):
                 at[0], at[1] = i, count
