@@ -67,7 +67,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--grouping", choices=("planner", "single"))
     add(
         "--constraints", action="store_true", default=None,
-        help="constraints may be declared, fixed for good",
+        help=argparse.SUPPRESS,
     )
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
