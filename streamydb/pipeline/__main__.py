@@ -99,8 +99,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
 def _folder(text: str) -> Path:
     """A folder of a file system; the pipeline locks it, and keeps files of its own there."""
     if "://" in text:
-        what = f"{text} is no folder: a checkpoint lies on a file system (docs/production.md)"
-        raise argparse.ArgumentTypeError(what)
+        raise argparse.ArgumentTypeError(
+            f"{text} is no folder: a checkpoint needs a file system with locks and renames; keep "
+            "backups in an object store, with which a new checkpoint begins (docs/production.md)"
+        )
     return Path(text)
 
 
