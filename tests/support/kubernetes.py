@@ -118,7 +118,8 @@ class Pods:
             )
 
     def _list(self, kind: str, labels: str) -> list[dict[str, Any]]:
-        wanted = dict(each.split("=", 1) for each in labels.split(",") if "=" in each)
+        terms = [each.partition("=") for each in labels.split(",") if "!=" not in each]
+        wanted = {name: value for name, equals, value in terms if equals}
         names = [name for known, name in self._objects if known == kind]
         found = [self._shown(kind, name) for name in names]
         return [
