@@ -22,6 +22,10 @@ import psutil
 __all__ = ["Pods", "serving_pods"]
 
 _OBJECT = re.compile(r"/api/v1/namespaces/[^/]+/(?P<kind>\w+)(/(?P<name>[^/]+))?")
+_VERBS = {
+    "GET": ("get", "list"), "POST": ("create", "create"), "PATCH": ("patch", "patch"),
+    "PUT": ("update", "update"), "DELETE": ("delete", "deletecollection"),
+}
 _RUNNING, _ENDED = "Running", "Failed"
 _ALONE = """
 mount --bind "$2" /mnt
@@ -40,7 +44,7 @@ class Pods:
 
     Attributes:
         created: every pod ever created, as it was asked for.
-        asked: method and path of each request that could not be answered.
+        asked: verb and kind of each request, as a role names them.
         alone: whether pods see nothing of the driver's folders but the volume.
     """
 
@@ -52,9 +56,10 @@ class Pods:
         self._environment = environment
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._processes: dict[str, psutil.Popen] = {}
+        self._addresses: dict[str, str] = {}
         self._lock = threading.Lock()
         self.created: list[dict[str, Any]] = []
-        self.asked: list[str] = []
+        self.asked: set[tuple[str, str]] = set()
 
     def answer(self, method: str, url: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Answer a request: its status and its body."""
@@ -63,14 +68,20 @@ class Pods:
         labels = parse_qs(parts.query).get("labelSelector", [""])[0]
         with self._lock:
             if found is None:
-                self.asked.append(f"{method} {url}")
+                self.asked.add((method, parts.path))
                 return 404, _status(404)
             kind, name = found["kind"], found["name"]
+            one, many = _VERBS[method]
+            self.asked.add((many if name is None else one, kind))
             if method == "POST":
                 return 201, self._create(kind, json.loads(body))
             if method == "GET" and name is None:
                 return 200, {"kind": "List", "apiVersion": "v1", "metadata": {
                     "resourceVersion": "1"}, "items": self._list(kind, labels)}  # fmt: skip
+            if method == "DELETE" and name is None:
+                for each in self._list(kind, labels):
+                    self._delete(kind, each["metadata"]["name"])
+                return 200, _status(200)
             if (kind, name) not in self._objects:
                 return 404, _status(404)
             if method == "DELETE":
@@ -101,7 +112,8 @@ class Pods:
         folder = self._folder / "pods" / name
         folder.mkdir(parents=True)
         self._volume.mkdir(parents=True, exist_ok=True)
-        known = {"status.podIP": "127.0.0.1", "metadata.name": name}
+        self._addresses[name] = address = f"127.0.0.{len(self._addresses) + 2}"
+        known = {"status.podIP": address, "metadata.name": name}
         environment = {**self._environment, "HOME": str(folder), "TMPDIR": str(folder)}
         for each in container.get("env", ()):
             source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
@@ -137,7 +149,7 @@ class Pods:
         if kind != "pods":
             return found
         runs = self._processes[name].poll() is None
-        status = {"phase": _RUNNING if runs else _ENDED, "podIP": "127.0.0.1"}
+        status = {"phase": _RUNNING if runs else _ENDED, "podIP": self._addresses[name]}
         return {**found, "kind": "Pod", "apiVersion": "v1", "status": status}
 
 
