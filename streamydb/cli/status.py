@@ -207,7 +207,7 @@ def _table(overview: Overview) -> Table:
 
 
 def copy_row(copy: Copy | None) -> str | None:
-    """How far the copy is, and who writes it."""
+    """Say how far the copy is, and who writes it."""
     if copy is None:
         return None
     runs = "" if copy.process is None else f", process {copy.process}"
