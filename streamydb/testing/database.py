@@ -236,7 +236,7 @@ class Database:
                 connection=self.settings.client_config(), database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),
-                )
+            )
         )
         if not report.ok:
             raise AssertionError(f"not serial: {report}")
