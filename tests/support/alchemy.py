@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
@@ -31,5 +31,6 @@ class Requirements(SuiteRequirements):
     """Closes what tables do not have."""
 
 
+_CLOSED: Any = exclusions
 for _name in CLOSED:
-    setattr(Requirements, _name, property(lambda _: exclusions.closed()))  # type: ignore[no-untyped-call]
+    setattr(Requirements, _name, property(lambda _: _CLOSED.closed()))
