@@ -415,3 +415,19 @@ def test_behind_a_client_a_scan_does_not_write_yet() -> None:
             tables.sql("delete from t")
         with pytest.raises(UnsafeScanError), tables.begin() as several:
             several.sql("insert into t select max(id) + 1 from t")
+
+
+@pytest.mark.parametrize("kind", ["join", "left join", "right join", "full join", "cross join"])
+@pytest.mark.parametrize("on", ["p.id = 3", "q.id = 3", "p.id > 2 and q.id < 4"])
+def test_a_condition_of_a_join_narrows_only_what_the_join_drops(
+    tables: Tables, kind: str, on: str
+) -> None:
+    for name in ("p", "q"):
+        tables.sql(f"create table {name} (id int primary key)")
+        tables.sql(f"insert into {name} values (1), (2), (3), (4)")
+    behind = f"where {on}" if kind == "cross join" else f"on p.id = q.id and {on}"
+    found = tables.sql(f"select p.id, q.id from p {kind} q {behind}").rows
+    whole = "(select * from p offset 0) as p", "(select * from q offset 0) as q"
+    wanted = tables.sql(f"select p.id, q.id from {whole[0]} {kind} {whole[1]} {behind}").rows
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    assert wanted
