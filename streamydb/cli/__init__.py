@@ -22,6 +22,7 @@ from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.down import down
+from streamydb.cli.explain import explain
 from streamydb.cli.fork import fork
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
@@ -61,7 +62,7 @@ def _main(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
-    txn, procedures, constraints, watch, doctor, check, whatif, snapshot,
+    txn, procedures, constraints, watch, doctor, check, whatif, explain, snapshot,
     backup, restore, fork, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:

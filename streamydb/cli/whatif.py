@@ -13,7 +13,7 @@ from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from streamydb.verify.whatif import Difference, History, WhatIfReport
+    from streamydb.verify.whatif import Difference, WhatIfReport
 
 _SHOWN_CHARACTERS = 300
 
@@ -91,12 +91,13 @@ def _asked(
     output: Path | None,
 ) -> WhatIfReport:
     from streamydb.cli.backup_options import noting
+    from streamydb.cli.histories import backup_history, live_history
     from streamydb.cli.phases import Phases
     from streamydb.verify.whatif import Stretch
     from streamydb.verify.whatif import whatif as executed
     from streamydb.verify.whatif.parquet import DifferencesFile
 
-    history = _live(target) if backup is None else _of_backup(target, backup)
+    history = live_history(target) if backup is None else backup_history(target, backup)
     with ExitStack() as stack:
         phase = stack.enter_context(Phases().phase(f"What if, of {history.database}"))
         file = None if output is None else stack.enter_context(DifferencesFile(output))
@@ -109,47 +110,6 @@ def _asked(
 
 def _ignore(_: Difference) -> None:
     return
-
-
-def _live(target: Target) -> History:
-    """The log as Kafka has it.
-
-    Raises:
-        Failure: it was trimmed, or is not there.
-    """
-    from streamydb.backup.kafka import BackupLog
-    from streamydb.cli.backup_options import subject_of
-    from streamydb.procedures.folder import FolderModules
-    from streamydb.verify.whatif import History
-
-    subject = subject_of(target)
-    log = BackupLog(subject.connection, subject.database)
-    spans = log.spans()
-    if any(span.low for span in spans.values()):
-        fail(
-            f"the log of {target.database} was trimmed: bring the backup that it was trimmed "
-            "behind up to date (`streamydb backup FOLDER`), and ask that (--backup FOLDER)"
-        )
-    return History(
-        subject.database, log, {number: span.high for number, span in spans.items()},
-        subject.partitions, subject.id_window, subject.constraints,
-        FolderModules([subject.procedures]),
-    )  # fmt: skip
-
-
-def _of_backup(target: Target, folder: Path) -> History:
-    """The log as a backup has it; Kafka is not asked."""
-    from streamydb.backup import BackupFolder
-    from streamydb.procedures.folder import FolderModules
-    from streamydb.verify.whatif import History
-
-    backup = BackupFolder(folder)
-    manifest = backup.manifest()
-    return History(
-        manifest.database, backup, manifest.ends, manifest.partitions, manifest.id_window,
-        manifest.constraints, FolderModules([backup.procedures, target.procedures]),
-        lambda seq: backup.newest_state(manifest, seq),
-    )  # fmt: skip
 
 
 def _told(report: WhatIfReport, output: Path | None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from streamydb.verify.whatif.stretch import (
     take_over,
 )
 
-__all__ = ["KindReport", "Waiting", "WhatIfReport", "whatif"]
+__all__ = ["KindReport", "Waiting", "WhatIfReport", "executed_before", "whatif"]
 
 
 class KindReport(msgspec.Struct):
@@ -108,18 +108,44 @@ def whatif(
     started_s = time.monotonic()
     report = WhatIfReport(history.database, stretch.first)
     with no_collection():
-        state, batches = begun(history, stretch.first)
-        was = ResumedOracle(
-            history, RememberedIds(state, history.id_window), constraints=history.constraints
-        )
-        if state is not None:
-            take_over(was, state)
-            report.started_at = state.about.seq
+        was, batches = _begun(history, stretch.first)
+        report.started_at = was.next_seq - 1
         run = _Run(history, rules, stretch, report, keep)
         now = run.executed(was, _noted(history, was, stretch, batches, progress))
         run.finish(was, now)
     report.seconds = time.monotonic() - started_s
     return report
+
+
+def executed_before(
+    history: History, seq: int, progress: Progress = _quiet
+) -> dict[str, tuple[bytes, int]]:
+    """The values and versions of all keys right before a seq.
+
+    Raises:
+        WhatIfError: the log ends before that.
+        BackupError: records are not there, or a file is damaged.
+        ModuleMissing: the code of a procedure is not there.
+    """
+    with no_collection():
+        was, batches = _begun(history, seq)
+        for record in _noted(history, was, Stretch(seq, seq), batches, progress):
+            if was.next_seq == seq:
+                break
+            was.apply(record.value, record.partition, record.offset, record.ts_ms)
+    if was.next_seq < seq:
+        raise WhatIfError(f"the log of {history.database} ends at seq {was.next_seq - 1}")
+    return was.state
+
+
+def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[Ordered]]]:
+    """An oracle at the newest known state before a seq, and the records that come after that."""
+    state, batches = begun(history, first)
+    earlier = RememberedIds(state, history.id_window)
+    was = ResumedOracle(history, earlier, constraints=history.constraints)
+    if state is not None:
+        take_over(was, state)
+    return was, batches
 
 
 def _noted(
