@@ -23,7 +23,7 @@ from streamydb.facade.life.evidence import (
     ToldResult,
 )
 from streamydb.facade.ports import LogPosition, LogUnavailableError
-from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.digests import beside
 from streamydb.kafka.names import TopicNames
 from streamydb.records import (
@@ -46,8 +46,8 @@ _PART_S: Final = 3.0
 """How long is looked for each part of a life."""
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.25
-_BEFORE_MS: Final = 10_000
-"""Outputs of one micro-batch are written within this time of each other."""
+_BEFORE_MS: Final = 3_000
+"""Outputs of one micro-batch are written within this time of each other, and after the append."""
 _LOOK_BACK: Final = 500
 """Records before the one with a later append time among which a marker may have passed a time."""
 _DIGESTS: Final = 64
@@ -114,7 +114,7 @@ class _Search:
         while left and time.monotonic() < deadline:
             for message in receive(self._consumer, _BATCH, _POLL_S):
                 number, offset = message.partition(), message.offset()
-                if number not in left:
+                if number not in left or not (message.error() is None or at_end(message)):
                     continue
                 whole = message.error() is None and offset < left[number]
                 if offset + (not at_end(message)) >= left[number]:
@@ -133,7 +133,7 @@ class _Search:
     def look_for_results(self) -> None:
         """Find every result with the id, and where the transactions near it lie."""
         seq, found = self._result.seq, self.found
-        found.since_ms = self._result.ts_ms - CLOCK_SKEW_MS
+        found.since_ms = self._result.ts_ms - _BEFORE_MS
         name = (self._result.id or "").encode()
         for message in self._since(self._names.results, found.since_ms):
             result = None

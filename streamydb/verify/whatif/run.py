@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,10 @@ from streamydb.verify.whatif.stretch import (
 )
 
 __all__ = ["KindReport", "Waiting", "WhatIfReport", "executed_before", "whatif"]
+
+
+_NOTED: Final = 5_000
+"""Transactions from one word of progress to the next."""
 
 
 class KindReport(msgspec.Struct):
@@ -154,10 +158,12 @@ def _noted(
 ) -> Iterator[Ordered]:
     """Yield the records one by one, and tell how far it is."""
     total = min(stretch.last or 1 << 62, sum(history.ends.values()))
-    for batch in batches:
-        yield from batch
-        what = "on the way to the stretch" if was.next_seq < stretch.first else "executing twice"
-        progress(what, was.next_seq - 1, max(total, was.next_seq - 1))
+    for record in (record for batch in batches for record in batch):
+        done = was.next_seq - 1
+        if done % _NOTED == 0:
+            what = "on the way to the stretch" if done + 1 < stretch.first else "executing twice"
+            progress(what, done, max(total, done))
+        yield record
 
 
 class _Run(NamedTuple):
