@@ -48,10 +48,14 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
+    from streamydb import kafka
+
     target = find_target(named, **founding._asdict(), **replicas._asdict())
     target.must_listen()
     names, copies = create_database(target, sync)
-    topics = [*names.all(), *([add_connect(target)] if connect else [])]
+    topics = [*names.all()]
+    if connect:
+        topics.append(kafka.add_connect(target.connection, target.database))
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
@@ -117,17 +121,6 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
         _found(target)
         _keep(target)
     return names, copies
-
-
-def add_connect(target: Target) -> str:
-    """Create the topic of the copy for Kafka Connect unless it is there; return its name.
-
-    Raises:
-        TopicsError: it has other settings, or Kafka does not answer.
-    """
-    from streamydb import kafka
-
-    return kafka.add_connect(target.connection, target.database)
 
 
 def copies_of(target: Target) -> Copies:
