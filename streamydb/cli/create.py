@@ -97,7 +97,7 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
     ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
 
     Raises:
-        Failure: the database exists with other shards, another grouping, or constraints otherwise.
+        Failure: the database exists with other shards, or another grouping.
         TopicsError: a topic exists with other settings, or Kafka does not answer.
     """
     from streamydb import kafka
@@ -141,7 +141,7 @@ def refuse_changes(target: Target) -> None:
     record = target.place.record()
     if record is None:
         return
-    for name in ("shards", "grouping", "constraints"):
+    for name in ("shards", "grouping"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
             other = (

@@ -15,12 +15,17 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["EVERYWHERE", "NOWHERE", "RULES", "VALUES_BOUNDED", "Begins"]
+__all__ = [
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "NOWHERE", "RULES", "VALUES_BOUNDED", "Begins",
+]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
 """What one transaction meets is bounded in bytes: `TRANSACTION_VALUES_BYTES_MAX`."""
 
-RULES: Final = (VALUES_BOUNDED,)
+CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
+"""Constraints can be declared in a database that was not created for them."""
+
+RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE)
 
 
 class Begins(msgspec.Struct, frozen=True):

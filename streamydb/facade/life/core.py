@@ -12,7 +12,7 @@ from streamydb import errors, limits
 from streamydb.facade.life.evidence import Evidence, Passing, ToldResolved, ToldResult
 from streamydb.facade.life.group import Group, group_of
 from streamydb.kafka.digests import ShardDigests
-from streamydb.records import Check, Result, Transaction, decode, keys
+from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
 from streamydb.records.result import NULL
 
 __all__ = [
@@ -132,10 +132,12 @@ def explain(result: Result, evidence: Evidence, look: Look) -> Life:
     unknown = dict(evidence.missing)
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
+    touched = [] if txn is None else list(keys(txn))
+    seen = look([*touched, CONSTRAINTS_KEY])
     return Life(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
-        plan=_plan(result, evidence), met=_met(result, txn, evidence, look, unknown),
+        plan=_plan(result, evidence, seen), met=_met(result, touched, evidence, seen, unknown),
         checks=[] if txn is None else list(_checks(result, txn)), verdict=result,
         writes=[
             Write(
@@ -178,24 +180,27 @@ def _order(result: Result, evidence: Evidence) -> Order:
     )
 
 
-def _plan(result: Result, evidence: Evidence) -> Plan | None:
+def _plan(
+    result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None
+) -> Plan | None:
+    """The plan; whether there were constraints before it, the state before it tells."""
     plan = evidence.plan
     if plan is None:
         return None
-    group = group_of(plan.members, result.seq) if plan.members else None
+    rules = None if seen is None else seen.get(CONSTRAINTS_KEY)
+    declared = rules is not None and rules.version < plan.first
+    group = group_of(plan.members, result.seq, declared=declared) if plan.members else None
     return Plan(number=plan.number, first=plan.first, last=plan.last, group=group)
 
 
 def _met(
-    result: Result, txn: Transaction | None, evidence: Evidence, look: Look,
-    unknown: dict[str, str],
+    result: Result, touched: Sequence[str], evidence: Evidence,
+    seen: Mapping[str, MetValue] | None, unknown: dict[str, str],
 ) -> list[Met]:
     """The keys that it names, as they were: by a state, else by what its outputs tell."""
-    if txn is None:
+    if not touched:
         unknown["met"] = "the record is no transaction, or is not in the log any more"
         return []
-    touched = list(keys(txn))
-    seen = look(touched)
     told = _told(result, evidence)
     met = []
     for key in touched:

@@ -47,10 +47,18 @@ class Group(msgspec.Struct):
     members: list[GroupMember]
 
 
-def group_of(members: Sequence[Member], seq: int) -> Group:
-    """The group of the transaction at a seq; ``members``: its whole plan."""
-    declares = any(m.txn is not None and m.txn.constrain is not UNSET for m in members)
-    touched = {each.seq: _places(each.txn, declares=declares) for each in members}
+def group_of(members: Sequence[Member], seq: int, *, declared: bool = False) -> Group:
+    """The group of the transaction at a seq.
+
+    Args:
+        members: its whole plan, in order.
+        seq: the transaction.
+        declared: there were constraints before the plan. What writes after the first declaration
+            reads the constraints, too.
+    """
+    declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
+    since = 0 if declared else next(declarers, members[-1].seq)
+    touched = {m.seq: _places(m.txn, declares=m.seq > since) for m in members}
     written = {place for found in touched.values() for place, writes in found.items() if writes}
     parent = {each.seq: each.seq for each in members}
     anchor: dict[str, int] = {}

@@ -23,7 +23,7 @@ from streamydb.procedures.core import ModuleVersion
 from streamydb.procedures.follow_ups import NO_OUTPUTS, FollowUpCounts, Outputs, counts_of
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.records import CONSTRAINTS_KEY, Call, Result, Transaction, decode
-from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_PREFIX
+from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_PREFIX, UNIQUE_PREFIX
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord, Place, Verdict
@@ -149,6 +149,10 @@ class OtherOracle(ResumedOracle):
         self._in_turn = {name: counts.done for name, counts in self._before.items()}
         for wanted in rules.constrain:
             self._put_constraint(wanted)
+        self._own_indexes = tuple(
+            f"{UNIQUE_PREFIX}{given['declare']['name']}/{self.next_seq - 1}/"
+            for given in map(msgspec.json.decode, rules.constrain) if "declare" in given
+        )
 
     def _put_constraint(self, wanted: bytes) -> None:
         last = self.next_seq - 1
@@ -202,11 +206,14 @@ class OtherOracle(ResumedOracle):
         self, txn: Transaction, after: dict[str, bytes | None], place: Place,
         returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
     ) -> tuple[Result, dict[str, bytes | None]]:
-        """As `Oracle._concluded`; a transaction gets the locks that its client would have added."""
+        """As `Oracle._concluded`; a transaction gets the locks that a constraint of ours wants."""
         while True:
             result, writes = super()._concluded(txn, after, place, returned, outputs)
-            missing = [failed.key for failed in result.failed if failed.check == "lock"]
-            if not missing or result.code != errors.UNDECLARED_KEY or not self._rules.constrain:
+            missing = [
+                failed.key for failed in result.failed
+                if failed.check == "lock" and failed.key.startswith(self._own_indexes)
+            ]  # fmt: skip
+            if not missing or result.code != errors.UNDECLARED_KEY:
                 return result, writes
             txn = msgspec.structs.replace(txn, locks=(*txn.locks, *dict.fromkeys(missing)))
 

@@ -174,7 +174,10 @@ def test_a_group_is_what_a_written_key_an_id_or_the_constraints_connect() -> Non
     assert group_of(members, 4).transactions == 1
     rule = {"declare": {"name": "n", "prefix": "", "type": "number"}}
     declared = [*members, Member(7, txn("e", constrain=rule))]
-    assert group_of(declared, 7).transactions == 5, "writers read the constraints"
+    assert group_of(declared, 7).transactions == 1
+    after = [*declared, Member(8, txn("f", updates=[{"op": "delete", "key": "z"}]))]
+    assert group_of(after, 7).transactions == 2, "who writes after the first reads the constraints"
+    assert group_of(after, 7, declared=True).transactions == 6
     many = [Member(seq, txn(str(seq), **write)) for seq in range(1, 301)]
     crowd = group_of(many, 150)
     assert (crowd.transactions, len(crowd.members)) == (300, MEMBERS_SHOWN)

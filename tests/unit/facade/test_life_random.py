@@ -15,6 +15,7 @@ from streamydb.columns.table import starts_of
 from streamydb.facade.life.evidence import Member
 from streamydb.facade.life.group import group_of
 from streamydb.records import Change, Transaction, decode, decode_change
+from streamydb.sorter.declarations import reading_constraints
 from streamydb.sorter.planner import _components, earlier_with_same_id
 from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.oracle.order import released
@@ -43,6 +44,7 @@ def planned(values: list[bytes | None]) -> list[int]:
     table = compile_records(
         np.zeros(n, np.int32), np.arange(n), np.full(n, 1000, np.int64), values
     )
+    table = reading_constraints(table, all_of_them=False)
     counts, keys = table.children["keys"]
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     valid = np.array([isinstance(decode(raw), Transaction) for raw in values])

@@ -43,7 +43,7 @@ def test_a_rule_begins_at_an_offset_of_each_partition() -> None:
 def test_what_was_executed_before_a_rule_keeps_its_meaning() -> None:
     """An old database gets the rule from the end of its log on, a new one from the beginning."""
     old = begun(Founding(log="L", partitions=2), topic(5, 9), topic(3))
-    assert old.begins.places == {VALUES_BOUNDED: {0: 5, 1: 9}}
+    assert old.begins.places == {rule: {0: 5, 1: 9} for rule in RULES}
     assert begun(old, topic(50, 90), topic(30)) == old, "recorded once"
     waiting = begun(Founding(log="L"), topic(5, 9), topic(0))
     assert waiting.begins == EVERYWHERE, "nothing of it was executed"
@@ -69,9 +69,9 @@ def test_a_backup_and_what_is_restored_from_it_know_the_place(tmp_path: Path) ->
     assert folder.rulings().begins == NOWHERE, "taken by an earlier release"
     (tmp_path / "rulings.json").unlink()
     assert folder.rulings().begins == NOWHERE
-    assert begins.cut({0: 3, 1: 20}).places == {VALUES_BOUNDED: {0: 3, 1: 8}}
-    assert NOWHERE.cut({0: 3, 1: 20}).places == {VALUES_BOUNDED: {0: 3, 1: 20}}
-    assert EVERYWHERE.cut({0: 3}).places == {VALUES_BOUNDED: {0: 0}}
+    assert begins.cut({0: 3, 1: 20}).places[VALUES_BOUNDED] == {0: 3, 1: 8}
+    assert NOWHERE.cut({0: 3, 1: 20}).places == {rule: {0: 3, 1: 20} for rule in RULES}
+    assert EVERYWHERE.cut({0: 3}).places == {rule: {0: 0} for rule in RULES}
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])

@@ -80,7 +80,8 @@ def brute(
     if rule is not None:
         now.constraints = True
         rest = {name: rule[name] for name in rule if name != "name"}
-        rules = canonical({rule["name"]: {**rest, "since": first - 1}})
+        before = json.loads(now.state.get("$constraints", (b"{}", 0))[0])
+        rules = canonical({**before, rule["name"]: {**rest, "since": first - 1}})
         now.state["$constraints"] = rules, first - 1
     found = []
     for record in order[first - 1 : last]:

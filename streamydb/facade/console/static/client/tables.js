@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (982a9faaefb87e279644a131a32ab85bd5163e6130cb6ee03499ed283fa2e0ef): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (ca3611ddb223a6dad734901439717654ad500e1ffe17b4f0f140abd9f49d349c): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -263,7 +263,7 @@ export const REJECTED = {
     },
     "constraints-off": {
         "problem": "invalid-transaction",
-        "when": "Constraints are declared in a database that was created without them."
+        "when": "A constraint was declared while an earlier release executed the log."
     },
     "id-reused": {
         "problem": "id-reused",
