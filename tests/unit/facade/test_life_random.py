@@ -48,7 +48,7 @@ def planned(values: list[bytes | None]) -> list[int]:
     counts, keys = table.children["keys"]
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     valid = np.array([isinstance(decode(raw), Transaction) for raw in values])
-    earlier = earlier_with_same_id(table.cols["id0"], table.cols["id1"], valid)
+    earlier = earlier_with_same_id(table.cols["id0"], valid)
     group, _ = _components(starts_of(counts), slot, keys.cols["write"], len(first), earlier)
     found: list[int] = group.tolist()
     return found
