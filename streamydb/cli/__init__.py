@@ -33,6 +33,7 @@ from streamydb.cli.restore import resize, restore
 from streamydb.cli.serve import read_model, serve
 from streamydb.cli.services import connect, pipeline, sequencer
 from streamydb.cli.snapshot import snapshot
+from streamydb.cli.sql import sql
 from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import up
@@ -62,7 +63,7 @@ def _main(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
-    txn, procedures, constraints, watch, doctor, check, whatif, explain, snapshot,
+    txn, sql, procedures, constraints, watch, doctor, check, whatif, explain, snapshot,
     backup, restore, fork, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:

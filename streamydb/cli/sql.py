@@ -1,0 +1,87 @@
+"""`streamydb sql`: SQL on tables, from arguments, standard input, or at a prompt."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import EXIT_USAGE, fail, print_json, say_error, stdout
+from streamydb.cli.options import Json, Named
+from streamydb.cli.target import find_target
+
+if TYPE_CHECKING:
+    from streamydb.layers.tables import Result
+    from streamydb.layers.tables.dbapi import Connection
+
+
+def sql(
+    named: Named,
+    statements: Annotated[
+        str | None, typer.Argument(help="Statements; default: standard input, or a prompt.")
+    ] = None,
+    tables: Annotated[
+        str, typer.Option("--tables", help="The name of the tables, a part of their keys.")
+    ] = "main",
+    url: Annotated[
+        str | None, typer.Option("--url", help="The facade (default: the one that `up` started).")
+    ] = None,
+    token: Annotated[str | None, typer.Option("--token", help="For the facade.")] = None,
+    json: Json = False,
+) -> None:
+    """Execute SQL on tables, one transaction a statement; BEGIN and COMMIT make one of several."""
+    try:
+        from streamydb.layers.tables import dbapi
+    except ImportError as error:
+        fail(str(error), EXIT_USAGE)
+    target = find_target(named)
+    address = url or target.place.facade_url()
+    if address is None:
+        fail("there is no facade: start one (`streamydb up`), or name it with --url")
+    connection = dbapi.connect(address, tables, token=token, autocommit=True)
+    try:
+        if statements is None and sys.stdin.isatty():
+            _prompt(connection, json=json)
+        else:
+            _execute(connection, sys.stdin.read() if statements is None else statements, json=json)
+    finally:
+        connection.close()
+
+
+def _execute(connection: Connection, text: str, *, json: bool) -> None:
+    """Execute statements one by one."""
+    from streamydb.layers.tables.parsing import parse
+
+    for statement in parse(text):
+        show(connection.run(statement), json=json)
+
+
+def _prompt(connection: Connection, *, json: bool) -> None:
+    """Read statements and execute them, until the input ends."""
+    from streamydb.cli.sql_prompt import Prompt
+    from streamydb.errors import StreamyError
+
+    for text in Prompt(connection).lines():
+        try:
+            _execute(connection, text, json=json)
+        except StreamyError as error:
+            say_error(str(error))
+
+
+def show(result: Result, *, json: bool) -> None:
+    """Print the rows of a statement, and how many it wrote."""
+    from rich.table import Table
+
+    if json:
+        print_json({"columns": result.columns, "rows": result.rows, "changed": result.changed})
+        return
+    if result.columns:
+        table = Table(*result.columns)
+        for row in result.rows:
+            table.add_row(*("" if cell is None else str(cell) for cell in row))
+        stdout().print(table, markup=False)
+    if result.changed is not None:
+        typer.echo(f"{result.changed} rows")
+    elif not result.columns:
+        typer.echo("done")

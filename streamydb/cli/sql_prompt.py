@@ -1,0 +1,139 @@
+"""The prompt of `streamydb sql`: statements over several lines, history, completion.
+
+It uses Python's readline. The history lies in the home folder of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from streamydb.layers.tables.dbapi import Connection
+    from streamydb.layers.tables.schema import Table
+
+__all__ = ["HISTORY", "Prompt"]
+
+HISTORY: Final = ".streamydb_sql_history"
+_WORDS: Final = (
+    "and as begin between by check commit conflict create cascade default delete desc distinct do "
+    "drop exists foreign from group having identity in index insert into is join key left limit "
+    "not nothing null on or order primary references returning rollback select set table unique "
+    "update using values where with"
+).split()
+_HELP: Final = "End statements with a semicolon. \\d: tables; \\d TABLE: its columns; \\q: end."
+
+
+class Prompt:
+    """Reads statements from a terminal.
+
+    Args:
+        connection: its tables complete names, and are described.
+        ask: shows a prompt and returns a line; `EOFError` at the end.
+    """
+
+    def __init__(self, connection: Connection, ask: Callable[[str], str] = input) -> None:
+        """Nothing is read yet."""
+        self._connection = connection
+        self._ask = ask
+
+    def lines(self) -> Iterator[str]:
+        """Yield texts of whole statements; obey the commands between them."""
+        self._begin()
+        lines: list[str] = []
+        while True:
+            try:
+                line = self._ask("...> " if lines else "sql> ")
+            except KeyboardInterrupt:
+                lines = []
+                typer.echo()
+                continue
+            except EOFError:
+                break
+            if not lines and line.strip().startswith("\\"):
+                if line.strip() == "\\q":
+                    break
+                self._command(line.strip())
+                continue
+            lines += [line] if line.strip() else []
+            if line.rstrip().endswith(";"):
+                yield "\n".join(lines)
+                lines = []
+        self._end()
+
+    def complete(self, word: str) -> list[str]:
+        """The words that begin with this one: of SQL, tables, and their columns."""
+        names = [name for table in self._tables() for name in (table.name, *_columns(table))]
+        return sorted(
+            {each for each in [*_WORDS, *names] if each.lower().startswith(word.lower())}
+        )
+
+    def _command(self, line: str) -> None:
+        word, _, name = line.partition(" ")
+        if word != "\\d":
+            typer.echo(_HELP)
+            return
+        for table in self._tables():
+            if not name:
+                typer.echo(f"{table.name} ({', '.join(_columns(table))})")
+            elif table.name.lower() == name.strip().lower():
+                _describe(table)
+
+    def _tables(self) -> list[Table]:
+        return self._connection.tables.tables()
+
+    def _begin(self) -> None:
+        """Set readline up, where there is one."""
+        if self._ask is not input:
+            return
+        with suppress(ImportError, OSError):
+            import readline
+
+            found: list[str] = []
+
+            def complete(word: str, number: int) -> str | None:
+                if number == 0:
+                    found[:] = self.complete(word)
+                return found[number] if number < len(found) else None
+
+            readline.set_completer(complete)
+            readline.set_completer_delims(" \t\n,();=<>.")
+            readline.parse_and_bind("tab: complete")
+            readline.read_history_file(Path.home() / HISTORY)
+
+    def _end(self) -> None:
+        """Keep the history."""
+        if self._ask is not input:
+            return
+        with suppress(ImportError, OSError):
+            import readline
+
+            readline.set_history_length(1_000)
+            readline.write_history_file(Path.home() / HISTORY)
+
+
+def _columns(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def _describe(table: Table) -> None:
+    for column in table.columns:
+        more = " not null" if column.not_null else ""
+        more += "" if column.default is None else f" default {column.default}"
+        typer.echo(f"{column.name} {column.type.lower()}{more}")
+    if table.primary_key:
+        typer.echo(f"primary key ({', '.join(table.primary_key)})")
+    for index in table.indexes:
+        kind = "unique index" if index.unique else "index"
+        typer.echo(f"{kind} {index.name} ({', '.join(index.columns)})")
+    for key in table.foreign_keys:
+        typer.echo(
+            f"foreign key {key.name} ({', '.join(key.columns)}) references {key.parent} "
+            f"({', '.join(key.parent_columns)})"
+        )
+    for check in table.checks:
+        typer.echo(f"check {check.name} ({check.expression})")

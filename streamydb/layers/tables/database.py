@@ -1,0 +1,236 @@
+"""Tables of a database: statements, transactions of several, and functions that are tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from sqlglot import exp
+
+from streamydb.client import Client, View
+from streamydb.layers.names import check_name
+from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
+from streamydb.layers.tables.keys import Keys
+from streamydb.layers.tables.memory import MemoryStore
+from streamydb.layers.tables.parsing import Parameters, bind, parse, unsupported
+from streamydb.layers.tables.schema import Table
+from streamydb.layers.tables.statements import Result, execute
+from streamydb.layers.tables.stores import ClientStore, ViewTransaction
+from streamydb.layers.tables.transaction import Overlay, Snapshot, Store, Transaction
+from streamydb.layers.tables.workbench import Workbenches
+
+__all__ = ["OpenTransaction", "Tables", "TablesView"]
+
+_T = TypeVar("_T")
+_CONTROL = (exp.Transaction, exp.Commit, exp.Rollback)
+
+
+class TablesView:
+    """Tables in one transaction."""
+
+    def __init__(self, transaction: Transaction, keys: Keys, benches: Workbenches) -> None:
+        """Read and write through a transaction."""
+        self._transaction, self._keys, self._benches = transaction, keys, benches
+
+    def sql(self, sql: str, params: Parameters = ()) -> Result:
+        """Execute one statement; if it fails, it has written nothing.
+
+        Args:
+            sql: the statement.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
+
+        Raises:
+            SqlError: it cannot be executed.
+        """
+        return self.execute(bind(_single(sql), params))
+
+    def execute(self, statement: exp.Expr) -> Result:
+        """Execute a statement that is parsed, without parameters."""
+        if isinstance(statement, _CONTROL):
+            raise unsupported(statement, "This transaction begins and ends in the program.")
+        with self._benches.one() as bench:
+            return execute(statement, self._keys, self._transaction, bench)
+
+    def tables(self) -> list[Table]:
+        """The definitions of all tables, by name."""
+        found = self._transaction.scan(*self._keys.tables())
+        return [Table.of(value) for _, value in found]
+
+    def table(self, name: str) -> Table | None:
+        """The definition of a table, if there is one."""
+        key = self._keys.table(name)
+        stored = self._transaction.read([key])[key]
+        return None if stored is None else Table.of(stored)
+
+
+class OpenTransaction(TablesView):
+    """A transaction of several statements; as a context manager it commits, or rolls back."""
+
+    def __init__(self, snapshot: Snapshot, keys: Keys, benches: Workbenches) -> None:
+        """Begin; the first statement takes the snapshot."""
+        self._snapshot: Snapshot | None = snapshot
+        self._overlay = Overlay(snapshot)
+        super().__init__(self._overlay, keys, benches)
+
+    def __enter__(self) -> Self:
+        """The object itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit; after an error, write nothing."""
+        if kind is None and self._snapshot is not None:
+            self.commit()
+        self._snapshot = None
+
+    def execute(self, statement: exp.Expr) -> Result:
+        """Execute a statement that is parsed, without parameters."""
+        self._require_open()
+        return super().execute(statement)
+
+    def commit(self) -> None:
+        """Commit all statements, or none.
+
+        Raises:
+            TransactionConflictError: others have written what was read; begin again.
+        """
+        snapshot, self._snapshot = self._require_open(), None
+        snapshot.commit(self._overlay.writes)
+
+    def rollback(self) -> None:
+        """Forget all statements."""
+        self._snapshot = None
+
+    @property
+    def writes(self) -> int:
+        """The number of keys that a commit would write."""
+        return len(self._overlay.writes)
+
+    def _require_open(self) -> Snapshot:
+        if self._snapshot is None:
+            raise StatementInvalidError("The transaction has ended: begin another one.")
+        return self._snapshot
+
+
+class Tables:
+    """SQL tables on a blocking client; threads may share it.
+
+    shop = Tables(client, "shop")
+    shop.sql("insert into orders values (?, ?)", [7, "open"])
+    """
+
+    def __init__(self, client: Client | Store, name: str = "main") -> None:
+        """Nothing is sent yet.
+
+        Args:
+            client: of the database; or a store.
+            name: of these tables, a part of all their keys.
+
+        Raises:
+            InvalidNameError: the name cannot be part of a key.
+        """
+        self._keys = Keys(check_name(name))
+        self._store = ClientStore(client) if isinstance(client, Client) else client
+        self._benches = Workbenches()
+
+    @classmethod
+    def in_memory(cls, name: str = "main") -> Self:
+        """Tables in this process, for tests."""
+        return cls(MemoryStore(), name)
+
+    def __enter__(self) -> Self:
+        """The object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Close what queries run in; the client stays its owner's."""
+        self._benches.close()
+
+    def sql(self, sql: str, params: Parameters = ()) -> Result:
+        """Execute one statement as a transaction, again after a conflict.
+
+        Args:
+            sql: the statement.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
+
+        Raises:
+            SqlError: it cannot be executed.
+        """
+        statement = bind(_single(sql), params)
+        return self.run(lambda view: view.execute(statement))
+
+    def script(self, sql: str) -> list[Result]:
+        """Execute statements one by one; BEGIN and COMMIT make one transaction of several.
+
+        Raises:
+            SqlError: one cannot be executed; what was committed before stays.
+        """
+        done: list[Result] = []
+        opened: OpenTransaction | None = None
+        for statement in parse(sql):
+            if isinstance(statement, _CONTROL):
+                opened = self.controlled(statement, opened)
+            elif opened is not None:
+                done.append(opened.execute(statement))
+            else:
+                done.append(self.run(partial(TablesView.execute, statement=statement)))
+        if opened is not None:
+            raise StatementInvalidError("The transaction was not committed: COMMIT is missing.")
+        return done
+
+    def controlled(
+        self, statement: exp.Expr, opened: OpenTransaction | None
+    ) -> OpenTransaction | None:
+        """Obey BEGIN, COMMIT or ROLLBACK; return the transaction that is open then."""
+        if isinstance(statement, exp.Transaction):
+            if opened is not None:
+                raise StatementUnsupportedError("There is a transaction already.")
+            return self.begin()
+        if opened is None:
+            raise StatementInvalidError("There is no transaction.")
+        if isinstance(statement, exp.Rollback):
+            opened.rollback()
+        else:
+            opened.commit()
+        return None
+
+    def begin(self) -> OpenTransaction:
+        """Begin a transaction of several statements: a context manager, or `commit`."""
+        return OpenTransaction(self._store.begin(), self._keys, self._benches)
+
+    def run(self, function: Callable[[TablesView], _T]) -> _T:
+        """Execute a function as a transaction, again after a conflict; it may run several times.
+
+        Raises:
+            TransactionConflictError: there were too many conflicts.
+            SqlError: a statement cannot be executed.
+        """
+        return self._store.run(lambda transaction: function(self._view(transaction)))
+
+    def within(self, view: View) -> TablesView:
+        """The tables in a function under the client's `run`: part of its transaction."""
+        return self._view(ViewTransaction(view))
+
+    def _view(self, transaction: Transaction) -> TablesView:
+        return TablesView(transaction, self._keys, self._benches)
+
+    def tables(self) -> list[Table]:
+        """The definitions of all tables, by name."""
+        return self.run(lambda view: view.tables())
+
+    def table(self, name: str) -> Table | None:
+        """The definition of a table, if there is one."""
+        return self.run(lambda view: view.table(name))
+
+
+def _single(sql: str) -> Any:
+    found = parse(sql)
+    if len(found) != 1:
+        raise StatementInvalidError(
+            f"There are {len(found)} statements; give one, or use `script`."
+        )
+    return found[0]

@@ -1,0 +1,114 @@
+"""Tables in memory, for tests: commits are serial, and validated as those of the database are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from streamydb.layers.tables.errors import TransactionConflictError
+from streamydb.layers.tables.transaction import Overlay, Transaction
+from streamydb.records import canonical, decode_value
+
+__all__ = ["MemorySnapshot", "MemoryStore"]
+
+_T = TypeVar("_T")
+_ATTEMPTS_MAX: Final = 1_000
+State = dict[str, tuple[int, bytes]]
+"""Key -> version and value in canonical JSON."""
+
+
+class MemoryStore:
+    """Keys in memory; see `Store`."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.state: State = {}
+        self.seq = 0
+        self._lock = threading.Lock()
+
+    def begin(self) -> MemorySnapshot:
+        """Begin a transaction; its first read takes the state."""
+        return MemorySnapshot(self)
+
+    def now(self) -> State:
+        """Return a copy of the state."""
+        with self._lock:
+            return dict(self.state)
+
+    def run(self, function: Callable[[Transaction], _T]) -> _T:
+        """Execute a function as a transaction, again after a conflict."""
+        for _ in range(_ATTEMPTS_MAX):
+            snapshot = self.begin()
+            overlay = Overlay(snapshot)
+            value = function(overlay)
+            try:
+                snapshot.commit(overlay.writes)
+            except TransactionConflictError:
+                continue
+            return value
+        raise TransactionConflictError("There was a conflict in each attempt.")
+
+    def commit(self, seen: Mapping[str, int], ranges: Sequence[Range], writes: State) -> None:
+        """Validate, then write."""
+        with self._lock:
+            if any(_version(self.state, key) != version for key, version in seen.items()):
+                raise TransactionConflictError("A key that was read has been written.")
+            if any(_within(self.state, start, end) != found for start, end, found in ranges):
+                raise TransactionConflictError("A range that was read has been written.")
+            self.seq += 1
+            for key, (_, value) in writes.items():
+                self.state.pop(key, None)
+                if value != b"null":
+                    self.state[key] = self.seq, value
+
+
+Range = tuple[str, str, dict[str, int]]
+"""Start, end, and the versions of the keys that were there."""
+
+
+class MemorySnapshot:
+    """A state, and what was read of it; see `Snapshot`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Nothing is read yet."""
+        self._store = store
+        self._taken: State | None = None
+        self._seen: dict[str, int] = {}
+        self._ranges: list[Range] = []
+
+    def read(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the values of keys."""
+        self._seen.update((key, _version(self._state, key)) for key in keys)
+        return {key: self._value(key) for key in keys}
+
+    def scan(self, start: str, end: str) -> list[tuple[str, Any]]:
+        """Return a range in the order of keys."""
+        found = _within(self._state, start, end)
+        self._ranges.append((start, end, found))
+        return [(key, self._value(key)) for key in sorted(found)]
+
+    def commit(self, writes: Mapping[str, Any]) -> None:
+        """Write if all that was read still holds; without writes, all was one state."""
+        if writes:
+            made = {key: (0, canonical(value)) for key, value in writes.items()}
+            self._store.commit(self._seen, self._ranges, made)
+
+    @property
+    def _state(self) -> State:
+        if self._taken is None:
+            self._taken = self._store.now()
+        return self._taken
+
+    def _value(self, key: str) -> Any:
+        found = self._state.get(key)
+        return None if found is None else decode_value(found[1])
+
+
+def _within(state: State, start: str, end: str) -> dict[str, int]:
+    """The keys of a range with their versions."""
+    return {key: version for key, (version, _) in state.items() if start <= key < end}
+
+
+def _version(state: State, key: str) -> int:
+    return state[key][0] if key in state else 0

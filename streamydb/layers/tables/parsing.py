@@ -1,0 +1,212 @@
+"""Parse SQL by sqlglot, in DuckDB's dialect; put the values of parameters in.
+
+A parameter becomes a literal of its value before anything else looks at the statement, so that it
+narrows what is read as a constant does.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+from streamydb.layers.tables.errors import (
+    DataRefusedError,
+    Place,
+    StatementInvalidError,
+    StatementUnsupportedError,
+    place_of,
+)
+from streamydb.layers.tables.types import MISSING
+
+__all__ = ["DIALECT", "Parameters", "bind", "constant", "literal", "only", "parse", "unsupported"]
+
+DIALECT: Final = "duckdb"
+_VALUE: Final = "streamydb"
+"""Where a node keeps the value of the parameter that it stands for."""
+
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+"""Values of `?` and `$1`; a mapping has those of `$name`."""
+
+
+def _placed(parser: Any) -> exp.Expr:
+    """A parameter without a name, with its place: they are numbered as they stand in the text."""
+    token = parser._prev  # noqa: SLF001 - the parsers of sqlglot are extended by such functions
+    node = exp.Placeholder()
+    node.update_positions(token)
+    return node
+
+
+class _PlacingParser(DuckDBParser):
+    PLACEHOLDER_PARSERS = {  # noqa: RUF012 - as sqlglot declares it
+        **DuckDBParser.PLACEHOLDER_PARSERS,
+        TokenType.PLACEHOLDER: _placed,
+    }
+
+
+class _Placing(DuckDB):
+    """DuckDB's dialect; parameters know their places."""
+
+    Parser = _PlacingParser
+
+
+def parse(sql: str) -> list[exp.Expr]:
+    """The statements of a text.
+
+    Raises:
+        StatementInvalidError: it is no SQL.
+    """
+    try:
+        found = _Placing().parse(sql)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        place = Place(first["line"], first["col"]) if first.get("line") else None
+        near = first.get("highlight")
+        what = str(first.get("description") or error).rstrip(".")
+        raise StatementInvalidError(f"{what}, at {near!r}" if near else what, place) from None
+    except TokenError as error:
+        raise StatementInvalidError(f"This is no SQL: {error}") from None
+    return [each for each in found if each is not None]
+
+
+def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
+    """The statement with literals instead of its parameters.
+
+    Raises:
+        StatementInvalidError: there are more or fewer values than parameters.
+    """
+    places = [node for node in statement.walk() if isinstance(node, exp.Placeholder)]
+    places.sort(key=lambda node: node.meta.get("start", 0))
+    values: Any = params
+    used: set[Any] = set()
+    nameless = 0
+    for node in places:
+        name: Any = node.this
+        if not name:
+            nameless += 1
+            name = str(nameless)
+        index = int(name) - 1 if str(name).isdigit() else name
+        used.add(index)
+        try:
+            value = values[index]
+        except (LookupError, TypeError):
+            raise StatementInvalidError(
+                f"There is no value for parameter {name}.", place_of(node)
+            ) from None
+        node.replace(literal(value))
+    if not isinstance(params, Mapping) and len(used) != len(params):
+        raise StatementInvalidError(
+            f"There are {len(params)} values for {len(used)} parameters."
+        )
+    return statement
+
+
+def literal(value: Any) -> exp.Expr:
+    """The literal of a Python value.
+
+    Raises:
+        DataRefusedError: there is none.
+    """
+    node = _literal(value)
+    node.meta[_VALUE] = value
+    return node
+
+
+def constant(node: exp.Expr | None) -> Any:
+    """The value of a part of a statement that is a constant, else `MISSING`."""
+    if node is None:
+        return MISSING
+    if _VALUE in node.meta:
+        return node.meta[_VALUE]
+    if isinstance(node, exp.Paren):
+        return constant(node.this)
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Neg):
+        value = constant(node.this)
+        number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        return -value if number else MISSING
+    if not isinstance(node, exp.Literal):
+        return MISSING
+    if node.is_string:
+        return node.this
+    text = node.this
+    return int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text)
+
+
+def only(node: exp.Expr, *known: str) -> None:
+    """Refuse a part of a statement that says more than these of its arguments.
+
+    Raises:
+        StatementUnsupportedError: it does.
+    """
+    for name, value in node.args.items():
+        if name not in known and value:
+            at = value[0] if isinstance(value, list) else value
+            said = at.sql(DIALECT) if isinstance(at, exp.Expr) else ""
+            what = said or name.replace("_", " ").upper()
+            place = place_of(at if isinstance(at, exp.Expr) else node)
+            raise StatementUnsupportedError(f"Tables do not understand {what!r} here.", place)
+
+
+def unsupported(node: exp.Expr, what: str = "") -> StatementUnsupportedError:
+    """The error that a part of a statement is not understood."""
+    text = node.sql(DIALECT)
+    shown = text if len(text) < 60 else text[:57] + "..."
+    return StatementUnsupportedError(what or f"Tables do not understand {shown!r}.", place_of(node))
+
+
+def _literal(value: Any) -> exp.Expr:
+    if value is None:
+        return exp.Null()
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, dict | list | tuple):
+        return _cast(msgspec.json.encode(value).decode(), "JSON")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataRefusedError(f"{value} is no number that can be stored.")
+    if isinstance(value, Decimal):
+        return _cast(format(value, "f"), _decimal(value))
+    for kind, name in _NAMES.items():
+        if isinstance(value, kind):
+            return _cast(_text(value), name)
+    raise DataRefusedError(f"A parameter cannot be of type {type(value).__name__}.")
+
+
+_NAMES: Final[dict[type, str]] = {
+    int: "BIGINT",
+    float: "DOUBLE",
+    dt.datetime: "TIMESTAMP",
+    dt.date: "DATE",
+}
+
+
+def _cast(text: str, name: str) -> exp.Expr:
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(name, dialect=DIALECT))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return str(value)
+
+
+def _decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise DataRefusedError(f"{value} is no number that can be stored.")
+    places = max(0, -int(value.as_tuple().exponent))
+    digits = max(len(value.as_tuple().digits), places) + max(0, int(value.as_tuple().exponent))
+    if digits > 38:
+        raise DataRefusedError(f"{value} has more than 38 digits.")
+    return f"DECIMAL({max(digits, 1)},{places})"

@@ -1,0 +1,360 @@
+"""Execute one statement in a transaction: queries, and those that write rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+
+from streamydb.layers.tables.conflicts import Conflicts
+from streamydb.layers.tables.defining import Catalog
+from streamydb.layers.tables.errors import (
+    ConstraintViolationError,
+    DataRefusedError,
+    SqlError,
+    StatementInvalidError,
+    place_of,
+)
+from streamydb.layers.tables.keys import Keys
+from streamydb.layers.tables.parsing import DIALECT, only, unsupported
+from streamydb.layers.tables.reading import ROW, Reader, StoredRow, show
+from streamydb.layers.tables.schema import Column, Row, Table
+from streamydb.layers.tables.transaction import Overlay, Transaction
+from streamydb.layers.tables.types import INTEGERS
+from streamydb.layers.tables.workbench import Answer, Workbench
+from streamydb.layers.tables.writing import Writer
+from streamydb.sql.answers import python_value
+
+__all__ = ["Result", "Statement", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The rows of a statement, and how many it wrote; iterating gives the rows.
+
+    Attributes:
+        columns: the names of the columns; none if the statement returns no rows.
+        types: the types of the columns, as DuckDB names them.
+        rows: the values; those of JSON are decoded.
+        changed: how many rows were written; None if the statement writes none.
+    """
+
+    columns: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    changed: int | None = None
+
+    def __iter__(self) -> Any:
+        """Iterate over the rows."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.rows)
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return the rows by column name; of columns with one name the last one counts."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def execute(
+    statement: exp.Expr, keys: Keys, transaction: Transaction, bench: Workbench
+) -> Result:
+    """Execute a statement; it writes all that it has to, or raises and writes nothing.
+
+    Raises:
+        SqlError: it cannot be executed.
+    """
+    overlay = Overlay(transaction)
+    try:
+        result = Statement(statement, keys, overlay, bench).execute()
+    except SqlError as error:
+        error.put_at(place_of(statement))
+        raise
+    overlay.write_to(transaction)
+    return result
+
+
+class Statement:
+    """One statement on its way."""
+
+    def __init__(
+        self, statement: exp.Expr, keys: Keys, transaction: Overlay, bench: Workbench
+    ) -> None:
+        """Nothing is read yet."""
+        self._statement = statement
+        self._keys, self._transaction, self._bench = keys, transaction, bench
+        self._reader = Reader(keys, transaction, bench)
+        self._catalog = Catalog(self._reader, transaction)
+
+    def execute(self) -> Result:
+        """Do it."""
+        node = self._statement
+        if isinstance(node, exp.Query | exp.Values):
+            return _result(self._reader.query(node))
+        for kind, method in self._methods().items():
+            if isinstance(node, kind):
+                return method(node)
+        raise unsupported(node)
+
+    def _methods(self) -> dict[type[exp.Expr], Callable[[Any], Result]]:
+        def defined(method: Callable[[Any], None]) -> Callable[[Any], Result]:
+            def call(node: Any) -> Result:
+                method(node)
+                return Result()
+
+            return call
+
+        return {
+            exp.Insert: self._insert, exp.Update: self._update, exp.Delete: self._delete,
+            exp.Create: defined(self._catalog.create), exp.Drop: defined(self._catalog.drop),
+        }  # fmt: skip
+
+    def _insert(self, node: exp.Insert) -> Result:
+        only(
+            node, "this", "expression", "conflict", "returning", "default", "with_", "is_function"
+        )
+        table = self._reader.table(node.this)
+        columns = self._columns(table, node.this)
+        rows = self._numbered(table, self._proposed(node, table, columns))
+        conflict = node.args.get("conflict")
+        writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
+        self._check(table, rows)
+        old: list[StoredRow] = []
+        if conflict is not None:
+            conflicts = Conflicts(self._reader, writer, table, _alias(node.this))
+            old, rows = conflicts.settle(conflict, rows)
+            self._check(table, rows[: len(old)])
+        made = writer.write(table, old, rows)
+        writer.finish()
+        return self._returned(node, table, _alias(node.this), made)
+
+    def _columns(self, table: Table, target: exp.Expr) -> list[Column]:
+        if not isinstance(target, exp.Schema):
+            return list(table.columns)
+        found: list[Column] = []
+        for name in target.expressions:
+            column = table.column(name.name)
+            if column is None or column in found:
+                raise StatementInvalidError(
+                    f"Column {name.name} is "
+                    + ("named twice." if column else f"none of table {table.name}."),
+                    place_of(name),
+                )
+            found.append(column)
+        return found
+
+    def _proposed(self, node: exp.Insert, table: Table, columns: list[Column]) -> list[Row]:
+        """The rows that an INSERT gives, with defaults in the columns that it does not name."""
+        if node.args.get("default"):
+            return self._defaults(table, list(table.columns), 1)
+        source = node.expression
+        if isinstance(source, exp.Values) or node.args.get("with_"):
+            query = self._values(node, source, columns)
+        else:
+            query = self._selected(source, columns)
+        names = [column.name for column in columns]
+        given = [dict(zip(names, row, strict=True)) for row in query.rows]
+        missing = [column for column in table.columns if column not in columns]
+        defaults = self._defaults(table, missing, len(given))
+        return [{**other, **row} for other, row in zip(defaults, given, strict=True)]
+
+    def _values(self, node: exp.Insert, source: exp.Expr, columns: list[Column]) -> Answer:
+        """The rows of VALUES, each value as one of its column."""
+        if not isinstance(source, exp.Values):
+            raise unsupported(node.args["with_"], "Write WITH behind INSERT INTO and its columns.")
+        made = source.copy()
+        for row, given in zip(made.expressions, source.expressions, strict=True):
+            if not isinstance(row, exp.Tuple):
+                raise unsupported(given)
+            if len(row.expressions) != len(columns):
+                raise StatementInvalidError(
+                    f"There are {len(row.expressions)} values for {len(columns)} columns.",
+                    place_of(given),
+                )
+            cells = [
+                _cast(_default(column) if _is_default(cell) else cell, column)
+                for cell, column in zip(row.expressions, columns, strict=True)
+            ]
+            row.set("expressions", cells)
+        return self._reader.query(made, source)
+
+    def _selected(self, source: exp.Expr, columns: list[Column]) -> Answer:
+        """The rows of a query, each value as one of its column."""
+        made = source.copy()
+        self._reader.lay_out(made)
+        sql = made.sql(DIALECT)
+        shape = f"select * from ({sql}) limit 0"  # noqa: S608 - DuckDB is shut off
+        width = len(self._bench.ask(shape, source).columns)
+        if width != len(columns):
+            raise StatementInvalidError(
+                f"The query has {width} columns for {len(columns)}.", place_of(source)
+            )
+        cells = ", ".join(f"cast(#{n} as {c.type})" for n, c in enumerate(columns, 1))
+        return self._bench.ask(f"select {cells} from ({sql})", source)  # noqa: S608 - as above
+
+    def _defaults(self, table: Table, columns: Sequence[Column], count: int) -> list[Row]:
+        """The defaults of columns, computed for each row, in the order of the table's columns."""
+        if not columns or not count:
+            return [dict.fromkeys((c.name for c in table.columns), None) for _ in range(count)]
+        cells = ", ".join(_cast(_default(column), column).sql(DIALECT) for column in columns)
+        found = self._bench.ask(f"select {cells} from range({count})")  # noqa: S608 - as above
+        empty = dict.fromkeys((column.name for column in table.columns), None)
+        names = [column.name for column in columns]
+        return [{**empty, **dict(zip(names, row, strict=True))} for row in found.rows]
+
+    def _numbered(self, table: Table, rows: list[Row]) -> list[Row]:
+        """Number the rows that have no number of their own in an identity column."""
+        for column in table.columns:
+            if not column.identity or column.type not in INTEGERS:
+                continue
+            key = self._keys.identity(table)
+            last = self._transaction.read([key])[key] or 0
+            for row in rows:
+                if row[column.name] is None:
+                    row[column.name] = last + 1
+                last = max(last, row[column.name])
+            if rows:
+                self._transaction.put(key, last)
+        return rows
+
+    def _update(self, node: exp.Update) -> Result:
+        only(node, "this", "expressions", "from_", "where", "returning", "with_")
+        table = self._reader.table(node.this)
+        columns = [self._assigned(table, part) for part in node.expressions]
+        if len({column.name for column in columns}) < len(columns):
+            raise StatementInvalidError("A column is set twice.", place_of(node.expressions[0]))
+        cells = [
+            _cast(_default(column) if _is_default(part.expression) else part.expression, column)
+            for part, column in zip(node.expressions, columns, strict=True)
+        ]
+        old, answers = self._matching(node, cells, [node.args.get("from_")])
+        names = [column.name for column in columns]
+        new = [
+            {**row.values, **dict(zip(names, values, strict=True))}
+            for row, values in zip(old, answers, strict=True)
+        ]
+        self._check(table, new)
+        writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
+        made = writer.write(table, old, new)
+        writer.finish()
+        return self._returned(node, table, _alias(node.this), made)
+
+    def _assigned(self, table: Table, part: exp.Expr) -> Column:
+        if not isinstance(part, exp.EQ) or not isinstance(part.this, exp.Column):
+            raise unsupported(part)
+        column = table.column(part.this.name)
+        if column is None or part.this.table:
+            raise StatementInvalidError(
+                f"Column {part.this.sql(DIALECT)} is none of table {table.name}.", place_of(part)
+            )
+        return column
+
+    def _delete(self, node: exp.Delete) -> Result:
+        only(node, "this", "using", "where", "returning", "with_")
+        table = self._reader.table(node.this)
+        old, _ = self._matching(node, [], node.args.get("using") or [])
+        writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
+        writer.write(table, old, [])
+        writer.finish()
+        return self._returned(node, table, _alias(node.this), old)
+
+    def _matching(
+        self, node: exp.Expr, cells: Sequence[exp.Expr], others: Sequence[exp.Expr | None]
+    ) -> tuple[list[StoredRow], list[tuple[Any, ...]]]:
+        """The rows that a statement means, each once, with values computed for each."""
+        target = node.this.copy()
+        number = exp.column(ROW, table=_alias(node.this), quoted=True)
+        query = exp.Select(expressions=[number, *(cell.copy() for cell in cells)])
+        query.set("from_", exp.From(this=target))
+        sources = [s.this if isinstance(s, exp.From) else s for s in others if s is not None]
+        query.set("joins", [exp.Join(this=source.copy(), kind="CROSS") for source in sources])
+        for part in ("where", "with_"):
+            if node.args.get(part) is not None:
+                query.set(part, node.args[part].copy())
+        rows = self._reader.lay_out(query, target)
+        found: dict[int, tuple[Any, ...]] = {}
+        for row, *values in self._bench.ask(query.sql(DIALECT), node).rows:
+            found.setdefault(row, tuple(values))
+        return [rows[row] for row in found], list(found.values())
+
+    def _check(self, table: Table, rows: Sequence[Row]) -> None:
+        """Hold rows against NOT NULL and the table's checks."""
+        for column in table.columns:
+            if column.not_null and any(row[column.name] is None for row in rows):
+                raise ConstraintViolationError(
+                    "not null", column.name, table.name, f"Column {column.name} is NULL"
+                )
+        if not table.checks or not rows:
+            return
+        name = self._reader.lay_out_rows(table, rows)
+        alias = exp.to_identifier(table.name, quoted=True).sql(DIALECT)
+        for check in table.checks:
+            condition = f"where not ({check.expression}) limit 1"
+            sql = f"select {ROW} from {name} as {alias} {condition}"  # noqa: S608 - as above
+            if self._bench.ask(sql).rows:
+                raise ConstraintViolationError(
+                    "check", check.name, table.name, f"A row does not fulfil {check.expression}"
+                )
+
+    def _returned(
+        self, node: exp.Expr, table: Table, alias: str, rows: Sequence[StoredRow]
+    ) -> Result:
+        """The rows that a statement wrote, as RETURNING wants them."""
+        returning = node.args.get("returning")
+        if returning is None:
+            return Result(changed=len(rows))
+        only(returning, "expressions")
+        for part in returning.expressions:
+            if found := part.find(exp.Query):
+                raise unsupported(found, "RETURNING takes no queries.")
+        bench = self._reader.lay_out_rows(table, [row.values for row in rows])
+        query = exp.Select(expressions=[_without_row(part) for part in returning.expressions])
+        source = exp.Table(this=exp.to_identifier(alias))
+        show(source, bench, alias)
+        query.set("from_", exp.From(this=source))
+        query.set("order", exp.Order(expressions=[exp.column(ROW, quoted=True)]))
+        return _result(self._bench.ask(query.sql(DIALECT), returning), len(rows))
+
+
+def _alias(target: exp.Expr) -> str:
+    table = target.this if isinstance(target, exp.Schema) else target
+    name: str = table.alias_or_name
+    return name
+
+
+def _is_default(node: exp.Expr) -> bool:
+    named = isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT"
+    return named and not node.args.get("table")
+
+
+def _default(column: Column) -> exp.Expr:
+    from sqlglot import parse_one
+
+    return exp.Null() if column.default is None else parse_one(column.default, read=DIALECT)
+
+
+def _cast(node: exp.Expr, column: Column) -> exp.Expr:
+    kind = exp.DataType.build(column.type, dialect=DIALECT)
+    return exp.Cast(this=node.copy(), to=kind)
+
+
+_HIDDEN: Final = exp.Star(except_=[exp.to_identifier(ROW, quoted=True)])
+
+
+def _without_row(part: exp.Expr) -> exp.Expr:
+    """The part of RETURNING; a star does not show the rows' numbers."""
+    return _HIDDEN.copy() if isinstance(part, exp.Star) else part.copy()
+
+
+def _result(answer: Answer, changed: int | None = None) -> Result:
+    try:
+        rows = tuple(
+            tuple(python_value(cell, kind) for cell, kind in zip(row, answer.types, strict=True))
+            for row in answer.rows
+        )
+    except ValueError as error:  # pragma: no cover - DuckDB checks its JSON
+        raise DataRefusedError(str(error)) from None
+    return Result(answer.columns, answer.types, rows, changed)

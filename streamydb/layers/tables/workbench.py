@@ -1,0 +1,163 @@
+"""Evaluate queries by DuckDB over the rows that a statement has read.
+
+A workbench is a database in memory, shut off from files, network and extensions. A statement lays
+its rows out in temporary tables, asks, and clears them away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamydb.layers.tables.errors import (
+    DataRefusedError,
+    SqlError,
+    StatementInvalidError,
+    place_of,
+)
+from streamydb.sql.engine import connect, lock
+
+if TYPE_CHECKING:
+    import duckdb
+    from sqlglot import exp
+
+__all__ = ["Answer", "Workbench", "Workbenches"]
+
+_HINTS = ("Candidate bindings", "Candidate tables", "Did you mean")
+_NAME = re.compile(r'"([^"]+)"|\b(?:name|function) (\w+)')
+
+
+class Answer(NamedTuple):
+    """The rows of a query.
+
+    Attributes:
+        columns: names.
+        types: as DuckDB names them.
+        rows: values as DuckDB hands them over.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+class Workbench:
+    """One database in memory, for one thread at a time."""
+
+    def __init__(self) -> None:
+        """Make it, and shut it off.
+
+        Raises:
+            SqlMissingError: DuckDB is not installed.
+        """
+        self._connection = connect({"threads": "1"})
+        self._connection.execute("set timezone = 'UTC'")
+        lock(self._connection)
+        self._tables: list[str] = []
+
+    def lay_out(
+        self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
+    ) -> str:
+        """Make a table of columns (name and type); return its name, in quotes."""
+        name = f'"__{len(self._tables)}"'
+        shape = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
+        self._connection.execute(f"create temp table {name} ({shape})")
+        self._tables.append(name)
+        if rows:
+            lists = ", ".join(f"unnest(?::{kind}[])" for _, kind in columns)
+            values = [list(column) for column in zip(*rows, strict=True)]
+            self._connection.execute(f"insert into {name} select {lists}", values)
+        return name
+
+    def ask(self, sql: str, origin: exp.Expr | None = None) -> Answer:
+        """Run a query.
+
+        Args:
+            sql: the query over tables that are laid out.
+            origin: what the user wrote, for the place of an error.
+
+        Raises:
+            StatementInvalidError: it cannot be run.
+            DataRefusedError: it cannot be computed with these values.
+        """
+        import duckdb
+
+        try:
+            done = self._connection.execute(sql)
+            rows = done.fetchall()
+        except duckdb.Error as error:
+            raise _refused(error, origin) from None
+        shown = done.description or []
+        return Answer(
+            tuple(column[0] for column in shown), tuple(str(column[1]) for column in shown), rows
+        )
+
+    def clear(self) -> None:
+        """Remove all tables."""
+        for name in self._tables:
+            self._connection.execute(f"drop table {name}")
+        self._tables.clear()
+
+    def close(self) -> None:
+        """End."""
+        self._connection.close()
+
+
+class Workbenches:
+    """Workbenches for any number of threads; each is used again."""
+
+    def __init__(self) -> None:
+        """None is made yet."""
+        self._free: list[Workbench] = []
+
+    @contextmanager
+    def one(self) -> Iterator[Workbench]:
+        """Lend one for a statement."""
+        try:
+            bench = self._free.pop()
+        except IndexError:
+            bench = Workbench()
+        try:
+            yield bench
+        except SqlError:
+            bench.clear()
+            self._free.append(bench)
+            raise
+        except BaseException:
+            bench.close()
+            raise
+        bench.clear()
+        self._free.append(bench)
+
+    def close(self) -> None:
+        """Close those that are not lent."""
+        while self._free:
+            self._free.pop().close()
+
+
+def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
+    """The error in the statement's own words, with the place of the name that it is about."""
+    import duckdb
+
+    first, *more = str(error).partition("\n\nLINE")[0].splitlines()
+    message = first.partition("Error: ")[2] or first
+    hints = [line.strip() for line in more if line.startswith(_HINTS)]
+    data = isinstance(error, duckdb.DataError | duckdb.InvalidInputException)
+    kind = DataRefusedError if data else StatementInvalidError
+    return kind(" ".join([message, *hints]), place_of(_culprit(message, origin)))
+
+
+def _culprit(message: str, origin: exp.Expr | None) -> exp.Expr | None:
+    if origin is None:
+        return None
+    names = {(a or b).lower() for a, b in _NAME.findall(message)}
+    for node in origin.walk():
+        if "line" in node.meta and node.name.lower() in names:
+            return node
+    return origin
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,61 @@
+"""docs/tables.md: its examples run, and its names, limits and keys are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("sqlglot")
+
+import streamydb
+from streamydb.client import Client
+from streamydb.layers import tables
+from streamydb.layers.tables import Tables, TablesView, keys
+from streamydb.layers.tables.definitions import COLUMNS_MAX, INDEXES_MAX
+from streamydb.layers.tables.errors import SqlError
+from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
+from streamydb.limits import KEY_BYTES_MAX, KEYS_PER_TRANSACTION_MAX
+from streamydb.testing.clients import MemoryHost
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text("utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryHost() as host:
+
+        def connect(url: str) -> Client:
+            assert url == "http://127.0.0.1:8080"
+            return host.connect()
+
+        monkeypatch.setattr(streamydb, "connect", connect)
+        exec(compile(example, "docs/tables.md", "exec"), {})  # noqa: S102 - our own page
+        assert host.database.log.records
+
+
+def test_the_page_names_what_there_is() -> None:
+    assert len(EXAMPLES) == 3
+    kinds = {name for name in tables.__all__ if issubclass(getattr(tables, name), SqlError)}
+    assert {*re.findall(r"`(\w+Error)`", PAGE)} - {
+        "UnsafeScanError", "OperationalError", "IntegrityError"
+    } == kinds  # fmt: skip
+    methods = {n for n in dir(Tables) if not n.startswith("_")} - {"close", "controlled"}
+    named = {name for name in methods if re.search(rf"[`.]{name}\b", PAGE)}
+    assert methods == named
+    assert hasattr(TablesView, "sql")
+
+
+def test_limits_and_keys_are_those_of_the_code() -> None:
+    assert f"{KEYS_PER_TRANSACTION_MAX:,} keys" in PAGE
+    assert f"a key of {KEY_BYTES_MAX} bytes" in PAGE
+    assert f"at most {COLUMNS_MAX} columns and {INDEXES_MAX} indexes" in PAGE
+    assert f"at most {DECIMAL_DIGITS_MAX} digits" in PAGE
+    documented = re.findall(r"^\| `(sql/<name>/\w+)", PAGE, re.MULTILINE)
+    assert sorted({*documented}) == sorted(
+        {*re.findall(r"^\| `(sql/<name>/\w+)", keys.__doc__ or "", re.MULTILINE)}
+    )
+    assert len({*documented}) == 6

@@ -1,0 +1,95 @@
+"""`streamydb sql`: statements from arguments, standard input and the prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("duckdb")
+pytest.importorskip("sqlglot")
+
+from streamydb.cli import app
+from streamydb.cli.sql_prompt import Prompt
+from streamydb.layers.tables import Tables, dbapi
+
+MAKE = "create table t (id int primary key, name text unique default 'x', check (id > 0));"
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[dbapi.Connection]:
+    made = dbapi.connect(Tables.in_memory(), autocommit=True)
+
+    def connect(url: str, name: str, **options: Any) -> dbapi.Connection:
+        assert (url, name) == ("http://here", "shop")
+        assert options == {"token": None, "autocommit": True}
+        return made
+
+    monkeypatch.setattr(dbapi, "connect", connect)
+    yield made
+    made.close()
+
+
+def run(*words: str, given: str | None = None) -> Any:
+    arguments = ["sql", "--url", "http://here", "--tables", "shop", *words]
+    return CliRunner().invoke(app, arguments, input=given)
+
+
+@pytest.mark.usefixtures("connection")
+def test_statements_come_from_arguments() -> None:
+    done = run(f"{MAKE} insert into t values (1, 'é'); select *, [1] as l from t", "--json")
+    assert done.exit_code == 0
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"columns": [], "rows": [], "changed": None},
+        {"columns": [], "rows": [], "changed": 1},
+        {"columns": ["id", "name", "l"], "rows": [[1, "é", [1]]], "changed": None},
+    ]
+
+
+@pytest.mark.usefixtures("connection")
+def test_statements_come_from_standard_input_and_end_at_an_error() -> None:
+    done = run(
+        given=f"{MAKE}\nbegin; insert into t (id) values (1); rollback;\n"
+        "select count(*) from t;select * from nope; drop table t"
+    )
+    assert done.exit_code == 1
+    assert "done" in done.stdout
+    assert "0" in done.stdout
+    assert "line 3, column 38: There is no table nope" in done.stderr
+
+
+def test_without_a_facade_it_says_what_to_do(tmp_path: Any) -> None:
+    done = CliRunner().invoke(app, ["sql", "select 1", "--home", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "--url" in done.stderr
+
+
+def test_the_prompt_reads_whole_statements_and_obeys(
+    connection: dbapi.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection.cursor().execute(MAKE)
+    given = ["\\d", "\\d T", "\\?", "select", "", "1;", "lost", KeyboardInterrupt(), "a; b;"]
+    typed: Iterator[Any] = iter([*given, EOFError()])
+    prompts = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        line = next(typed)
+        if isinstance(line, BaseException):
+            raise line
+        return str(line)
+
+    prompt = Prompt(connection, ask)
+    assert list(prompt.lines()) == ["select\n1;", "a; b;"]
+    assert prompts == ["sql> "] * 4 + ["...> "] * 2 + ["sql> ", "...> ", "sql> ", "sql> "]
+    shown = capsys.readouterr().out
+    assert "t (id, name)" in shown
+    assert "name varchar default 'x'" in shown
+    assert "unique index t_name_key (name)" in shown
+    assert "semicolon" in shown
+    assert prompt.complete("na") == ["name"]
+    assert prompt.complete("SEL") == ["select"]
+    assert list(Prompt(connection, lambda _: "\\q").lines()) == []
