@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from simulator import fault_mutations as rulings
-from simulator import value_mutations
+from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
@@ -390,8 +390,8 @@ class Mutation(NamedTuple):
     """A mutation: its code (whose docstring says what is broken), its groupings, and what it takes
     to notice it.
 
-    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
-    takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``, ``ranges``: as
+    `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -402,6 +402,7 @@ class Mutation(NamedTuple):
     deadlines: float | None = None
     large: float | None = None
     faults: float = 0.0
+    ranges: float | None = None
 
 
 _BOTH = ("planner", "single")
@@ -449,6 +450,14 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         value_mutations.remember_what_is_withdrawn, ("planner",), large=_HALF
     ),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
+    "ranges-planner": Mutation(range_mutations.plan_without_ranges, ("planner",), ranges=_HALF),
+    "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),
+    "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
+    "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
+    "ranges-limit": Mutation(range_mutations.count_anything, _BOTH, ranges=_HALF),
+    "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
+    "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),
+    "ranges-fence": Mutation(range_mutations.overtake_ranges, ("single",), ranges=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),
     "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),

@@ -15,12 +15,15 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["EVERYWHERE", "NOWHERE", "RULES", "VALUES_BOUNDED", "Begins"]
+__all__ = ["EVERYWHERE", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED", "Begins"]
 
 VALUES_BOUNDED: Final = "values-bounded"
 """What one transaction meets is bounded in bytes: `TRANSACTION_VALUES_BYTES_MAX`."""
 
-RULES: Final = (VALUES_BOUNDED,)
+RANGES: Final = "ranges"
+"""Transactions may name ranges; before, a record that does is no transaction."""
+
+RULES: Final = (VALUES_BOUNDED, RANGES)
 
 
 class Begins(msgspec.Struct, frozen=True):

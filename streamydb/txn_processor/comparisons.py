@@ -32,14 +32,24 @@ def failed_entry(check: str, index: int, key: str, value: bytes | None, version:
     return {"check": check, "index": index, "key": key, "value": shown, "version": version}
 
 
-def failed_checks(txn: r.Transaction, look: Callable[[str], Value]) -> list[Failed]:
-    """Entries of the asserts and checks of a transaction that do not hold, as many as are shown."""
+def failed_checks(
+    txn: r.Transaction, look: Callable[[str], Value],
+    of_range: Callable[[int, r.Check], Failed | None],
+) -> list[Failed]:
+    """Entries of the asserts and checks of a transaction that do not hold, as many as are shown.
+
+    ``of_range``: the entry of a check of a range.
+    """
     failed = []
     for index, (key, expected) in enumerate(txn.asserts.items()):
         value, version = look(key)
         if value != expected:
             failed.append(failed_entry("assert", index, key, value, version))
     for index, check in enumerate(txn.checks):
+        if not check.key:
+            entry = of_range(index, check)
+            failed += [] if entry is None else [entry]
+            continue
         value, version = look(check.key)
         if not _holds(check, value, version):
             failed.append(failed_entry("check", index, check.key, value, version))

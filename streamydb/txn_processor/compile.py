@@ -23,6 +23,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
+from streamydb.records.begins import RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
@@ -139,7 +140,7 @@ def _compile_with_care(
 ) -> Columns:
     """Compile the records that are not plain, one by one."""
     try:
-        return _compile_each(values, constraints=care.constraints)
+        return _compile_each(values, places, care)
     except STOPPING:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
@@ -161,11 +162,14 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
     return _poison(raw, name)
 
 
-def _compile_each(values: Sequence[bytes | None], *, constraints: bool) -> Columns:
-    builder = Builder()
-    for row, raw in enumerate(values):
-        item = r.decode(raw)
-        if isinstance(item, r.Transaction) and item.constrain is not _UNSET and not constraints:
+def _compile_each(
+    values: Sequence[bytes | None], places: Sequence[Place], care: _Care
+) -> Columns:
+    builder, begins = Builder(), care.rulings.begins
+    for row, (raw, place) in enumerate(zip(values, places, strict=True)):
+        item = r.decode(raw, ranges=begins.holds(RANGES, *place))
+        constrains = isinstance(item, r.Transaction) and item.constrain is not _UNSET
+        if isinstance(item, r.Transaction) and constrains and not care.constraints:
             builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
         elif isinstance(item, r.Transaction):
             builder.transaction(item, raw or b"")

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (982a9faaefb87e279644a131a32ab85bd5163e6130cb6ee03499ed283fa2e0ef): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (fbc1aa42f0f14030e2cad539a45c5b388abcdbda9c4a53e94f96b0f3b7e145a4): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -188,6 +188,7 @@ export const ABORTED = {
     "value-too-large": "An append, or a write of a procedure, would make the value too large.",
     "result-too-large": "What was read and returned does not fit in one result record.",
     "values-too-large": "The values of all the keys that it touches are too many bytes together.",
+    "range-too-large": "The ranges that it names hold too many keys together.",
     "unknown-procedure": "The module is not deployed, or has no such procedure.",
     "procedure-aborted": "The procedure raised `Abort`; `reason` is what it said.",
     "procedure-error": "The procedure raised another exception; `reason` names its class.",
@@ -239,7 +240,7 @@ export const REJECTED = {
     },
     "too-many-keys": {
         "problem": "too-large",
-        "when": "The transaction touches too many different keys."
+        "when": "The transaction touches too many different keys and ranges."
     },
     "value-too-large": {
         "problem": "too-large",
