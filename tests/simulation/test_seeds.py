@@ -109,10 +109,10 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
     """A record that cannot be compiled, and one whose execution raises (FAULTS 15)."""
     decode, execute = records.decode, interpreter.execute
 
-    def faulty_decode(raw: bytes | None) -> object:
+    def faulty_decode(raw: bytes | None, **how: Any) -> object:
         if raw is not None and b'"marker"' not in raw and zlib.crc32(raw) % 40 == 0:
             raise RuntimeError(raw)
-        return decode(raw)
+        return decode(raw, **how)
 
     def faulty_execute(txn: records.Transaction, *rest: Any) -> interpreter.Verdict:
         if zlib.crc32(txn.id.encode()) % 10 == 0:
