@@ -37,9 +37,9 @@ def transfer(db, source, target, amount):
 class Bench:
     """A database with one shard in memory."""
 
-    def __init__(self, *, constraints: bool = False) -> None:
-        """Deploy the module and fill the accounts; ``constraints`` may be declared."""
-        self.config = ShardConfig("bench", "bench", 1, 1, 1_000_000, constraints=constraints)
+    def __init__(self) -> None:
+        """Deploy the module and fill the accounts."""
+        self.config = ShardConfig("bench", "bench", 1, 1, 1_000_000)
         self.state = MemoryBlobs(), MemoryValues(), MemoryIdTables()
         self.modules = MemoryModules()
         digest = self.modules.put(MODULE)
@@ -60,7 +60,7 @@ class Bench:
         times = [time.perf_counter()]
         columns = np.zeros(n, np.int32), np.arange(at, at + n), np.full(n, at)
         inputs = [routed.block for routed in parse_feedback(self.feedback, self.config)]
-        routed = parse_transactions(*columns, values, 1, constraints=self.config.constraints)
+        routed = parse_transactions(*columns, values, 1)
         inputs += [each.block for each in routed]
         times.append(time.perf_counter())
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))

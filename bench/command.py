@@ -17,7 +17,7 @@ from bench.workload import DISTRIBUTIONS
 from streamydb.cli.common import EXIT_NO
 from streamydb.cli.phases import Phases
 
-__all__ = ["deliver"]
+__all__ = ["deliver", "named"]
 
 Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
 Transactions = Annotated[
@@ -43,6 +43,10 @@ Rate = Annotated[float, typer.Option("--rate", min=1, help="Transactions/s for t
 LatencySeconds = Annotated[
     float, typer.Option("--seconds", min=0, help="Seconds that latency is measured; 0: not.")
 ]
+WarmUpSeconds = Annotated[
+    float, typer.Option("--warm-up", min=0, help="Seconds of load before it counts.")
+]
+CountedSeconds = Annotated[float, typer.Option("--seconds", min=1, help="Seconds that count.")]
 Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
@@ -59,6 +63,19 @@ Output = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 Show = Callable[[dict[str, Any], Console], None]
+
+
+def named(text: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that an option lists, or all of them.
+
+    Raises:
+        BadParameter: one of them is unknown.
+    """
+    found = names if text == "all" else tuple(text.split(","))
+    for name in found:
+        if name not in names:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}, all")
+    return found
 
 
 def deliver(

@@ -26,7 +26,7 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import PipelineStatus
 from streamydb.local.logs import end_of_log
 
-__all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_engine"]
+__all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_broker", "fresh_engine"]
 
 _PIPELINE: Final = "pipeline"
 _START_S_MAX: Final = 240.0
@@ -109,6 +109,21 @@ class Engine:
         self.memory.stop()
         self.resume()
         processes.stop(self.folder, _PIPELINE, _STOP_S_MAX)
+
+    @contextmanager
+    def running(self, phases: Phases) -> Iterator[None]:
+        """Run the pipeline; it ends with the block.
+
+        Raises:
+            BenchError: it failed or was not ready in time.
+        """
+        try:
+            with phases.phase("Starting the pipeline"):
+                self.start()
+            yield
+        finally:
+            self.stop()
+            self.results.close()
 
     def status(self) -> PipelineStatus:
         """What the pipeline last said of itself."""
@@ -212,6 +227,24 @@ class Engine:
 
 
 @contextmanager
+def fresh_broker(parent: Path | None, phases: Phases) -> Iterator[EmbeddedBroker]:
+    """Run a broker in a new folder (under `parent`), which is deleted with the block.
+
+    Raises:
+        BrokerError: it did not start.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=parent))
+    try:
+        broker = EmbeddedBroker(folder / "home")
+        with phases.phase("Starting a Kafka broker"):
+            broker.start()
+        with broker:
+            yield broker
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def fresh_engine(
     options: EngineOptions, parent: Path | None, phases: Phases
 ) -> Iterator[Engine]:
@@ -221,22 +254,10 @@ def fresh_engine(
         BenchError: the pipeline did not start.
         BrokerError: the broker did not start.
     """
-    folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=parent))
-    try:
-        broker = EmbeddedBroker(folder / "home")
-        with phases.phase("Starting a Kafka broker"):
-            broker.start()
-        with broker:
-            engine = Engine(options, folder, broker.bootstrap)
-            try:
-                with phases.phase("Starting the pipeline"):
-                    engine.start()
-                yield engine
-            finally:
-                engine.stop()
-                engine.results.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with fresh_broker(parent, phases) as broker:
+        engine = Engine(options, broker.home.parent, broker.bootstrap)
+        with engine.running(phases):
+            yield engine
 
 
 def _disk_bytes(folder: Path) -> int:

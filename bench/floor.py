@@ -8,12 +8,8 @@ other. So the difference between two rows is what that part costs.
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from statistics import median
 from typing import Any, Final
 
@@ -22,14 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.appending import Appender
-from bench.engine import Engine, EngineOptions
+from bench.engine import Engine, EngineOptions, fresh_broker
 from bench.latency import open_loop, summary
 from bench.machine import machine
 from bench.throughput import drain
 from bench.workload import BALANCE, Bank, funding
 from streamydb import __version__
 from streamydb.cli.phases import Phases
-from streamydb.local.broker import EmbeddedBroker
 
 __all__ = ["FORM_NAMES", "FloorOptions", "FloorTask", "floor", "show"]
 
@@ -87,6 +82,15 @@ class _Floor(Engine):
         return [sys.executable, "-m", "bench.floor_job", task]
 
 
+def _engine(form: str, folder: Path, bootstrap: str) -> Engine:
+    """Make what runs a form over a log of its own."""
+    folder.mkdir()
+    options = EngineOptions(database=folder.name)
+    if form == _PIPELINE:
+        return Engine(options, folder, bootstrap)
+    return _Floor(form, options, folder, bootstrap)
+
+
 def floor(options: FloorOptions, phases: Phases) -> dict[str, Any]:
     """Measure each form as often as asked for, in turns.
 
@@ -95,39 +99,18 @@ def floor(options: FloorOptions, phases: Phases) -> dict[str, Any]:
         BrokerError: the broker did not start.
     """
     found: dict[str, list[dict[str, Any]]] = {form: [] for form in options.forms}
-    folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=options.parent))
-    try:
-        broker = EmbeddedBroker(folder / "home")
-        with phases.phase("Starting a Kafka broker"):
-            broker.start()
-        with broker:
-            for turn in range(options.repetitions):
-                for form in options.forms:
-                    with _running(form, folder / f"{form}-{turn}", broker.bootstrap) as engine:
-                        found[form].append(_measured(form, engine, options, phases))
-    finally:
-        rmtree(folder, ignore_errors=True)
+    with fresh_broker(options.parent, phases) as broker:
+        for turn in range(options.repetitions):
+            for form in options.forms:
+                engine = _engine(form, broker.home.parent / f"{form}-{turn}", broker.bootstrap)
+                with engine.running(phases):
+                    found[form].append(_measured(form, engine, options, phases))
     rows = [_row(form, runs) for form, runs in found.items()]
     return {
         "benchmark": "floor", "rows": rows, "offered_per_s": options.rate,
         "warm_up_s": options.warm_up_s, "seconds": options.seconds,
         "repetitions": options.repetitions, "version": __version__, "machine": machine(),
     }  # fmt: skip
-
-
-@contextmanager
-def _running(form: str, folder: Path, bootstrap: str) -> Iterator[Engine]:
-    """Run a form's query over a log of its own."""
-    folder.mkdir(parents=True)
-    options = EngineOptions(database=folder.name)
-    made = Engine if form == _PIPELINE else lambda *given: _Floor(form, *given)
-    engine = made(options, folder, bootstrap)
-    try:
-        engine.start()
-        yield engine
-    finally:
-        engine.stop()
-        engine.results.close()
 
 
 def _measured(

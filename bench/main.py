@@ -11,6 +11,7 @@ from bench import others
 from bench.command import (
     Accounts,
     CopyLimit,
+    CountedSeconds,
     Distribution,
     Folder,
     Json,
@@ -25,7 +26,9 @@ from bench.command import (
     Theta,
     Transactions,
     WarmUp,
+    WarmUpSeconds,
     deliver,
+    named,
 )
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
@@ -39,7 +42,7 @@ from bench.rest.run import rest as run_rest
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "distributions", "floor", "latency", "rest", "soak"]
+__all__ = ["app", "bank", "floor", "latency", "rest", "soak"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,19 +52,6 @@ app = typer.Typer(
 )
 for _command in (tspoon, voter, ycsb, sss, tpcc, literature):
     app.command()(_command)
-
-
-def distributions(text: str) -> tuple[str, ...]:
-    """The distributions that an option names.
-
-    Raises:
-        BadParameter: one of them is unknown.
-    """
-    names = DISTRIBUTIONS if text == "all" else tuple(text.split(","))
-    for name in names:
-        if name not in DISTRIBUTIONS:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(DISTRIBUTIONS)}, all")
-    return names
 
 
 def _most(given: int | None, shards: int) -> int:
@@ -115,7 +105,7 @@ def bank(
     options = bank_runs.BankOptions(
         shards=shards, transactions=transactions, repetitions=repetitions, accounts=accounts,
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
-        distributions=distributions(distribution), max_offsets=_most(max_offsets, shards),
+        distributions=named(distribution, DISTRIBUTIONS), max_offsets=_most(max_offsets, shards),
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
     )  # fmt: skip
     if keys_series is not None:
@@ -137,12 +127,8 @@ def latency(
     *,
     shards: Shards = 1,
     rate: Rate = 500.0,
-    warm_up: Annotated[
-        float, typer.Option("--warm-up", min=0, help="Seconds of load before it counts.")
-    ] = 120.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Seconds that count.")
-    ] = 60.0,
+    warm_up: WarmUpSeconds = 120.0,
+    seconds: CountedSeconds = 60.0,
     accounts: Accounts = 100_000,
     distribution: Distribution = "uniform",
     transactions: Transactions = 200_000,
@@ -160,7 +146,7 @@ def latency(
     """
     options = others.LatencyOptions(
         shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
-        distributions=distributions(distribution), transactions=transactions, repetitions=1,
+        distributions=named(distribution, DISTRIBUTIONS), transactions=transactions, repetitions=1,
         plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
         parent=folder,
     )  # fmt: skip
@@ -171,12 +157,8 @@ def latency(
 def floor(
     *,
     rate: Rate = 500.0,
-    warm_up: Annotated[
-        float, typer.Option("--warm-up", min=0, help="Seconds of load before it counts.")
-    ] = 60.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Seconds that count.")
-    ] = 30.0,
+    warm_up: WarmUpSeconds = 60.0,
+    seconds: CountedSeconds = 30.0,
     repetitions: Annotated[
         int, typer.Option("--repetitions", min=1, help="Turns; the medians count.")
     ] = 1,
@@ -190,12 +172,9 @@ def floor(
     json: Json = False,
 ) -> None:
     """Latency of queries that do almost nothing, beside the pipeline's: what each part costs."""
-    wanted = FORM_NAMES if forms == "all" else tuple(forms.split(","))
-    if unknown := [name for name in wanted if name not in FORM_NAMES]:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(FORM_NAMES)}, all")
     options = FloorOptions(
-        rate=rate, warm_up_s=warm_up, seconds=seconds, repetitions=repetitions, forms=wanted,
-        accounts=accounts, seed=seed, parent=folder,
+        rate=rate, warm_up_s=warm_up, seconds=seconds, repetitions=repetitions, accounts=accounts,
+        forms=named(forms, FORM_NAMES), seed=seed, parent=folder,
     )  # fmt: skip
     deliver(lambda phases: run_floor(options, phases), show_floor, output, json=json)
 

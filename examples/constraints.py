@@ -1,10 +1,9 @@
 """Integrity constraints: declared once, kept by whatever writes: clients, races, procedures.
 
-    streamydb up --database hotel --constraints
+    streamydb up --database hotel
     STREAMYDB_DATABASE=hotel python examples/constraints.py [URL that `up` has named]
 
-A database allows constraints from its creation on, or never. The procedures are in
-modules/hotel.py. Run this where the pipeline runs. It prints:
+The procedures are in modules/hotel.py. Run this where the pipeline runs. It prints:
 
     guests in words: no, room at hotel/room/101: schema type "integer" at /guests
     a room is torn down: no, room at hotel/room/101: required
@@ -21,7 +20,6 @@ modules/hotel.py. Run this where the pipeline runs. It prints:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,7 +30,6 @@ from streamydb.client import (
     Client,
     ConstraintRefusedError,
     ConstraintViolatedError,
-    InvalidTransactionError,
 )
 
 CONSTRAINTS: list[dict[str, Any]] = [
@@ -116,13 +113,7 @@ def procedures(db: Client) -> None:
 def main() -> None:
     """Open a hotel that nobody can bring into disorder."""
     with connect(folder()) as db:
-        try:
-            drop(db)
-        except InvalidTransactionError:
-            sys.exit(
-                "This database was created without constraints, and is left as it was. "
-                "Make another one: streamydb up --database hotel --constraints"
-            )
+        drop(db)
         clear(db, "hotel/")
         deploy(db, MODULES / "hotel.py")
         declare(db)

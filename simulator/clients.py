@@ -102,7 +102,7 @@ class _Simulation:
         self.rng = random.Random(f"clients {seed}")  # noqa: S311 - repeatable
         self.outcome = ClientsOutcome(seed)
         window = self.rng.choice([1, 20, ID_WINDOW_DEFAULT])
-        self.database = MemoryDatabase(constraints=False, id_window=window)
+        self.database = MemoryDatabase(id_window=window)
         self.database.clock = self.wall_ms
         self.database.executing = self.database.resolving = False
         self.network = Network(self.rng, self.database)

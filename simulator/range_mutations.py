@@ -10,8 +10,6 @@ import numpy as np
 
 from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.locks import LockTable, RangeLock
-from streamydb.records.begins import EVERYWHERE
-from streamydb.records.rulings import Rulings
 from streamydb.sorter import planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import interpreter, ranges
@@ -64,13 +62,7 @@ def count_anything() -> Any:
 
 def ranges_from_the_start() -> Any:
     """Ranges: nobody asks where in the log they begin."""
-    original = compiling._compile_each  # noqa: SLF001 - the point
-
-    def compiled(values: Any, places: Any, care: Any) -> Any:
-        always = Rulings(care.rulings.faults, EVERYWHERE)
-        return original(values, places, dataclasses.replace(care, rulings=always))
-
-    return mock.patch.object(compiling, "_compile_each", compiled)
+    return mock.patch.object(compiling._Care, "may_range", return_value=True)  # noqa: SLF001
 
 
 def ranges_overtake() -> Any:

@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 
 from simulator.cluster import Cluster
-from simulator.constraints import Declarations
+from simulator.constraints import Declarations, allowed_late
 from simulator.faults import Release, failing
 from simulator.judge import Divergence, SeedOutcome, judge
 from simulator.large_values import LargeValues, draw_begins, small_limits
@@ -24,6 +24,7 @@ from simulator.workload import Deadlines, Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
+from streamydb.records.begins import Begins
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
 
@@ -33,9 +34,11 @@ _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
+_LATE = 0.4
 _LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
-"""How many keys, how likely constraints are, which share of the records has large values, and
+"""How many keys, how likely constraints are, in which share of those databases only from a place in
+the log on, which share of the records has large values, and
 which enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
@@ -77,33 +80,33 @@ def run_seed(
     outcome = SeedOutcome(seed)
     grouping = grouping or ("single" if seed % 2 else "planner")
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
-    likely = _CONSTRAINTS[grouping] if constraints is None else constraints
-    constrained = chance.random() < likely
+    constrained = chance.random() < (_CONSTRAINTS[grouping] if constraints is None else constraints)
     alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
-    config = _draw_config(rng, seed, grouping, constrained=constrained, alone=alone)
+    late = constrained and random.Random(f"late {seed}").random() < _LATE  # noqa: S311 - as above
+    config = _draw_config(rng, seed, grouping, constrained=constrained and not late, alone=alone)
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
-    _draw_kinds(workload, seed, workflows, large, ranges, config)
+    _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
+    workload.ranges = _draw_ranges(seed, keys, ranges)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
-    log.begins = draw_begins(random.Random(f"begins {seed}"), records)  # noqa: S311 - repeatable
+    log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
-    span_ms = dice.choice(_SPANS_MS)
+    spans = mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS))
     kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
     members = cluster.members if isinstance(cluster, Pair) else [cluster]
     outcome.grouping = grouping
     outcome.config = (
-        f"{_shown(config)} keys={len(keys)} large={rate} "
+        f"{_shown(config)} late={late} keys={len(keys)} large={rate} "
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
         with no_collection(), _limits(workload), spans, failing() if faults else nullcontext():
             _break(members, seed, faults)
             back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
@@ -136,6 +139,13 @@ def _draw_config(
         rng.choice([3, 20, 100, 10_000]), grouping,
         constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
+
+
+def _draw_begins(seed: int, records: int, *, late: bool) -> Begins:
+    """The places from which on rules hold; ``late``: constraints by a rule alone."""
+    dice = random.Random(f"begins {seed}")  # noqa: S311 - to be repeatable
+    begins = draw_begins(dice, records)
+    return allowed_late(dice, begins, records) if late else begins
 
 
 def _shown(config: ShardConfig) -> str:
@@ -172,22 +182,24 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
 
 def _draw_kinds(
     workload: Workload, seed: int, workflows: float | None, large: float | None,
-    ranges: float | None, config: ShardConfig,
+    config: ShardConfig, *, constrained: bool,
 ) -> None:
-    """Decide which share of the transactions are calls, enter a workflow, have large values, or
-    name ranges.
-    """
+    """Decide which share of the transactions are calls, enter a workflow, or have large values."""
     keys = workload.keys
     dice = random.Random(f"procedures {seed}")  # noqa: S311 - to be repeatable
     workload.calls = Calls(dice, keys, dice.choice([0.0, 0.0, 0.2, 0.6]))
     dice = random.Random(f"workflows {seed}")  # noqa: S311 - as above
     rate = dice.choice(_WORKFLOWS[config.grouping]) if workflows is None else workflows
-    workload.flows = FlowCalls(dice, keys, rate, constraints=config.constraints)
+    workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
     dice = random.Random(f"large {seed}")  # noqa: S311 - as above
     workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
-    dice = random.Random(f"ranges {seed}")  # noqa: S311 - as above
+
+
+def _draw_ranges(seed: int, keys: list[str], ranges: float | None) -> Ranges:
+    """Decide which share of the transactions names ranges, and how many keys these may have."""
+    dice = random.Random(f"ranges {seed}")  # noqa: S311 - to be repeatable
     rate, most = dice.choice(_RANGES), dice.choice(_RANGE_KEYS)
-    workload.ranges = Ranges(dice, keys, rate if ranges is None else ranges, most)
+    return Ranges(dice, keys, rate if ranges is None else ranges, most)
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

@@ -65,7 +65,7 @@ REJECTED_CODES: Final[dict[str, str]] = {
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
     CALL_NOT_ALONE: "A call, deploy or constrain stands beside updates, or beside another.",
     RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
-    CONSTRAINTS_OFF: "Constraints are declared in a database that was created without them.",
+    CONSTRAINTS_OFF: "A constraint was declared while an earlier release executed the log.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
     DEADLINE_PASSED: "The record was appended after its deadline; this copy was not executed.",
     DEADLINE_TOO_FAR: "The deadline is too far ahead of the commit time (see the limits).",

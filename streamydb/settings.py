@@ -121,7 +121,7 @@ class Settings(BaseSettings):
         default="planner", description="How transactions are grouped for execution."
     )
     constraints: bool = Field(
-        default=False, description="Whether constraints may be declared; fixed for good."
+        default=False, description="No longer needed: any database takes constraints."
     )
     id_window: int = Field(
         default=ID_WINDOW_DEFAULT,

@@ -257,10 +257,11 @@ def _histories(runs: list[dict[str, Any]]) -> list[str]:
             counter.update(run[name] if run["outcome"] == "passed" else {})
         counts = ", ".join(str(run["histories"].get(way, 0)) for way in ways)
         outcome = f"all explained; {EXPECTED}; {run['transactions']:,} transactions"
+        if run["outcome"] != "passed":
+            outcome = f"**failed** ({run.get('why', 'not known yet')})"
         lines.append(
             f"| {counts} | {sum(run['operations'].values()):,} | {_parts(run['faults'])} | "
-            f"{outcome if run['outcome'] == 'passed' else '**failed**'}, {run['minutes']} min | "
-            f"{run['date']} {run['commit']} |"
+            f"{outcome}, {run['minutes']} min | {run['date']} {run['commit']} |"
         )
     counts = ", ".join(f"{total['histories'][way]}" for way in ways)
     count = sum(total["histories"].values())

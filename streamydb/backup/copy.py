@@ -52,7 +52,7 @@ class Subject:
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether constraints may be declared.
+        constraints: whether it was created for constraints.
         procedures: the folder of its modules.
     """
 

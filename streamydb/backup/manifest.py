@@ -29,7 +29,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether constraints may be declared.
+        constraints: whether it was created for constraints.
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
         ends: per partition, one past the last offset that the backup has; it has all before.

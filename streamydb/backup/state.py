@@ -46,7 +46,8 @@ __all__ = [
 FORMAT: Final = 2
 """Version of a state's folder; raised when an older program would misread it.
 
-2: some ids have deadlines. A state without any is written as 1, and read by 0.1.0.
+2: some ids have deadlines, or constraints were declared in a database that was not created for
+them. Any other state is written as 1, and read by 0.1.0.
 """
 
 _RUN_ROWS: Final = 65_536
@@ -63,7 +64,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         log: Kafka's id of the log.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
-        constraints: whether constraints may be declared.
+        constraints: whether the database was created for constraints.
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp of that.
         positions: per partition of the log, where it goes on and what is known of it there.
@@ -71,6 +72,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         digest: over keys, versions and values; the sum of the shards' digests.
         files: of the folder.
         ordered: the values are in the order of their keys' hashes.
+        declares: a constraint has been declared, perhaps; None: an earlier release has written it.
     """
 
     format: int
@@ -86,6 +88,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     files: list[str] = []
     ordered: bool = False
+    declares: bool | None = None
 
     def offsets(self) -> dict[int, int]:
         """Per partition, the first record that the state does not cover."""
@@ -163,7 +166,7 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
             seqs = part.cols["seq"]
             runs.append(IdRun(name, len(part), int(seqs[0]), int(seqs[-1])))
             yield name, pack(part.flatten())
-    sorter = SorterState(config.partitions, dict(about.positions))
+    sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
     meta = ShardState(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
     yield "meta", msgspec.msgpack.encode(meta)
 
@@ -249,10 +252,12 @@ def state_of(
     results = _joined((_known(part, ids.cols["seq"]) for part in told), empty_verdicts())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
+    constraints, declares = meta.config.constraints, meta.sorter.declares
+    later = ids.cols["deadline"].any() or (declares and not constraints)
     found = About(
-        format=FORMAT if ids.cols["deadline"].any() else 1,
+        format=FORMAT if later else 1, declares=declares,
         partitions=meta.config.partitions, id_window=meta.config.id_window,
-        constraints=meta.config.constraints, seq=meta.seq, ts_ms=meta.ts,
+        constraints=constraints, seq=meta.seq, ts_ms=meta.ts,
         keys=keys, digest=digest, ordered=True, **about,
     )
     return State(found, values, ids, results)

@@ -44,8 +44,7 @@ def constraints(
 ) -> None:
     """List, declare, drop and verify integrity constraints.
 
-    Declarations go through the log: they hold for the transactions after them. The database must
-    have been created with `--constraints`.
+    Declarations go through the log: they hold for the transactions after them.
     """
     target = find_target(named)
     if what is None and action in (ConstraintAction.DECLARE, ConstraintAction.DROP):
@@ -76,8 +75,9 @@ def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json
     result = call(target, {"constrain": wanted}, timeout_s)
     if result.code == "constraints-off":
         raise Failure(
-            f"database {target.database} was created without constraints; create another one "
-            "(`streamydb create --constraints`), or copy its log into one"
+            f"the pipeline of database {target.database} is of an earlier release, which takes "
+            "constraints only in databases that were created for them: upgrade it "
+            "(docs/upgrading.md), and declare again"
         )
     if result.status != "committed":
         raise Failure(f"nothing was changed: {result.status} {result.code}: {result.reason}")

@@ -48,10 +48,14 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the topics of a database; does nothing if they are there with these settings."""
+    from streamydb import kafka
+
     target = find_target(named, **founding._asdict(), **replicas._asdict())
     target.must_listen()
     names, copies = create_database(target, sync)
-    topics = [*names.all(), *([add_connect(target)] if connect else [])]
+    topics = [*names.all()]
+    if connect:
+        topics.append(kafka.add_connect(target.connection, target.database))
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
@@ -93,7 +97,7 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
     ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
 
     Raises:
-        Failure: the database exists with other shards, another grouping, or constraints otherwise.
+        Failure: the database exists with other shards, or another grouping.
         TopicsError: a topic exists with other settings, or Kafka does not answer.
     """
     from streamydb import kafka
@@ -119,17 +123,6 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
     return names, copies
 
 
-def add_connect(target: Target) -> str:
-    """Create the topic of the copy for Kafka Connect unless it is there; return its name.
-
-    Raises:
-        TopicsError: it has other settings, or Kafka does not answer.
-    """
-    from streamydb import kafka
-
-    return kafka.add_connect(target.connection, target.database)
-
-
 def copies_of(target: Target) -> Copies:
     """Choose how many copies the topics have; say so if a lost disk could lose a transaction."""
     from streamydb import kafka
@@ -148,7 +141,7 @@ def refuse_changes(target: Target) -> None:
     record = target.place.record()
     if record is None:
         return
-    for name in ("shards", "grouping", "constraints"):
+    for name in ("shards", "grouping"):
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
             other = (

@@ -86,8 +86,8 @@ class Founding(NamedTuple):
     constraints: Annotated[
         bool | None,
         typer.Option(
-            "--constraints/--no-constraints",
-            help="Allow constraints to be declared; fixed for good (default: no).",
+            "--constraints/--no-constraints", hidden=True,
+            help="No longer needed: any database takes constraints.",
         ),
     ] = None
 

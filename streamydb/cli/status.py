@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from streamydb.kafka.presence import Seen
 
 
+class Copy(msgspec.Struct):
+    """The copy for Kafka Connect."""
+
+    seq: int
+    """The last change that was copied; 0: none was."""
+    process: int | None
+    """The process that `up` started here for it; None: it does not run, or runs elsewhere."""
+
+
 class Overview(msgspec.Struct):
     """The output of `status`."""
 
@@ -44,6 +53,8 @@ class Overview(msgspec.Struct):
     """Where the REST facade that `up` started serves."""
     log: str | None
     """The pipeline's log file, if it was started by `up`."""
+    connect: Copy | None
+    """The copy for Kafka Connect; None if there is none, or that is not known."""
 
 
 def status(
@@ -87,6 +98,7 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         lag=unread(said, records),
         http=target.place.facade_url(),
         log=record.log if record is not None else None,
+        connect=None if here or broker != "answers" else _copy(target),
     )
 
 
@@ -104,6 +116,22 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
         return [one for one in seen(target.connection, target.database) if one.pipeline not in own]
     except (ReadingError, TopicsError):
         return None
+
+
+def _copy(target: Target) -> Copy | None:
+    """Look at the end of the copy for Kafka Connect."""
+    from streamydb.kafka.connect.errors import ConnectError
+    from streamydb.kafka.connect.topic import last_copied
+    from streamydb.kafka.reader import ReadingError
+    from streamydb.local import processes
+    from streamydb.local.folder import CONNECT
+
+    try:
+        seq = last_copied(target.connection, target.database)
+    except (ConnectError, ReadingError):
+        return None
+    runs = processes.find(target.place.folder, CONNECT)
+    return None if seq is None else Copy(seq, None if runs is None else runs.pid)
 
 
 def leader_of(elsewhere: list[Seen] | None) -> Seen | None:
@@ -161,6 +189,7 @@ def _table(overview: Overview) -> Table:
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
         ("alarm", said.alarm),
         ("facade", overview.http),
+        ("copy for Connect", copy_row(overview.connect)),
         ("log records", overview.log_records),
         ("last seq", said.seq),
         ("resolved seq", said.resolved),
@@ -175,6 +204,15 @@ def _table(overview: Overview) -> Table:
         if value is not None:
             table.add_row(name, escape(str(value)))
     return table
+
+
+def copy_row(copy: Copy | None) -> str | None:
+    """Say how far the copy is, and who writes it."""
+    if copy is None:
+        return None
+    runs = "" if copy.process is None else f", process {copy.process}"
+    done = f"the last copied change has seq {copy.seq:,}" if copy.seq else "nothing was copied yet"
+    return done + runs
 
 
 def _here(overview: Overview) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.create import Connect, Sync, add_connect, create_database, refuse_changes
+from streamydb.cli.create import Connect, Sync, create_database, refuse_changes
 from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
@@ -68,8 +68,7 @@ def up(
     phases = Phases()
     with undone_if_interrupted(target, phases):
         if _runs(target):
-            _go_on(target, http_port, phases, sync, http=http)
-            _copy(target, phases, connect=connect)
+            _go_on(target, http_port, phases, sync, connect=connect, http=http)
             _tell_running(target, json)
             return
         if not second:
@@ -78,8 +77,7 @@ def up(
         start_broker(target, port, phases)
         _start_pipeline(target, master, timeout, phases, sync)
         first = _first_transaction(target, phases)
-        _go_on(target, http_port, phases, None, http=http)
-        _copy(target, phases, connect=connect)
+        _go_on(target, http_port, phases, None, connect=connect, http=http)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})
     else:
@@ -87,25 +85,21 @@ def up(
 
 
 def _go_on(
-    target: Target, http_port: int | None, phases: Phases, sync: bool | None, *, http: bool
+    target: Target, http_port: int | None, phases: Phases, sync: bool | None, *,
+    connect: bool, http: bool,
 ) -> None:
-    """Do what is left when the pipeline runs: the durability that is wished for, the facade."""
-    from streamydb.cli.front import start_front
+    """Do what is left when the pipeline runs: the durability that is wished for, the facade, and
+    the copy for Kafka Connect if it is wished for, or was once.
+    """
+    from streamydb import kafka
+    from streamydb.cli.front import start_copy, start_front
 
     if sync is not None:
-        from streamydb.kafka import set_sync
-
-        set_sync(target.connection, target.database, on=sync)
+        kafka.set_sync(target.connection, target.database, on=sync)
     if http:
         start_front(target, http_port, phases)
-
-
-def _copy(target: Target, phases: Phases, *, connect: bool) -> None:
-    """Run the copy for Kafka Connect if it is wished for, or was once."""
-    from streamydb.cli.front import start_copy
-
     if connect:
-        add_connect(target)
+        kafka.add_connect(target.connection, target.database)
     start_copy(target, phases)
 
 

@@ -6,11 +6,10 @@ confluent-kafka's constructors (`tests/test_tidy.py`).
 **Every reader reads uncommitted** (`isolation.level`), of every topic. We append nothing in a Kafka
 transaction (but the copy for Kafka Connect, which is for others), so reading committed would spare
 us nothing: what we write again after a crash is told by its seq. It would cost much: a reader of
-committed records stops before the first transaction
-that is open, so a stranger's producer that hangs could silence results, read models and the
-election of a leader for a quarter of an hour. And all must see the same: Spark reads uncommitted,
-so the pipeline executes, and DataFrames and snapshots hold, what lies in a topic whatever became of
-the Kafka transaction around it.
+committed records stops before the first transaction that is open, so a stranger's producer that
+hangs could silence results, read models and the election of a leader for a quarter of an hour. And
+all must see the same: Spark reads uncommitted, so the pipeline executes, and DataFrames and
+snapshots hold, what lies in a topic whatever became of the Kafka transaction around it.
 """
 
 from __future__ import annotations

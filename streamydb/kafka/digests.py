@@ -71,10 +71,6 @@ def last_digests(connection: Mapping[str, str], database: str, most: int) -> lis
     Raises:
         ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
     """
-    records: list[tuple[bytes, bytes]] = []
     with TopicReader(connection, TopicNames(database).digests) as reader:
-        spans = reader.spans()
-        reader.assign({n: max(low, high - _WINDOW_RECORDS) for n, (low, high) in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            records += [(record.key() or b"", record.value() or b"") for record in batch]
-    return beside(records, most)
+        last = reader.last(_WINDOW_RECORDS)
+        return beside(((record.key() or b"", record.value() or b"") for record in last), most)

@@ -41,7 +41,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from one digest to the next.
-        constraints: whether constraints may be declared.
+        constraints: whether it was created for constraints.
         grouping: of the first pipeline; another pipeline may have another one.
         begins: from where in the log on the rules hold that releases have added.
         format: of the record.

@@ -45,7 +45,7 @@ class TopicNames:
 
     @property
     def connect(self) -> str:
-        """The copy of the changes for Kafka Connect; see `streamydb.connect`."""
+        """The copy of the changes for Kafka Connect; see `streamydb.kafka.connect`."""
         return f"{self.database}.connect"
 
     @property

@@ -17,7 +17,7 @@ from streamydb.settings import Settings
 __all__ = ["ChangesEnds", "look", "look_at", "offsets_json"]
 
 _WINDOW_RECORDS: Final = 2_000
-"""Records at the end of a partition that are looked at first; doubled until one is resolved."""
+"""Records at the end of a partition that are looked at first; then more, until one is resolved."""
 
 
 class ChangesEnds(NamedTuple):
@@ -94,22 +94,11 @@ def _resolved(
 ) -> dict[int, Resolved]:
     """The last resolved record of each partition that has one."""
     found: dict[int, Resolved] = {}
-    window = _WINDOW_RECORDS
-    left = dict(spans)
     with TopicReader(connection, topic) as reader:
-        while left:
-            reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
-            for batch in reader.until({number: span.high for number, span in left.items()}):
-                for record in batch:
-                    value = record.value()
-                    if record.key() is None and value is not None:
-                        _note(found, record.partition(), value)
-            left = {
-                number: span
-                for number, span in left.items()
-                if number not in found and span.high - window > span.low
-            }
-            window *= 8
+        for record in reader.backwards(spans, _WINDOW_RECORDS, found):
+            value = record.value()
+            if record.key() is None and value is not None:
+                _note(found, record.partition(), value)
     return found
 
 

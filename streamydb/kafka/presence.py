@@ -88,12 +88,9 @@ def seen(connection: Mapping[str, str], database: str) -> list[Seen]:
     """
     said: list[tuple[int, Message]] = []
     with TopicReader(connection, TopicNames(database).control) as reader:
-        spans = reader.spans()
-        reader.assign({n: max(low, high - _WINDOW_RECORDS) for n, (low, high) in spans.items()})
-        for records in reader.until({number: span.high for number, span in spans.items()}):
-            for record in records:
-                try:
-                    said.append((record.timestamp()[1], decode_message(record.value())))
-                except RecordError:
-                    continue
+        for record in reader.last(_WINDOW_RECORDS):
+            try:
+                said.append((record.timestamp()[1], decode_message(record.value())))
+            except RecordError:
+                continue
     return heard(said, log_id(connection, database), time.time_ns() // 1_000_000)

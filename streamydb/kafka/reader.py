@@ -15,7 +15,7 @@ from streamydb.kafka.clients import PARTITION_EOF, WHOLE_TOPICS, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from confluent_kafka import Message
 
@@ -30,6 +30,10 @@ REQUEST_TIMEOUT_S = 10.0
 
 STALL_S_MAX = 60.0
 """A reader that gets nothing for so long although the end is not reached gives up, in seconds."""
+
+
+_WIDER = 8
+"""How many times wider each window is that `TopicReader.backwards` reads."""
 
 
 class ReadingError(RuntimeError):
@@ -153,6 +157,48 @@ class TopicReader:
                 ) from TimeoutError()
             if records:
                 yield records
+
+    def last(self, records: int) -> Iterator[Message]:
+        """The last records of the topic, each partition's in order, up to its end as it is now.
+
+        Args:
+            records: how many of each partition, at the most; gaps count.
+
+        Raises:
+            ReadingError: as `partitions` and `until`.
+        """
+        spans = self.spans()
+        self.assign({number: max(low, high - records) for number, (low, high) in spans.items()})
+        for batch in self.until({number: span.high for number, span in spans.items()}):
+            yield from batch
+
+    def backwards(
+        self, spans: Mapping[int, tuple[int, int]], records: int, found: Container[int]
+    ) -> Iterator[Message]:
+        """The last records of partitions, then ever more of those in which too few were found.
+
+        Each window is read up to the end, so the records of the one before come again.
+
+        Args:
+            spans: first and end offset of each partition.
+            records: offsets of the first window; gaps count, so it may hold no record at all.
+            found: the partitions that need no wider window; asked after each window.
+
+        Raises:
+            ReadingError: as `until`.
+        """
+        left = dict(spans)
+        while left:
+            starts = {number: max(low, high - records) for number, (low, high) in left.items()}
+            self.assign(starts)
+            for batch in self.until({number: high for number, (_, high) in left.items()}):
+                yield from batch
+            left = {
+                number: span
+                for number, span in left.items()
+                if number not in found and starts[number] > span[0]
+            }
+            records *= _WIDER
 
     def whole(self, *, follow: bool = False) -> Iterator[Message]:
         """All records of the topic up to its ends as they are now, each partition's in order.

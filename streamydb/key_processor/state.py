@@ -106,8 +106,11 @@ def load_or_begin(
     if data is None:
         sorter, ids = SorterState(config.partitions), IdWindowState(config.id_window)
         begin: Callable[..., _State] = kind
-        return begin(config, sorter, ValuesState(), ids, shape=shape)
-    meta = load(kind, data)
-    if meta.config != config:
-        raise ConfigurationError(mismatch(meta.config, config))
+        meta = begin(config, sorter, ValuesState(), ids, shape=shape)
+    else:
+        meta = load(kind, data)
+        if meta.config != config:
+            raise ConfigurationError(mismatch(meta.config, config))
+    if meta.sorter.declares is None:
+        meta.sorter.declares = config.constraints
     return meta

@@ -50,7 +50,7 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     digest_interval: int | None = None
     """Transactions from digest to digest; None = as the settings say."""
     constraints: bool = False
-    """Whether constraints may be declared."""
+    """Whether it was created for constraints, as earlier releases asked for."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
     format: int = FORMAT

@@ -67,7 +67,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--grouping", choices=("planner", "single"))
     add(
         "--constraints", action="store_true", default=None,
-        help="constraints may be declared, fixed for good",
+        help=argparse.SUPPRESS,
     )
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")
@@ -99,8 +99,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
 def _folder(text: str) -> Path:
     """A folder of a file system; the pipeline locks it, and keeps files of its own there."""
     if "://" in text:
-        what = f"{text} is no folder: a checkpoint lies on a file system (docs/production.md)"
-        raise argparse.ArgumentTypeError(what)
+        raise argparse.ArgumentTypeError(
+            f"{text} is no folder: a checkpoint needs a file system with locks and renames; keep "
+            "backups in an object store, with which a new checkpoint begins (docs/production.md)"
+        )
     return Path(text)
 
 

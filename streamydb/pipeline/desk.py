@@ -136,28 +136,20 @@ class Desk:
         """
         wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
         before_ms = self._appended_ms(faults) - CLOCK_SKEW_MS
-        left, window = dict(told.results), _WINDOW_RECORDS
+        first: dict[int, int] = {}
+        enough: set[int] = set()
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:
-            spans = reader.spans()
-            while left:
-                starts = {n: max(spans[n].low, end - window) for n, end in left.items()}
-                reader.assign(starts)
-                enough: dict[int, bool] = {}
-                for batch in reader.until(left):
-                    for record in batch:
-                        value, number = record.value() or b"", record.partition() or 0
-                        if number not in enough:
-                            written_ms = record.timestamp()[1]
-                            enough[number] = _seq(value) <= told.seq and written_ms <= before_ms
-                        fault = wanted.get(value.rpartition(b',"source":')[2])
-                        if fault is not None:
-                            raise TooLate(fault)
-                left = {
-                    n: end
-                    for n, end in left.items()
-                    if starts[n] > spans[n].low and not enough.get(n, False)
-                }
-                window *= 8
+            spans = {n: (reader.span(n).low, end) for n, end in told.results.items()}
+            for record in reader.backwards(spans, _WINDOW_RECORDS, enough):
+                value, number = record.value() or b"", record.partition() or 0
+                offset = record.offset() or 0
+                if offset < first.get(number, offset + 1):  # a window begins
+                    first[number] = offset
+                    if _seq(value) <= told.seq and record.timestamp()[1] <= before_ms:
+                        enough.add(number)
+                fault = wanted.get(value.rpartition(b',"source":')[2])
+                if fault is not None:
+                    raise TooLate(fault)
 
     def _appended_ms(self, faults: list[Fault]) -> int:
         """Return when the first of the transactions was appended; 0 if the log lacks one."""

@@ -15,15 +15,20 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["EVERYWHERE", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED", "Begins"]
+__all__ = [
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED", "Begins",
+]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
 """What one transaction meets is bounded in bytes: `TRANSACTION_VALUES_BYTES_MAX`."""
 
+CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
+"""Constraints can be declared in a database that was not created for them."""
+
 RANGES: Final = "ranges"
 """Transactions may name ranges; before, a record that does is no transaction."""
 
-RULES: Final = (VALUES_BOUNDED, RANGES)
+RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES)
 
 
 class Begins(msgspec.Struct, frozen=True):

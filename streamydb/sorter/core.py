@@ -23,6 +23,7 @@ from streamydb.columns.table import Columns, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
+from streamydb.sorter.declarations import declares, reading_constraints
 from streamydb.sorter.joins import joins_of
 from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
@@ -172,13 +173,11 @@ class KeyedEventTimeSorter:
         joins, _ = joins_of(self.state)
         if watermark == _FOREVER and not self.state.held:
             ready = alone(self._fresh)
-            if ready is not None and (
-                fitting(ready.cols["size"], bytes_max) == len(ready) <= limit
-                and fits(ready) == len(ready)
-            ):
-                self._fresh = []
-                checks.released(ready, watermark, limit)
-                return ready
+            if ready is not None and fitting(ready.cols["size"], bytes_max) == len(ready) <= limit:
+                ready = self._with_constraints(ready)
+                if fits(ready) == len(ready):
+                    self._fresh = []
+                    return self._released(ready, watermark, limit)
         self._chunk_fresh()
         chunks = self._candidates(watermark, limit, joins)
         if not chunks:
@@ -187,7 +186,7 @@ class KeyedEventTimeSorter:
         merged = Columns.concat(tables)
         chosen = first_in_order(merged, watermark, limit)
         chosen = chosen[: fitting(merged.cols["size"][chosen], bytes_max)]
-        found = merged.take(chosen)
+        found = self._with_constraints(merged.take(chosen))
         if len(chosen) and (most := fits(found)) < len(chosen):
             chosen, found = chosen[:most], found.take(np.arange(most))
         owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
@@ -195,10 +194,17 @@ class KeyedEventTimeSorter:
         for chunk, table, count in zip(chunks, tables, taken, strict=True):
             self._advance(chunk, table, count)
         self.state.held = [c for c in self.state.held if c.start < c.count]
-        if not len(chosen):
-            return None
-        checks.released(found, watermark, limit)
-        return found
+        return self._released(found, watermark, limit) if len(chosen) else None
+
+    def _with_constraints(self, records: Columns) -> Columns:
+        """Return records that may be released; what follows a declaration reads the constraints."""
+        return reading_constraints(records, all_of_them=bool(self.state.declares))
+
+    def _released(self, records: Columns, watermark: int, limit: int) -> Columns:
+        """Return what is released, and note a declaration in it."""
+        self.state.declares = self.state.declares or declares(records)
+        checks.released(records, watermark, limit)
+        return records
 
     def _advance(self, chunk: HeldChunk, table: Columns, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.

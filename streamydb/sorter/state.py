@@ -45,9 +45,14 @@ class HeldChunk(msgspec.Struct, gc=False):
 
 
 class SorterState(msgspec.Struct):
-    """Everything that the sorter remembers between micro-batches, beside the held blobs."""
+    """Everything that the sorter remembers between micro-batches, beside the held blobs.
+
+    ``declares``: a constraint has been declared, perhaps; None in states of an earlier release, and
+    before the first step.
+    """
 
     initial_partitions: int
     partitions: dict[int, PartitionState] = {}
     held: list[HeldChunk] = []
     next_blob: int = 0
+    declares: bool | None = None

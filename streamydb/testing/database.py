@@ -128,7 +128,6 @@ class Database:
         return Settings(
             database=self.name, bootstrap=self.broker.bootstrap, home=self.folder / "home",
             shards=self.shards, partitions=self.partitions,
-            constraints="--constraints" in self.options,
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
@@ -237,7 +236,6 @@ class Database:
                 connection=self.settings.client_config(), database=self.name,
                 initial_partitions=self.partitions, timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),
-                constraints="--constraints" in self.options,
             )
         )
         if not report.ok:

@@ -165,11 +165,10 @@ class MemoryDatabase:
     """
 
     def __init__(
-        self, *, constraints: bool = True, modules: Modules | None = None,
-        id_window: int = ID_WINDOW_DEFAULT,
+        self, *, modules: Modules | None = None, id_window: int = ID_WINDOW_DEFAULT,
     ) -> None:
-        """Begin empty; ``constraints`` may be declared, code may come from other ``modules``, ids
-        are remembered for ``id_window`` seqs.
+        """Begin empty; code may come from other ``modules``, ids are remembered for ``id_window``
+        seqs.
         """
         self.executing = self.resolving = True
         self.model = MemoryModel()
@@ -177,7 +176,7 @@ class MemoryDatabase:
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
         found = self.modules if modules is None else modules
-        self._oracle = Oracle("memory", id_window, modules=found, constraints=constraints)
+        self._oracle = Oracle("memory", id_window, modules=found)
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self.now_ms = 0
         self._executed = self._covered = 0

@@ -20,10 +20,10 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, PAYLOAD_SEED, hash_ragged
+from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
-from streamydb.records.begins import RANGES
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
@@ -33,8 +33,6 @@ from streamydb.txn_processor.scan import Scanned, scan
 __all__ = ["compile_records"]
 
 _UNSET: Final = msgspec.UNSET
-_CONSTRAINTS: Final = r.CONSTRAINTS_KEY.encode()
-_CONSTRAINTS_HASH: Final = hash_ragged(Ragged.of([_CONSTRAINTS]), KEY_SEED)[0]
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
 
@@ -49,7 +47,8 @@ def compile_records(
         offsets: shape (n,), int64.
         append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
         values: the records' values.
-        constraints: whether the database has constraints: then what writes reads their key, too.
+        constraints: whether the database was created for constraints; in others a rule says from
+            where on they can be declared.
         rulings: which records cannot be compiled, whatever this release makes of them.
 
     Raises:
@@ -74,8 +73,6 @@ def compile_records(
     ruled = rulings.rows(partitions, offsets)
     if ruled:
         records = _as_ruled(records, values, ruled)
-    if constraints:
-        _read_constraints(records)
     home = records.children["home"][1]
     home.cols["payload"] = hash_ragged(_identities(texts, home), PAYLOAD_SEED)
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
@@ -134,6 +131,14 @@ class _Care:
     rulings: Rulings
     faults: list[Fault] = field(default_factory=list)
 
+    def may_declare(self, place: Place) -> bool:
+        """Return True if constraints can be declared at a place of the log."""
+        return self.constraints or self.rulings.begins.holds(CONSTRAINTS_ANYWHERE, *place)
+
+    def may_range(self, place: Place) -> bool:
+        """Return True if transactions may name ranges at a place of the log."""
+        return self.rulings.begins.holds(RANGES, *place)
+
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
@@ -165,11 +170,11 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
 def _compile_each(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
 ) -> Columns:
-    builder, begins = Builder(), care.rulings.begins
+    builder = Builder()
     for row, (raw, place) in enumerate(zip(values, places, strict=True)):
-        item = r.decode(raw, ranges=begins.holds(RANGES, *place))
-        constrains = isinstance(item, r.Transaction) and item.constrain is not _UNSET
-        if isinstance(item, r.Transaction) and constrains and not care.constraints:
+        item = r.decode(raw, ranges=care.may_range(place))
+        declares = isinstance(item, r.Transaction) and item.constrain is not _UNSET
+        if isinstance(item, r.Transaction) and declares and not care.may_declare(place):
             builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
         elif isinstance(item, r.Transaction):
             builder.transaction(item, raw or b"")
@@ -178,29 +183,6 @@ def _compile_each(
         else:
             builder.refuse(item.id or "", item.code, keep(raw))
     return builder.table()
-
-
-def _read_constraints(records: Columns) -> None:
-    """Add the key of the constraints to the reads of each writing transaction."""
-    counts, keys = records.children["keys"]
-    ends = np.cumsum(counts)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    wanted = np.bincount(owner, keys.cols["write"], len(counts)) > 0
-    own = keys.cols["hash"] == _CONSTRAINTS_HASH
-    if own.any():
-        rows = np.flatnonzero(own)
-        named = [row for row in rows.tolist() if keys.texts["key"][row] == _CONSTRAINTS]
-        wanted[owner[named]] = False
-    rows = np.flatnonzero(wanted)
-    if not len(rows):
-        return
-    more = Columns(
-        {"write": np.zeros(1, np.uint8), "hash": np.array([_CONSTRAINTS_HASH], np.uint64)},
-        {"key": Ragged.of([_CONSTRAINTS])},
-    )
-    order = np.insert(np.arange(len(keys)), ends[rows], len(keys))
-    both = Columns.concat([keys, more]).take(order)
-    records.children["keys"] = (counts + wanted, both)
 
 
 def _as_ruled(

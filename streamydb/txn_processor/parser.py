@@ -38,7 +38,7 @@ def parse_transactions(
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
-    ``constraints``: whether the database has constraints. ``rulings``: as they are given.
+    ``constraints``: whether it was created for constraints. ``rulings``: as they are given.
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.

@@ -26,17 +26,6 @@ def test_it_prints_what_it_says(name: str, tmp_path: Path) -> None:
             assert_prints_what_it_says(name, facade.url, variables=variables)
 
 
-def test_a_database_without_constraints_is_left_alone(tmp_path: Path) -> None:
-    database = MemoryDatabase(constraints=False, modules=FolderModules([tmp_path]))
-    variables = {"STREAMYDB_PROCEDURES": str(tmp_path)}
-    with serving(database=database) as facade:
-        refused = run("constraints", facade.url, variables=variables)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "streamydb up --database hotel --constraints" in refused.stderr
-    assert not any(tmp_path.iterdir())
-    assert {result.status for result in database.log.results} <= {"rejected"}
-
-
 def test_nothing_is_deployed_where_there_is_no_pipeline(tmp_path: Path) -> None:
     database = MemoryDatabase()
     with serving(database=database) as facade:

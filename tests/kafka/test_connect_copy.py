@@ -26,7 +26,7 @@ from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import BULK, administrator, appender
 from streamydb.kafka.connect import Copier
 from streamydb.kafka.connect.errors import ConnectError
-from streamydb.kafka.connect.topic import KafkaCopy
+from streamydb.kafka.connect.topic import KafkaCopy, last_copied
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.connect import connect_key
@@ -92,14 +92,17 @@ def copied(copier: Copier, count: int) -> None:
 
 
 def test_a_copy_goes_on_where_the_last_one_ended(bed: Bed) -> None:
+    assert last_copied(bed.connection, bed.database) is None
     add_connect(bed.connection, bed.database)
     assert add_connect(bed.connection, bed.database) == bed.names.connect, "repeatable"
+    assert last_copied(bed.connection, bed.database) == 0
     bed.write(1, ("a", "1"), ("b", "2"), twice=True)
     first = bed.copier()
     copied(first, 2)
     bed.write(2, ("a", None), twice=True)
     second = bed.copier()
     copied(second, 2)
+    assert last_copied(bed.connection, bed.database) == 2
     a, b = connect_key("a"), connect_key("b")
     wanted = {ord("a") % 2: [(a, True), (a, True), (a, False)], ord("b") % 2: [(b, True)]}
     assert bed.contents() == wanted

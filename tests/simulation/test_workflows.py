@@ -23,9 +23,8 @@ KEYS = ["k0", "k1", "k2"]
 
 def pipeline(
     log: SimulatedLog, rng: random.Random, grouping: str, name: str, shards: int = 2,
-    *, constraints: bool = False,
 ) -> Cluster:
-    config = ShardConfig("sim", name, shards, log.initial, 20, grouping, constraints=constraints)
+    config = ShardConfig("sim", name, shards, log.initial, 20, grouping)
     return Cluster(config, log, rng, crashes=0.05)
 
 
@@ -76,7 +75,7 @@ def test_constraints_over_what_entries_and_follow_ups_write(grouping: str, seed:
     log = SimulatedLog(rng, 1)
     workload = Workload(rng, KEYS, 0.1, 0.02, 1.0)
     workload.flows = FlowCalls(random.Random(seed), KEYS, 0.5)
-    cluster = pipeline(log, rng, grouping, "a", constraints=True)
+    cluster = pipeline(log, rng, grouping, "a")
     for rule in RULES:
         declared = {"id": f"rule-{rule['name']}", "constrain": {"declare": rule}}
         log.append(json.dumps(declared).encode())

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.long
 def test_declared_enforced_and_replayed(tmp_path: Path) -> None:
-    with Database(tmp_path, options=["--constraints"]) as database:
+    with Database(tmp_path) as database:
         sent(database, **put("acct/1", 5))
         declared = '{"name": "balance", "prefix": "acct/", "type": "integer", "min": 0}'
         assert "declared balance at seq 2" in cli(database, "constraints", "declare", declared)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_every_example_does_what_it_says(tmp_path: Path) -> None:
-    with Stack(tmp_path, options=["--constraints"]) as stack:
+    with Stack(tmp_path) as stack:
         home = {"STREAMYDB_HOME": str(stack.home)}
         for _ in range(2):
             for name in NAMES:

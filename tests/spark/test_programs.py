@@ -52,7 +52,7 @@ def test_programs_of_every_kind_share_a_database(
     """And spark-submit starts it, on this machine; on clusters it is a long test."""
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    with Submitted(tmp_path, options=["--constraints"], master="local[2]") as database:
+    with Submitted(tmp_path, master="local[2]") as database:
         deploy_voter(database)
         database.load(votes(0, VOTES))
         versions_are_deployed_and_called(database)

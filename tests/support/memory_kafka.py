@@ -40,6 +40,7 @@ class Record:
     named: bytes | None
     content: bytes | None
     fault: KafkaError | None = None
+    named_bytes: dict[str, bytes] | None = None
 
     def partition(self) -> int:
         """As `confluent_kafka.Message`, like all methods."""
@@ -59,6 +60,12 @@ class Record:
 
     def error(self) -> KafkaError | None:
         return self.fault
+
+    def topic(self) -> str:
+        return "a topic in memory"
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return None if self.named_bytes is None else list(self.named_bytes.items())
 
 
 @dataclass(slots=True)
@@ -103,13 +110,13 @@ class MemoryKafka:
 
     def append(
         self, topic: str, number: int, value: bytes | None, key: bytes | None = None,
-        append_ms: int | None = None,
+        append_ms: int | None = None, headers: dict[str, bytes] | None = None,
     ) -> int:
         """Append a record; its offset."""
         part = self.topics[topic][number]
         kept = topic in self.client_times and append_ms is not None
         stamp = append_ms if kept and append_ms is not None else self.now_ms
-        part.records.append(Record(number, part.high, stamp, key, value))
+        part.records.append(Record(number, part.high, stamp, key, value, None, headers))
         part.high += 1
         return part.high - 1
 
@@ -240,14 +247,19 @@ class _Producer(_Client):
     def __init__(self, kafka: MemoryKafka) -> None:
         super().__init__(kafka)
         self._kept: list[Callable[[], None]] = []
+        self._parts: list[Partition] = []
 
     def produce(
-        self, topic: str, value: bytes | None, *, key: bytes | None = None, partition: int = 0,
-        timestamp: int | None = None, on_delivery: Callable[[Any, Any], None],
+        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0,
+        timestamp: int | None = None, on_delivery: Callable[[Any, Any], None] | None = None,
+        headers: dict[str, bytes] | None = None,
     ) -> None:
         def send() -> None:
-            offset = self.kafka.append(topic, partition, value, key, timestamp)
-            on_delivery(None, Record(partition, offset, 0, key, value))
+            offset = self.kafka.append(topic, partition, value, key, timestamp, headers)
+            if on_delivery is not None:
+                on_delivery(None, Record(partition, offset, 0, key, value))
+
+        self._parts.append(self.kafka.topics[topic][partition])
 
         self._kept.append(send)
         if self.kafka.dice.random() < self.kafka.failing:
@@ -266,6 +278,25 @@ class _Producer(_Client):
         self.kafka.may_die()
         self._send(len(self._kept))
         return 0
+
+    def init_transactions(self, _: float) -> None:
+        self.kafka.may_die()
+
+    def begin_transaction(self) -> None:
+        self._parts.clear()
+
+    def commit_transaction(self, _: float) -> None:
+        """Before it dies, it has committed or not; either way its markers take offsets."""
+        died = self.kafka.dice.random() < self.kafka.failing
+        if died and self.kafka.dice.random() < 0.5:
+            for part in self._parts:  # what is aborted is there, and no reader is given it
+                part.high += 1
+            self._kept.clear()
+        self._send(len(self._kept))
+        for part in {id(part): part for part in self._parts}.values():
+            part.high += 1
+        if died:
+            raise Died
 
     def _send(self, count: int) -> None:
         for send in self._kept[:count]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulator.cluster import Cluster
+from simulator.constraints import Declarations
 from simulator.digests import state_digest
 from simulator.judge import TOPICS
 from simulator.log import SimulatedLog
@@ -33,7 +34,9 @@ class Written(NamedTuple):
 
 
 def written(seed: int) -> Written:
-    """A log with markers, hostile records, repeated ids, deploys and calls; sometimes it grows."""
+    """A log with markers, hostile records, repeated ids, deploys and calls; sometimes it grows, or
+    has constraints.
+    """
     rng = random.Random(f"states {seed}")
     config = ShardConfig(
         "sim", "x", 1, rng.choice([1, 1, 2, 3]), rng.choice([3, 20, 10_000]),
@@ -46,6 +49,9 @@ def written(seed: int) -> Written:
     dice = random.Random(f"deadlines {seed}")
     if seed % 4:
         workload.deadlines = Deadlines(dice, log.highest, 0.6, 0.2)
+    if seed % 3 == 0:
+        chance = random.Random(f"constraints {seed}")
+        workload.declarations = Declarations(chance, 0.05)
     grows = rng.random() < 0.4
     ends = []
     for _ in range(20):

@@ -51,11 +51,11 @@ def trend(db, batch):
 class Log:
     """A log with one partition: what is appended, and the follow-ups that come of it."""
 
-    def __init__(self, text: str, name: str = "voter", *, constraints: bool = False) -> None:
+    def __init__(self, text: str, name: str = "voter") -> None:
         self.modules = MemoryModules()
         digest = self.modules.put(text.encode())
         module = compile_module(name, text.encode())
-        self.oracle = Oracle("db", modules=self.modules, constraints=constraints)
+        self.oracle = Oracle("db", modules=self.modules)
         self.records: list[bytes] = []
         self.outputs: list[OutputRecord] = []
         self.waiting: list[bytes] = []

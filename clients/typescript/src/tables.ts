@@ -265,7 +265,7 @@ export const REJECTED = {
   },
   "constraints-off": {
     "problem": "invalid-transaction",
-    "when": "Constraints are declared in a database that was created without them."
+    "when": "A constraint was declared while an earlier release executed the log."
   },
   "id-reused": {
     "problem": "id-reused",

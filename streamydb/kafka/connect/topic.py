@@ -20,7 +20,7 @@ from streamydb.records.connect import ConnectPlace, decode_place, encode_place
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["HEADER", "KafkaCopy", "writer_of"]
+__all__ = ["HEADER", "KafkaCopy", "last_copied", "writer_of"]
 
 HEADER: Final = "streamydb"
 """The header with the place, of every record."""
@@ -44,6 +44,22 @@ _FENCED: Final = {
 def writer_of(database: str) -> str:
     """Return the id of the copy's Kafka transactions; a new writer with it shuts out the last."""
     return f"streamydb-connect-{database}"
+
+
+def last_copied(connection: Mapping[str, str], database: str) -> int | None:
+    """Return the seq of the last change that was copied; 0: the copy is empty, None: there is none.
+
+    Raises:
+        ConnectError: somebody else has written a record.
+        ReadingError: Kafka does not answer, or refuses.
+    """
+    committed = {**connection, **_COMMITTED}
+    try:
+        with TopicReader(committed, TopicNames(database).connect) as reader:
+            places = _last_places(reader).values()
+    except TopicMissingError:
+        return None
+    return max((place.seq for place in places if place is not None), default=0)
 
 
 class KafkaCopy:
@@ -131,15 +147,8 @@ def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
     """The place of the last record of each partition."""
     spans = reader.spans()
     found: dict[int, ConnectPlace] = {}
-    left, window = spans, _WINDOW_RECORDS
-    while left:
-        reader.assign({n: max(span.low, span.high - window) for n, span in left.items()})
-        for batch in reader.until({n: span.high for n, span in left.items()}):
-            found.update((message.partition() or 0, _place_of(message)) for message in batch)
-        left = {
-            n: span for n, span in left.items() if n not in found and span.high - window > span.low
-        }
-        window *= 8
+    for message in reader.backwards(spans, _WINDOW_RECORDS, found):
+        found[message.partition() or 0] = _place_of(message)
     return {number: found.get(number) for number in spans}
 
 

@@ -42,7 +42,7 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import RANGES, VALUES_BOUNDED
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES, VALUES_BOUNDED
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
@@ -82,7 +82,7 @@ class Oracle:
         transaction's deadline.
 
         ``rulings``: which records a fault of ours has aborted, and where rules begin. ``modules``:
-        where the code of stored procedures is. ``constraints``: whether there may be constraints.
+        where the code of stored procedures is. ``constraints``: it was created for constraints.
         """
         self.rulings = rulings
         self.modules = modules
@@ -115,7 +115,7 @@ class Oracle:
             return []
         place = self._next(partition, offset, ts_ms)
         payload_hash = payload_hash_of(raw or b"", record)
-        if isinstance(record, Transaction) and not self._may_be(record):
+        if isinstance(record, Transaction) and not self._may_be(record, place):
             record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return refuse(record, raw, place)
@@ -160,9 +160,11 @@ class Oracle:
     def _look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
 
-    def _may_be(self, txn: Transaction) -> bool:
-        """Constraints are declared only in databases that were created with them."""
-        return self.constraints or txn.constrain is UNSET
+    def _may_be(self, txn: Transaction, place: Place) -> bool:
+        """Constraints are declared where the rule holds, or in a database created for them."""
+        at = place.source
+        anywhere = self.rulings.begins.holds(CONSTRAINTS_ANYWHERE, at.partition, at.offset)
+        return txn.constrain is UNSET or self.constraints or anywhere
 
     def _next(self, partition: int, offset: int, ts_ms: int) -> Place:
         """The place of the next transaction."""
@@ -234,7 +236,7 @@ class Oracle:
     def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
         """By the values of all keys that it touches; what writes touches the constraints."""
         touched = keys(txn)
-        if self.constraints and any(touched.values()):
+        if any(touched.values()):
             touched[CONSTRAINTS_KEY] = False
         met = sum(len(self._value(key) or b"") for key in touched)
         bounded = self.rulings.begins.holds(VALUES_BOUNDED, at.partition, at.offset)
@@ -246,14 +248,13 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
-        if self.constraints:
-            judge = Judge(self.state, list(after), txn.locks)
-            verdict = judge.verdict(writes)
-            if verdict is not None:
-                code, failed, reason = verdict
-                result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
-                return result, {}
-            writes |= judge.index_writes(writes)
+        judge = Judge(self.state, list(after), txn.locks)
+        verdict = judge.verdict(writes)
+        if verdict is not None:
+            code, failed, reason = verdict
+            result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+            return result, {}
+        writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
         result = place.result(txn.id, "committed", reads=reads, returned=returned)
         if txn.read_ranges:

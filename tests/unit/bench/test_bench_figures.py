@@ -10,12 +10,13 @@ import pytest
 import typer
 from rich.console import Console
 
+from bench.command import named
 from bench.copy_limit import rate_of
 from bench.latency import summary
-from bench.main import distributions
 from bench.proof import Ledger, Verdicts, stretches
 from bench.report import show
 from bench.sustain import Curve, Interval, late_ms, long_run
+from bench.workload import DISTRIBUTIONS
 
 
 def interval(start: float, done: float, **more: Any) -> Interval:
@@ -95,10 +96,10 @@ def test_stretches_have_each_offset_once(span: tuple[int, int]) -> None:
 
 
 def test_distributions_are_named_one_by_one_or_all() -> None:
-    assert distributions("all") == ("uniform", "zipf", "hotpair")
-    assert distributions("zipf,uniform") == ("zipf", "uniform")
+    assert named("all", DISTRIBUTIONS) == ("uniform", "zipf", "hotpair")
+    assert named("zipf,uniform", DISTRIBUTIONS) == ("zipf", "uniform")
     with pytest.raises(typer.BadParameter, match="normal"):
-        distributions("normal")
+        named("normal", DISTRIBUTIONS)
 
 
 def test_a_report_shows_every_kind_of_answer() -> None:

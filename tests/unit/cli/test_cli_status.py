@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streamydb.cli.status import unread
+from streamydb.cli.status import Copy, copy_row, unread
 from streamydb.local.folder import PipelineStatus
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 
@@ -26,6 +26,12 @@ def test_the_lag_is_of_the_log_as_it_is_now(
     said: PipelineStatus, records: int | None, lag: int | None
 ) -> None:
     assert unread(said, records) == lag
+
+
+def test_the_copy_for_connect_has_a_row_if_there_is_one() -> None:
+    assert copy_row(None) is None
+    assert copy_row(Copy(0, None)) == "nothing was copied yet"
+    assert copy_row(Copy(1234, 7)) == "the last copied change has seq 1,234, process 7"
 
 
 def test_a_batch_tells_how_much_of_the_log_was_read() -> None:

@@ -65,7 +65,6 @@ def test_an_address_is_silent_only_when_all_refuse() -> None:
     [
         ("shards", 2, "change it with `streamydb resize`"),
         ("grouping", "single", "create another database"),
-        ("constraints", True, "create another database"),
     ],
 )
 def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(

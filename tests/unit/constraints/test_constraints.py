@@ -16,6 +16,8 @@ from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, Begins
+from streamydb.records.rulings import Rulings
 from streamydb.verify.oracle.core import Oracle
 
 RULES = {"max": 3, "required": True}
@@ -31,11 +33,11 @@ def rule(**rules: Any) -> Constraint:
 
 
 class Log:
-    """An oracle with constraints, and what came of each record."""
+    """An oracle, and what came of each record."""
 
-    def __init__(self, *, constraints: bool = True) -> None:
+    def __init__(self, begins: Begins = EVERYWHERE) -> None:
         self.modules = MemoryModules()
-        self.oracle = Oracle("db", modules=self.modules, constraints=constraints)
+        self.oracle = Oracle("db", rulings=Rulings((), begins), modules=self.modules)
         self.count = 0
 
     def send(self, **fields: Any) -> dict[str, Any]:
@@ -263,9 +265,13 @@ def test_a_constraint_declared_anew_begins_its_index_anew() -> None:
     assert stale not in log.oracle.state
 
 
-def test_a_database_without_constraints_rejects_them() -> None:
-    verdict = Log(constraints=False).send(constrain={"drop": "c"})
+def test_a_database_of_an_earlier_release_rejects_them_up_to_a_place() -> None:
+    log = Log(Begins({CONSTRAINTS_ANYWHERE: {0: 3}}))
+    verdict = log.send(constrain={"declare": {**DECLARED, "min": 5}})
     assert (verdict["status"], verdict["code"]) == ("rejected", "constraints-off")
+    assert log.put("k/1", 4) is None
+    log.declare(min=5)
+    assert log.put("k/1", 4) == "min 5"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Self
+import random
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamydb.kafka import digests
 from streamydb.kafka.digests import ToldDigest, beside, last_digests
-from streamydb.kafka.reader import Span
+from tests.support.memory_kafka import CONNECTION, MemoryKafka
 
 
 def record(pipeline: str, seq: int, shard: int = 0, state: str = "a") -> tuple[bytes, bytes]:
@@ -49,35 +49,16 @@ def test_each_place_is_there_once_with_all_its_pipelines(
         assert told == {who for who, seq, shard in said if (seq, shard) == (each.seq, each.shard)}
 
 
-class _Message:
-    def __init__(self, key: bytes, value: bytes) -> None:
-        self.key, self.value = (lambda: key), (lambda: value)
-
-
-class _Reader:
-    """A topic of one partition."""
-
-    def __init__(self, _connection: object, topic: str) -> None:
-        assert topic == "bank.digests"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def spans(self) -> dict[int, Span]:
-        return {0: Span(100, 5_000)}
-
-    def assign(self, offsets: dict[int, int]) -> None:
-        assert offsets == {0: 3_000}
-
-    def until(self, ends: dict[int, int]) -> list[list[_Message]]:
-        assert ends == {0: 5_000}
-        return [[_Message(*record("one", 10))], [_Message(*record("two", 10))]]
-
-
 def test_the_end_of_the_topic_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "TopicReader", _Reader)
-    (found,) = last_digests({}, "bank", most=3)
-    assert [told.pipeline for told in found.told] == ["one", "two"]
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    monkeypatch.setattr(digests, "_WINDOW_RECORDS", 2)
+    for part in kafka.create("bank.digests", 2):
+        part.low = part.high = 100
+    for pipeline, seq in [("one", 10), ("one", 20), ("two", 20)]:
+        key, value = record(pipeline, seq)
+        kafka.append("bank.digests", 0, value, key)
+    key, value = record("two", 20, shard=1)
+    kafka.append("bank.digests", 1, value, key)
+    found = last_digests(CONNECTION, "bank", most=3)
+    assert [(each.seq, each.shard, len(each.told)) for each in found] == [(20, 0, 2), (20, 1, 1)]

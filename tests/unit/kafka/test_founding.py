@@ -61,7 +61,7 @@ def test_where_the_log_leaves_no_doubt_nothing_has_to_be_said() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("partitions", 3), ("id_window", 30), ("digest_interval", 2000), ("constraints", False)],
+    [("partitions", 3), ("id_window", 30), ("digest_interval", 2000)],
 )
 def test_what_contradicts_a_fact_is_refused(name: str, value: int) -> None:
     known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000, constraints=True)
@@ -72,6 +72,12 @@ def test_what_contradicts_a_fact_is_refused(name: str, value: int) -> None:
 def test_another_grouping_is_no_other_database() -> None:
     known = Founding(log="L", partitions=1, grouping="planner")
     settled(Settings(database="bank", grouping="single"), known, log_with(1))
+
+
+def test_an_option_of_earlier_releases_changes_nothing() -> None:
+    known = Founding(log="L", partitions=1, constraints=False)
+    found = settled(Settings(database="bank", constraints=True), known, log_with(1))
+    assert found.constraints is False
 
 
 def test_a_log_of_fewer_partitions_is_another_one() -> None:

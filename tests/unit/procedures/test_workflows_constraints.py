@@ -19,7 +19,7 @@ def vote(log: Log, who: str, phone: int = 1) -> dict[str, Any]:
 
 @pytest.fixture
 def log() -> Log:
-    return Log(VOTER, constraints=True)
+    return Log(VOTER)
 
 
 def test_a_follow_up_that_violates_counts_and_the_next_one_runs(log: Log) -> None:

@@ -77,8 +77,8 @@ def test_a_backup_and_what_is_restored_from_it_know_the_place(tmp_path: Path) ->
     assert folder.rulings().begins == NOWHERE, "taken by an earlier release"
     (tmp_path / "rulings.json").unlink()
     assert folder.rulings().begins == NOWHERE
-    cut = {VALUES_BOUNDED: {0: 3, 1: 8}, RANGES: {0: 3, 1: 20}}
-    assert begins.cut({0: 3, 1: 20}).places == cut
+    cut = begins.cut({0: 3, 1: 20}).places
+    assert (cut[VALUES_BOUNDED], cut[RANGES]) == ({0: 3, 1: 8}, {0: 3, 1: 20})
     assert NOWHERE.cut({0: 3, 1: 20}).places == {rule: {0: 3, 1: 20} for rule in RULES}
     assert EVERYWHERE.cut({0: 3}).places == {rule: {0: 0} for rule in RULES}
 

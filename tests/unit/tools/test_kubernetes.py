@@ -16,12 +16,14 @@ import yaml
 from streamydb.cli import app
 from streamydb.facade import operations
 from streamydb.facade.settings import FacadeSettings
+from streamydb.pipeline.__main__ import _parser
 from streamydb.settings import Settings
 
 TOP = Path(__file__).resolve().parents[3]
 DEPLOY = TOP / "deploy" / "kubernetes"
 USER = 10001
-COMPONENTS = ("standby", "connect", "kafka-tls")
+COMPONENTS = ("standby", "connect", "spark", "kafka-tls")
+PATCHES = ("kustomization.yaml", "driver.yaml")
 
 OVERLAY = """
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -35,7 +37,7 @@ images: [{{name: streamydb, newName: registry.example/streamydb, newTag: "1"}}]
 
 def plain() -> list[dict[str, Any]]:
     """What the files hold, as it stands there."""
-    files = [path for path in sorted(DEPLOY.glob("*/*.yaml")) if path.name != "kustomization.yaml"]
+    files = [path for path in sorted(DEPLOY.glob("*/*.yaml")) if path.name not in PATCHES]
     return [one for path in files for one in yaml.safe_load_all(path.read_text("utf-8"))]
 
 
@@ -79,19 +81,22 @@ def check(manifests: list[dict[str, Any]]) -> None:
     assert {"pipeline", "facade", "read-model", "topics", "kernels"} <= seen
     known = {f"STREAMYDB_{name.upper()}" for name in Settings.model_fields}
     for one in manifests:
-        if one["kind"] == "ConfigMap":
+        if one["kind"] == "ConfigMap" and "spark" not in one["metadata"]["name"]:
             assert set(one["data"]) <= known
     _check_services(manifests)
 
 
 def _check_pod(pod: dict[str, Any]) -> None:
-    """No privilege, no token of the cluster, no variables of services that look like ours."""
+    """No privilege, no token of the cluster but for Spark's driver, no variables of services that
+    look like ours.
+    """
     context = pod["securityContext"]
     assert context["runAsNonRoot"]
     assert (context["runAsUser"], context["fsGroup"]) == (USER, USER)
     assert f"--uid {USER} " in (TOP / "docker" / "Dockerfile").read_text("utf-8")
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False
+    assert pod["automountServiceAccountToken"] is ("serviceAccountName" in pod)
+    assert pod["enableServiceLinks"] is False
 
 
 def _check_container(one: dict[str, Any]) -> None:
@@ -106,6 +111,7 @@ def _check_container(one: dict[str, Any]) -> None:
         parse(one["args"])
     known = {f"STREAMYDB_{name.upper()}" for name in Settings.model_fields}
     known |= {f"STREAMYDB_SERVE_{name.upper()}" for name in FacadeSettings.model_fields}
+    known |= {"POD_NAME", "POD_NAMESPACE", "POD_IP"}
     assert {variable["name"] for variable in one.get("env", ())} <= known
 
 
@@ -159,7 +165,10 @@ def parse(arguments: list[str]) -> None:
     """Have the command line understand a command, which is not run."""
     name, *options = arguments
     if name == "pipeline":
-        assert set(options) <= {"--standby"}
+        given = [one.removeprefix("--option=") for one in options if one != "--standby"]
+        known = ("--master=k8s://", "--conf=spark.", "--local=/tmp/")
+        assert all(one.startswith(known) for one in given)
+        _parser(submitted=False).parse_args(["--checkpoint=/data", *given])
     commands: Any = typer.main.get_command(app)
     commands.commands[name].make_context(name, options)
 
@@ -182,6 +191,30 @@ def test_the_standby_is_a_pipeline() -> None:
     assert read("standby/standby.yaml") == as_standby
 
 
+def _executor(settings: dict[str, Any]) -> dict[str, Any]:
+    """An executor's pod, of the template that the driver gets, with what Spark adds."""
+    pod: dict[str, Any] = yaml.safe_load(settings["data"]["executor.yaml"])
+    (container,) = pod["spec"]["containers"]
+    container["image"] = "streamydb"
+    return {**pod, "metadata": {"name": "executor"}}
+
+
+def test_an_executor_may_do_no_more_than_the_other_pods() -> None:
+    text = (DEPLOY / "spark" / "executor.yaml").read_text("utf-8")
+    pod = _executor({"data": {"executor.yaml": text}})["spec"]
+    _check_pod(pod)
+    (one,) = pod["containers"]
+    assert {mount["name"] for mount in one["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+    _check_container({**one, "resources": {"limits": {"memory": 0}, "requests": {
+        "cpu": 0, "memory": 0}}})  # fmt: skip
+    driver = (DEPLOY / "spark" / "driver.yaml").read_text("utf-8")
+    (claim,) = yaml.safe_load(driver)["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    (shared,) = [each for each in pod["volumes"] if each["name"] == "data"]
+    claimed = shared["persistentVolumeClaim"]["claimName"]
+    assert claimed == f"{claim['metadata']['name']}-pipeline-0"
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders")
 @pytest.mark.parametrize("components", [(), ("standby",), COMPONENTS], ids=len)
 def test_what_kustomize_renders_fits_the_program_and_kubernetes(
@@ -189,14 +222,16 @@ def test_what_kustomize_renders_fits_the_program_and_kubernetes(
 ) -> None:
     found = rendered(tmp_path, *components)
     check(found)
-    (settings,) = [one for one in found if one["kind"] == "ConfigMap"]
+    maps = [one for one in found if one["kind"] == "ConfigMap"]
+    (settings,) = [one for one in maps if "spark" not in one["metadata"]["name"]]
     for _, pod in pods(found):
         for one in pod["containers"]:
             named = [each["configMapRef"]["name"] for each in one["envFrom"]]
-            assert named == [settings["metadata"]["name"]], "its name goes by its content"
+            assert named[0] == settings["metadata"]["name"], "its name goes by its content"
+            assert named[1:] in ([], ["spark"])
             if "kafka-tls" in components:
                 assert "STREAMYDB_SASL_USERNAME" in {each["name"] for each in one["env"]}
                 assert "/secrets/kafka" in {each["mountPath"] for each in one["volumeMounts"]}
     validate = pytest.importorskip("kubernetes_validate").validate
-    for one in found:
+    for one in [*found, *(_executor(one) for one in maps if "executor.yaml" in one["data"])]:
         validate(one, "1.32", strict=True)

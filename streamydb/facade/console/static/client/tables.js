@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (fbc1aa42f0f14030e2cad539a45c5b388abcdbda9c4a53e94f96b0f3b7e145a4): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (ce9d1af35235e51aa2d3ba321a96644a1bd8054c54890de5b96cca830510d7f7): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -264,7 +264,7 @@ export const REJECTED = {
     },
     "constraints-off": {
         "problem": "invalid-transaction",
-        "when": "Constraints are declared in a database that was created without them."
+        "when": "A constraint was declared while an earlier release executed the log."
     },
     "id-reused": {
         "problem": "id-reused",

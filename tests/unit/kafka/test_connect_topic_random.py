@@ -1,0 +1,70 @@
+"""Where the copy for Kafka Connect goes on: after the last record that a Kafka transaction wrote,
+wherever writers ended, and however many control records lie behind it.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from streamydb.kafka.connect import topic
+from streamydb.kafka.connect.core import CopiedRecord
+from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.connect.topic import HEADER, KafkaCopy
+from streamydb.kafka.names import TopicNames
+from streamydb.records.connect import ConnectPlace, decode_place
+from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
+
+NAME = TopicNames("bank").connect
+
+
+def lasts(kafka: MemoryKafka) -> dict[int, ConnectPlace | None]:
+    """The place of each partition's last record that can be read."""
+    return {
+        number: decode_place((part.records[-1].named_bytes or {})[HEADER]) if part.records else None
+        for number, part in enumerate(kafka.topics[NAME])
+    }
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_it_goes_on_where_the_last_transaction_ended(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(f"connect {seed}")
+    kafka = MemoryKafka(dice)
+    kafka.install(monkeypatch)
+    monkeypatch.setattr(topic, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100]))
+    parts = kafka.create(NAME, dice.randint(1, 3))
+    seqs = [0] * len(parts)
+    for _ in range(dice.randint(2, 12)):
+        kafka.failing = dice.choice([0.0, 0.2])
+        copy = KafkaCopy(CONNECTION, "bank")
+        with suppress(Died):
+            places = copy.begin()
+            assert places == lasts(kafka)
+            seqs = [0 if place is None else place.seq for place in places.values()]
+            for _ in range(dice.randint(0, 4)):
+                records = []
+                for number in dice.choices(range(len(parts)), k=dice.randint(1, 6)):
+                    seqs[number] += 1
+                    place = ConnectPlace("topic-id", 3 * seqs[number], seqs[number])
+                    records.append(CopiedRecord(number, b"key", dice.choice([None, b"v"]), place))
+                copy.append(records)
+                assert [place.seq if place else 0 for place in lasts(kafka).values()] == seqs
+        for part in parts:  # of writers that were shut out
+            part.high += dice.choice([0, 0, 1, 9])
+            if dice.random() < 0.2:
+                part.trim(min(part.high, part.low + 1))
+    kafka.failing = 0.0
+    assert KafkaCopy(CONNECTION, "bank").begin() == lasts(kafka)
+
+
+def test_a_record_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create(NAME)
+    kafka.append(NAME, 0, b"a record", b"key")
+    with pytest.raises(ConnectError, match="somebody else has written it"):
+        KafkaCopy(CONNECTION, "bank").begin()
