@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from simulator import fault_mutations as rulings
-from simulator import range_mutations, value_mutations
+from simulator import constraint_mutations, range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
@@ -21,7 +21,7 @@ from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import declarations, log_end, planner
+from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
@@ -288,26 +288,6 @@ def _unlocked_constraints() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
-def _constraints_unread() -> Any:
-    """Constraints: nothing reads them after the first declaration of a log."""
-    return mock.patch.object(sorter, "reading_constraints", lambda records, **_: records)
-
-
-def _constraints_after_the_plan() -> Any:
-    """Constraints: what is released together with the first declaration does not read them."""
-
-    def reading(records: Any, *, all_of_them: bool) -> Any:
-        again = declarations.reading_constraints
-        return again(records, all_of_them=True) if all_of_them else records
-
-    return mock.patch.object(sorter, "reading_constraints", reading)
-
-
-def _constraints_from_the_start() -> Any:
-    """Constraints: nobody asks from where on they can be declared."""
-    return mock.patch.object(compiling._Care, "may_declare", return_value=True)  # noqa: SLF001
-
-
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
     original = constrained.Rules.send
@@ -456,9 +436,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
     "constraints-before": Mutation(_judge_the_value_before, _BOTH, constraints=_HALF),
     "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
-    "constraints-first": Mutation(_constraints_after_the_plan, _BOTH, constraints=_HALF),
-    "constraints-late": Mutation(_constraints_unread, _BOTH, constraints=_HALF),
-    "constraints-begin": Mutation(_constraints_from_the_start, _BOTH, constraints=_HALF),
+    "constraints-first": Mutation(constraint_mutations.constraints_after_the_plan, _BOTH, constraints=_HALF),
+    "constraints-late": Mutation(constraint_mutations.constraints_unread, _BOTH, constraints=_HALF),
+    "constraints-begin": Mutation(constraint_mutations.constraints_from_the_start, _BOTH, constraints=_HALF),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
