@@ -10,8 +10,9 @@ from unittest import mock
 import numpy as np
 from msgspec import UNSET
 
+from simulator import constraint_mutations as declaring
 from simulator import fault_mutations as rulings
-from simulator import constraint_mutations, range_mutations, value_mutations
+from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
@@ -402,7 +403,7 @@ class Mutation(NamedTuple):
     deadlines: float | None = None
     large: float | None = None
     faults: float = 0.0
-    ranges: float | None = None
+    ranges: float = 0.0
 
 
 _BOTH = ("planner", "single")
@@ -436,9 +437,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
     "constraints-before": Mutation(_judge_the_value_before, _BOTH, constraints=_HALF),
     "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
-    "constraints-first": Mutation(constraint_mutations.constraints_after_the_plan, _BOTH, constraints=_HALF),
-    "constraints-late": Mutation(constraint_mutations.constraints_unread, _BOTH, constraints=_HALF),
-    "constraints-begin": Mutation(constraint_mutations.constraints_from_the_start, _BOTH, constraints=_HALF),
+    "constraints-first": Mutation(declaring.constraints_after_the_plan, _BOTH, constraints=_HALF),
+    "constraints-late": Mutation(declaring.constraints_unread, _BOTH, constraints=_HALF),
+    "constraints-begin": Mutation(declaring.constraints_from_the_start, _BOTH, constraints=_HALF),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
