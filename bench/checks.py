@@ -10,8 +10,6 @@ takes several times as long, so it is less there.
 
 from __future__ import annotations
 
-import json
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,18 +18,12 @@ from unittest import mock
 
 import numpy as np
 
-from streamydb.columns.plans import Life
-from streamydb.columns.shards import ShardConfig
+from bench.in_memory import InMemory
+from bench.workload import BALANCE, Bank, funding
 from streamydb.key_processor import checks as key_checks
-from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline.warmup import warm_up
 from streamydb.sorter import checks as sorter_checks
 from streamydb.txn_processor import checks as txn_checks
-from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
-from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 ACCOUNTS: Final = 100_000
 CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
@@ -39,58 +31,6 @@ CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
 
 _ROOMS: Final = (sorter_checks, key_checks, txn_checks)
 _CALLED: Final = {(txn_checks, "fed"): "require_feedback"}
-
-
-class Bench:
-    """A database in memory."""
-
-    def __init__(self, shards: int) -> None:
-        """Begin empty."""
-        self.config = ShardConfig("bench", "bench", shards, 1, 1_000_000)
-        self.states = [(MemoryBlobs(), MemoryValues(), MemoryIdTables()) for _ in range(shards)]
-        self.feedback: list[bytes] = []
-        self.offset = 0
-        self.random = random.Random(1)  # noqa: S311 - to be repeatable
-
-    def payloads(self, count: int) -> list[bytes]:
-        """Transfers between two accounts."""
-        found = []
-        for i in range(count):
-            one, other = self.random.sample(range(ACCOUNTS), 2)
-            updates = [
-                {"op": "add", "key": f"account/{one}", "by": -1, "min": -(10**9)},
-                {"op": "add", "key": f"account/{other}", "by": 1},
-            ]
-            found.append(json.dumps({"id": f"t{self.offset + i}", "updates": updates}).encode())
-        return found
-
-    def run(self, count: int) -> float:
-        """Execute a batch of transfers; its seconds of processor time."""
-        values, at = self.payloads(count), self.offset
-        self.offset += count
-        columns = np.zeros(count, np.int32), np.arange(at, at + count), np.full(count, at)
-        shards, begun = self.config.shards, time.thread_time()
-        inputs: list[list[bytes]] = [[] for _ in self.states]
-        for routed in parse_feedback(self.feedback, self.config):
-            inputs[routed.shard].append(routed.block)
-        for routed in parse_transactions(*columns, values, shards):
-            inputs[routed.shard].append(routed.block)
-        granted: list[list[bytes]] = [[] for _ in self.states]
-        for shard, state in enumerate(self.states):
-            room = KeyTransactionProcessor(self.config, shard, *state, Life("bench"))
-            for emitted in room.step(inputs[shard]):
-                granted[emitted.proc].append(emitted.block)
-        self.feedback = []
-        executor = TransactionProcessor(self.config, shards, 1)
-        for blocks in granted:
-            for item in executor.step(blocks):
-                if shards == 1:
-                    records = o.formatted(item, "bench")
-                else:
-                    records = open_output(output_block(item), "bench")
-                if records.topic == o.FEEDBACK:
-                    self.feedback += records.values.tolist()
-        return time.thread_time() - begun
 
 
 class Clock:
@@ -138,11 +78,17 @@ def _nothing(name: str, _: Callable[..., Any]) -> Callable[..., Any]:
     return (lambda _, plan, *__: plan) if name == "sorter.planned" else lambda *_, **__: None
 
 
-def _shares(bench: Bench, count: int, batches: int) -> None:
+def _seconds(database: InMemory, count: int) -> float:
+    """Execute a batch of transfers; its processor time."""
+    payloads = Bank(ACCOUNTS, seed=database.offset).payloads(database.offset, count)
+    return sum(map(sum, database.run(payloads).values()))
+
+
+def _shares(bench: InMemory, count: int, batches: int) -> None:
     """Print what each check takes."""
     clock = Clock()
     with _replaced(clock.timed):
-        seconds = sum(bench.run(count) for _ in range(batches))
+        seconds = sum(_seconds(bench, count) for _ in range(batches))
     total, own = batches * count, sum(clock.seconds.values())
     spent = sorted(clock.seconds.items(), key=lambda each: -each[1])
     print(f"  {'a transfer':<28} {seconds / total * 1e9:>9.0f} ns")
@@ -150,13 +96,13 @@ def _shares(bench: Bench, count: int, batches: int) -> None:
         print(f"  {name:<28} {part / total * 1e9:>9.1f} ns {part / seconds:>7.2%}")
 
 
-def _pairs(bench: Bench, count: int, batches: int) -> None:
+def _pairs(bench: InMemory, count: int, batches: int) -> None:
     """Print what a batch takes with and without checks, in turns."""
     given, bare = [], []
     for _ in range(batches):
-        given.append(bench.run(count))
+        given.append(_seconds(bench, count))
         with _replaced(_nothing):
-            bare.append(bench.run(count))
+            bare.append(_seconds(bench, count))
     more = np.median(np.array(given) - np.array(bare))
     one, other = np.median(given) / count * 1e9, np.median(bare) / count * 1e9
     print(f"  in turns: {one:.0f} ns with, {other:.0f} without, {more / np.median(bare):+.2%}")
@@ -166,9 +112,10 @@ def main() -> None:
     """Print the shares."""
     warm_up()
     for shards, count, batches in CASES:
-        bench = Bench(shards)
+        bench = InMemory(shards)
+        bench.run(list(funding(0, ACCOUNTS, b"%d" % BALANCE)))
         for _ in range(3):
-            bench.run(count)
+            _seconds(bench, count)
         print(f"{shards} shards, {count} transfers a batch")
         _shares(bench, count, batches)
         _pairs(bench, count, batches)

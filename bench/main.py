@@ -39,10 +39,13 @@ from bench.rest.cases import KEYS_MIN
 from bench.rest.report import show as show_rest
 from bench.rest.run import RestOptions
 from bench.rest.run import rest as run_rest
+from bench.scale import ScaleOptions
+from bench.scale import scale as run_scale
+from bench.scale import show as show_scale
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "floor", "latency", "rest", "soak"]
+__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "soak"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,14 +61,14 @@ def _most(given: int | None, shards: int) -> int:
     return given or max_offsets_of(shards)
 
 
-def _sizes(text: str) -> list[int]:
+def _numbers(text: str, what: str, least: int) -> list[int]:
     try:
-        sizes = [int(part) for part in text.split(",")]
+        found = [int(part) for part in text.split(",")]
     except ValueError:
-        sizes = []
-    if not sizes or min(sizes) < 2:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers of accounts like 1000,100000")
-    return sizes
+        found = []
+    if not found or min(found) < least:
+        raise typer.BadParameter(f"{text!r} is not a list of {what}")
+    return found
 
 
 @app.command()
@@ -109,7 +112,7 @@ def bank(
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
     )  # fmt: skip
     if keys_series is not None:
-        sizes = _sizes(keys_series)
+        sizes = _numbers(keys_series, "numbers of accounts like 1000,100000", 2)
         deliver(
             lambda phases: bank_runs.keys_series(options, sizes, phases), show, output, json=json
         )
@@ -177,6 +180,41 @@ def floor(
         forms=named(forms, FORM_NAMES), seed=seed, parent=folder,
     )  # fmt: skip
     deliver(lambda phases: run_floor(options, phases), show_floor, output, json=json)
+
+
+@app.command()
+def scale(
+    *,
+    shards: Annotated[
+        str, typer.Option("--shards", help="Numbers of shards to compare.")
+    ] = "1,2,4,8",
+    transactions: Annotated[
+        int, typer.Option("--transactions", min=1, help="Transactions of a batch.")
+    ] = 200_000,
+    batches: Annotated[
+        int, typer.Option("--batches", min=1, help="Batches of our stages; the least counts.")
+    ] = 5,
+    accounts: Accounts = 100_000,
+    distribution: Distribution = "uniform",
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="Also run pipelines: what JVM and broker take.")
+    ] = False,
+    backlog: Annotated[
+        int | None,
+        typer.Option("--backlog", min=1, help="Of a pipeline (default: two full micro-batches)."),
+    ] = None,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Processor time of a transfer by stage, for several numbers of shards, and what follows."""
+    options = ScaleOptions(
+        shards=tuple(_numbers(shards, "numbers of shards like 1,2,4,8", 1)), batches=batches,
+        transactions=transactions, accounts=accounts, pipeline=pipeline, seed=seed, parent=folder,
+        backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
+    )  # fmt: skip
+    deliver(lambda phases: run_scale(options, phases), show_scale, output, json=json)
 
 
 @app.command()

@@ -116,7 +116,7 @@ def _ignore_read_write_conflicts() -> Any:
 def _forget_ids_of_the_plan() -> Any:
     """Dedupe: two records with one id in one plan both execute."""
     return mock.patch.object(
-        fitter, "earlier_with_same_id", lambda id0, _id1, _valid: np.full(len(id0), -1)
+        fitter, "earlier_with_same_id", lambda ids, _valid: np.full(len(ids), -1)
     )
 
 

@@ -56,20 +56,31 @@ def records_blocks(
 ) -> Iterator[bytes]:
     """Compiled records for every shard, each with its own home part, without the keys' hashes.
 
+    A half of the hash of an id tells which records may have one id, and whose home a shard is; only
+    the home must tell ids apart, so only it gets the other half.
+
     ``last``: the last record of each partition among them.
     """
     rest = {name: child for name, child in table.children.items() if name != "home"}
     arrays = Columns(table.cols, table.texts, rest).flatten()
     del arrays["keys.hash"]
+    id1 = arrays.pop("id1")
     shared = narrowed(arrays)
     for counts, payloads in homes:
-        own = narrowed({"home*": counts, **payloads.flatten("home.")})
+        here = id1[np.flatnonzero(counts)]
+        own = narrowed({"home*": counts, "home.id1": here, **payloads.flatten("home.")})
         yield pack_narrowed([shared, own], kind="records", format=FORMAT, last=last)
 
 
 def open_records(arrays: dict[str, Array]) -> Columns:
-    """The records of a block that `records_blocks` made, with the hashes of the keys."""
+    """The records of a block that `records_blocks` made, with the hashes of the keys.
+
+    ``id1`` is 0 where the home is elsewhere.
+    """
     table = Columns.unflatten(arrays)
+    counts, home = table.children["home"]
+    table.cols["id1"] = np.zeros(len(counts), np.uint64)
+    table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
     keys = table.children["keys"][1]
     keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
     return table

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged, hash_span, mix
-from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.jit import inlined, kernel, leaf
 from streamydb.columns.table import Bytes, Columns, Ragged, Texts
 
 __all__ = [
@@ -121,20 +121,22 @@ def _keys(keys: Ragged) -> Lanes:
 
 
 class _Slots(NamedTuple):
-    """Hash of the key, version before the first write, and shard of each slot."""
+    """Hash of the key, version before the first write, and shard of each slot; whether it was seen,
+    and the amount that its value adds to the digest.
+    """
 
     key: Lanes
     met: Ints
     home: Ints
+    seen: npt.NDArray[np.bool_]
+    last: Lanes
 
 
-@kernel
+@leaf
 def _deltas(
     writes: Any, seq: Ints, slots: _Slots, texts: Texts, first: int, interval: int, out: Lanes
 ) -> None:
-    key = slots.key
-    last = np.zeros((len(key), 2), np.uint64)
-    seen = np.zeros(len(key), np.bool_)
+    key, last, seen = slots.key, slots.last, slots.seen
     place, end = 0, (first + 1) * interval
     for w in writes:
         s = w["slot"]
@@ -184,7 +186,8 @@ def write_deltas(
     out = np.zeros((shards, last - first + 1, 2), np.uint64)
     if len(pool) == 0:
         pool = Ragged.empty(1)
-    slots = _Slots(_keys(keys), np.ascontiguousarray(met), home)
+    seen, amounts = np.zeros(len(keys), np.bool_), np.zeros((len(keys), 2), np.uint64)
+    slots = _Slots(_keys(keys), np.ascontiguousarray(met), home, seen, amounts)
     _deltas(writes, np.ascontiguousarray(seqs), slots, pool.texts(), first, interval, out)
     return first, out
 

@@ -22,6 +22,7 @@ __all__ = [
     "hash_span",
     "mix",
     "shard_of",
+    "word_at",
 ]
 
 # Equal bytes as a key, an id and a payload have unrelated hashes.
@@ -39,8 +40,8 @@ def mix(h: np.uint64) -> np.uint64:
 
 
 @kernel
-def _word(data: Bytes, at: int) -> np.uint64:
-    """Eight bytes, little-endian.
+def word_at(data: Bytes, at: int) -> np.uint64:
+    """For kernels: eight bytes, little-endian.
 
     The compiler makes one load of it, as the loop is unrolled and no index can be negative.
     """
@@ -56,7 +57,7 @@ def hash_span(data: Bytes, start: int, end: int, seed: np.uint64) -> np.uint64:
     h = seed ^ (np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15))
     at = start
     while at + 8 <= end:
-        h = mix(h ^ _word(data, at)) * np.uint64(0xD6E8FEB86659FD93)
+        h = mix(h ^ word_at(data, at)) * np.uint64(0xD6E8FEB86659FD93)
         at += 8
     word = np.uint64(0)
     for j in range(at, end):  # unsigned places, as above

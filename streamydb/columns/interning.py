@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.hashing import word_at
 from streamydb.columns.jit import kernel, leaf, same_text
 from streamydb.columns.table import Bytes, Ragged
 
@@ -13,6 +16,15 @@ __all__ = ["intern"]
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
+Entries = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+
+_FREE: Final = np.uint64(0xFFFFFFFF)
+"""No slot has this number."""
+
+_TAG: Final = np.uint64(0xFFFFFFFF00000000)
+_RUN: Final = 64
+_WORD: Final = 8
 
 
 @leaf
@@ -25,9 +37,91 @@ def _place(table: Places, hash_: np.uint64, slot: int) -> None:
     table[at] = slot
 
 
+@leaf
+def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) -> None:
+    """Number keys by 32 bits of their hashes and their place, until the table is half full.
+
+    An entry is those bits of the hash and the slot, so a key costs one access to the memory. A
+    processor loads the entries of a run of keys at once: first all are looked at, and nothing
+    depends on what is found; then they are used.
+
+    ``at``: the keys that are numbered, the slots that there are, and nothing of interest.
+    """
+    i, count = at[0], at[1]
+    mask = np.uint64(len(table) - 1)
+    while i < len(hashes):
+        end = min(i + _RUN, len(hashes))
+        seen = np.uint64(0)
+        for k in range(i, end):
+            seen ^= table[np.int64(hashes[k] & mask)]
+        at[2] = np.int64(seen & np.uint64(1))
+        while i < end:
+            if 2 * count >= len(table):
+                at[0], at[1] = i, count
+                return
+            hash_ = hashes[i]
+            place = hash_ & mask
+            entry = table[np.int64(place)]
+            while entry != _FREE and (entry ^ hash_) & _TAG != 0:
+                place = (place + np.uint64(1)) & mask
+                entry = table[np.int64(place)]
+            if entry == _FREE:
+                entry = (hash_ & _TAG) | np.uint64(count)
+                table[np.int64(place)] = entry
+                first[count] = i
+                count += 1
+            slot[i] = np.int64(entry & ~_TAG)
+            i += 1
+    at[0], at[1] = i, count
+
+
 @kernel
-def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
-    """An open-addressing table of slots that grows with them, so that it stays in the cache."""
+def _by_hash(hashes: Hashes) -> tuple[Ints, Ints]:
+    """Number keys as if no two keys had hashes that are nearly alike; the table grows with them."""
+    n = len(hashes)
+    slot, first = np.empty(n, np.int64), np.empty(n, np.int64)
+    table = np.full(1024, _FREE, np.uint64)
+    at = np.zeros(3, np.int64)
+    _slots(hashes, table, slot, first, at)
+    while at[0] < n:
+        table = np.full(4 * len(table), _FREE, np.uint64)
+        mask = np.uint64(len(table) - 1)
+        for s in range(at[1]):
+            hash_ = hashes[first[s]]
+            place = hash_ & mask
+            while table[np.int64(place)] != _FREE:
+                place = (place + np.uint64(1)) & mask
+            table[np.int64(place)] = (hash_ & _TAG) | np.uint64(s)
+        _slots(hashes, table, slot, first, at)
+    return slot, first[: at[1]].copy()
+
+
+@leaf
+def _are_alike(slot: Ints, first: Ints, data: Bytes, offsets: Ints) -> bool:
+    """Return True if every key is the first one of its slot."""
+    for i in range(len(slot)):
+        j = first[slot[i]]
+        begin, other = offsets[i], offsets[j]
+        length = offsets[i + 1] - begin
+        if offsets[j + 1] - other != length:
+            return False
+        unlike = np.uint64(0)
+        if length < _WORD:
+            for k in range(length):
+                unlike |= np.uint64(data[begin + k] ^ data[other + k])
+        else:  # word by word, the last one from the end
+            last = length - _WORD
+            unlike = word_at(data, begin + last) ^ word_at(data, other + last)
+            for k in range(0, last, _WORD):
+                unlike |= word_at(data, begin + k) ^ word_at(data, other + k)
+        if unlike != 0:
+            return False
+    return True
+
+
+@kernel
+def _exactly(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
+    """Number keys whose hashes may be alike: an open-addressing table of slots."""
     n = len(hashes)
     table = np.full(1024, -1, np.int32)
     slot = np.empty(n, np.int64)
@@ -61,8 +155,15 @@ def _intern(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
 def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
     """Number the distinct keys in order of first occurrence.
 
+    First by their hashes alone. Then all texts are compared, one after the other: that is much
+    faster than while looking for them. If two texts have hashes that are nearly alike, all is done
+    anew, with texts.
+
     Returns:
         The slot of each key (n,), and the position of the first occurrence of each slot.
 
     """
-    return _intern(hashes, keys.data, keys.offsets)
+    slot, first = _by_hash(hashes)
+    if _are_alike(slot, first, keys.data, keys.offsets):
+        return slot, first
+    return _exactly(hashes, keys.data, keys.offsets)

@@ -50,7 +50,7 @@ class PlanFitter:
         """
         meta, keys = self._meta, records.children["keys"][1]
         valid = records.cols["kind"] != p.REJECTED
-        earlier = earlier_with_same_id(records.cols["id0"], records.cols["id1"], valid)
+        earlier = earlier_with_same_id(records.cols["id0"], valid)
         plan = plan_transactions(records, earlier, meta.config.shards)
         first = int(records.cols["part"][0]), int(records.cols["off"][0])
         bounded = begins.holds(VALUES_BOUNDED, *first)

@@ -61,8 +61,8 @@ class Plan:
 
 
 @kernel
-def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
-    n = len(id0)
+def _earlier(ids: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
+    n = len(ids)
     size = 16
     while size < 2 * n:
         size *= 2
@@ -71,19 +71,22 @@ def _earlier(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
     for i in range(n):
         if not valid[i]:
             continue
-        at = np.int64(id0[i] & np.uint64(size - 1))
-        while table[at] >= 0 and (id0[table[at]] != id0[i] or id1[table[at]] != id1[i]):
+        at = np.int64(ids[i] & np.uint64(size - 1))
+        while table[at] >= 0 and ids[table[at]] != ids[i]:
             at = (at + 1) & (size - 1)
         earlier[i] = table[at]
         table[at] = i
     return earlier
 
 
-def earlier_with_same_id(id0: Hashes, id1: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
+def earlier_with_same_id(ids: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
     """Return for each valid transaction the position of the one before it with the same id, or -1;
     (n,).
+
+    ``ids``: hashes of the ids, the half that every shard knows. If two ids have one hash, their
+    transactions are in one group for nothing; their home tells them apart.
     """
-    return _earlier(id0, id1, valid)
+    return _earlier(ids, valid)
 
 
 @leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -174,26 +174,27 @@ def _copy_originals(outcome: ExecutionOutcome) -> None:
 
 
 @kernel
-def _ordinals(txn: Parts) -> Parts:
-    out = np.ones(len(txn), np.int32)
-    for i in range(1, len(txn)):
-        if txn[i] == txn[i - 1]:
+def _ordinals(writes: npt.NDArray[Any]) -> Parts:
+    """Return the number of each write within its transaction."""
+    out = np.ones(len(writes), np.int32)
+    for i in range(1, len(writes)):
+        if writes[i].txn == writes[i - 1].txn:
             out[i] = out[i - 1] + 1
     return out
 
 
 @kernel
-def _by_lane(lane: Bytes, slot: Parts, lanes: int) -> tuple[Ints, Ints]:
+def _by_lane(lane: Bytes, writes: npt.NDArray[Any], lanes: int) -> tuple[Ints, Ints]:
     """Positions of the writes of each lane, in order, and where each lane's begin."""
     starts = np.zeros(lanes + 1, np.int64)
-    for s in slot:
-        starts[lane[s] + 1] += 1
+    for i in range(len(writes)):
+        starts[lane[writes[i].slot] + 1] += 1
     for q in range(lanes):
         starts[q + 1] += starts[q]
     at = starts[:-1].copy()
-    order = np.empty(len(slot), np.int64)
-    for i in range(len(slot)):
-        q = lane[slot[i]]
+    order = np.empty(len(writes), np.int64)
+    for i in range(len(writes)):
+        q = lane[writes[i].slot]
         order[at[q]] = i
         at[q] += 1
     return order, starts
@@ -203,16 +204,15 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     writes = outcome.writes
     if not len(writes):
         return
-    index = _ordinals(np.ascontiguousarray(writes["txn"]))
+    index = _ordinals(writes)
     order, starts = np.arange(len(writes)), np.array([0, len(writes)])
     if spreads > 1:
         lane = (hash_ragged(outcome.slot_keys) >> np.uint64(32)) % np.uint64(spreads)
-        slot = np.ascontiguousarray(writes["slot"])
-        order, starts = _by_lane(lane.astype(np.uint8), slot, spreads)
+        order, starts = _by_lane(lane.astype(np.uint8), writes, spreads)
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield Rows(CHANGES, change_rows(outcome, writes[chosen], index[chosen]), spread)
+            yield Rows(CHANGES, change_rows(outcome, chosen, index), spread)
 
 
 def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:

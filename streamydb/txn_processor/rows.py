@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
+from streamydb.columns.jit import kernel
 from streamydb.columns.table import Array, Columns, Ragged, expand, starts_of
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
@@ -17,6 +18,7 @@ Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 
 _POSITION: Final = ("seq", "ts", "part", "off")
+_NO_REFS: Final = np.empty(0, np.int64)
 
 
 def result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
@@ -66,18 +68,32 @@ def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
     return Ragged(texts.data, starts_of(lengths))
 
 
-def change_rows(outcome: ExecutionOutcome, writes: npt.NDArray[Any], index: Parts) -> Columns:
-    """Return the contents of the change records of ``writes``."""
-    txns, pool = outcome.txns, outcome.pool
-    txn = np.ascontiguousarray(writes["txn"])
+@kernel
+def _columns_of(writes: npt.NDArray[Any], rows: Ints) -> tuple[Parts, Parts, Any, Any]:
+    """Transactions and slots of the writes at ``rows``; tags and numbers before and after each."""
+    n = len(rows)
+    txn, slot = np.empty(n, np.int32), np.empty(n, np.int32)
+    tags, numbers = np.empty((2, n), np.uint8), np.empty((2, n), np.int64)
+    for i in range(n):
+        write = writes[rows[i]]
+        txn[i], slot[i] = write.txn, write.slot
+        tags[0, i], tags[1, i] = write.before_tag, write.after_tag
+        numbers[0, i], numbers[1, i] = write.before_number, write.after_number
+    return txn, slot, tags, numbers
+
+
+def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts) -> Columns:
+    """Return the contents of the change records of the writes at ``rows``.
+
+    ``index``: the number of each write of the outcome within its transaction.
+    """
+    txns, writes = outcome.txns, outcome.writes
+    txn, slot, tags, numbers = _columns_of(writes, rows)
     cols = {name: txns.cols[name][txn] for name in _POSITION}
-    cols["index"] = index
-    for name in ("before_tag", "before_number", "after_tag", "after_number"):
-        cols[name] = np.ascontiguousarray(writes[name])
-    texts = {
-        "id": txns.texts["id"].take(txn),
-        "key": outcome.slot_keys.take(np.ascontiguousarray(writes["slot"])),
-        "before": _opaque(pool, writes["before_tag"], writes["before_ref"]),
-        "after": _opaque(pool, writes["after_tag"], writes["after_ref"]),
-    }
+    cols["index"] = index[rows]
+    texts = {"id": txns.texts["id"].take(txn), "key": outcome.slot_keys.take(slot)}
+    for at, name in enumerate(("before", "after")):
+        cols[f"{name}_tag"], cols[f"{name}_number"] = tags[at], numbers[at]
+        refs = writes[f"{name}_ref"][rows] if tags[at].max(initial=0) == p.OPAQUE else _NO_REFS
+        texts[name] = _opaque(outcome.pool, tags[at], refs)
     return Columns(cols, texts)

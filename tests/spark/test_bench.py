@@ -85,6 +85,19 @@ def test_floor_measures_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_scale_adds_what_a_pipeline_takes_around_our_stages(tmp_path: Path) -> None:
+    small = ("--transactions", "300", "--batches", "1", "--accounts", "100", "--backlog", "300")
+    options = (*small, "--shards", "1,2", "--pipeline", "--json")
+    answer = answer_of(command(tmp_path, "bench", "scale", *options))
+    found = {row["stage"]: row["total_us"] for row in answer["rows"] if not row["ours"]}
+    assert set(found) == {"JVM", "Python around our stages", "broker"}
+    for shards in ("1", "2"):
+        assert found["JVM"][shards] > 0
+        assert found["broker"][shards] > 0
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
 def test_a_sustained_load_reports_intervals_and_drains(tmp_path: Path) -> None:
     options = (*_SMALL, "--distribution", "zipf", "--no-copy-limit", "--json")
     long = ("--sustain", "6", "--load", "1.5", "--interval", "2")

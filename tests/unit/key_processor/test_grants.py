@@ -11,6 +11,7 @@ import pytest
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import (
     NOT_A_DUPLICATE,
     PLAN_DUPLICATE,
@@ -25,6 +26,7 @@ from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
+from streamydb.txn_processor import builder
 from streamydb.txn_processor.parser import parse_transactions
 
 Grants = list[tuple[int, Columns, Columns]]
@@ -74,7 +76,7 @@ class Shards:
         """What one shard grants for a plan of these transactions."""
         released = self.released(transactions, shard, ts)
         cols = released.cols
-        earlier = earlier_with_same_id(cols["id0"], cols["id1"], cols["kind"] != p.REJECTED)
+        earlier = earlier_with_same_id(cols["id0"], cols["kind"] != p.REJECTED)
         plan: Plan = plan_transactions(released, earlier, self.shards)
         granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
         assert granter.weigh(released, plan, 1 << 62, None) == len(released)
@@ -132,6 +134,23 @@ def test_copies_within_a_plan_are_those_of_the_first() -> None:
     fresh = (NOT_A_DUPLICATE, 0)
     assert kinds(grants) == [fresh, fresh, (PLAN_DUPLICATE, 1), (REUSED, 1), (PLAN_DUPLICATE, 1)]
     assert granter.used.cols["seq"].tolist() == [1, 2]
+
+
+def test_all_shards_plan_alike_when_two_ids_share_the_half_of_a_hash_that_all_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hashed(values: Ragged, seed: int = KEY_SEED) -> Any:
+        found = hash_ragged(values, seed)
+        return np.full_like(found, 1) if seed == ID_SEED else found
+
+    monkeypatch.setattr(builder, "hash_ragged", hashed)
+    db = Shards(3)
+    transactions = [add("k", id="a"), add("l", id="b"), add("k", id="a")]
+    granted = [db.granter(transactions, shard)[1] for shard in range(3)]
+    assert len({proc for grants in granted for proc, _, _ in grants}) == 1
+    assert [sum(len(txns) for _, txns, _ in grants) for grants in granted] == [0, 3, 0]
+    fresh = (NOT_A_DUPLICATE, 0)
+    assert kinds(granted[1]) == [fresh, fresh, (PLAN_DUPLICATE, 1)]
 
 
 def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:

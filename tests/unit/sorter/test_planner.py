@@ -61,7 +61,7 @@ def table_of(txns: Sequence[Txn]) -> Columns:
     kinds = [p.REJECTED if txn.id is None else p.SIMPLE for txn in txns]
     ids = np.array([txn.id or 0 for txn in txns], np.uint64)
     own: dict[str, Array] = {
-        "kind": np.array(kinds, np.uint8), "id0": ids % np.uint64(7), "id1": ids,
+        "kind": np.array(kinds, np.uint8), "id0": ids, "id1": ids,
     }  # fmt: skip
     table = Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
     bounds = [[b"key/%04d" % bound for bound in each] for txn in txns for each in txn.ranges]
@@ -75,7 +75,7 @@ def table_of(txns: Sequence[Txn]) -> Columns:
 
 def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
     valid = table.cols["kind"] != p.REJECTED
-    return earlier_with_same_id(table.cols["id0"], table.cols["id1"], valid)
+    return earlier_with_same_id(table.cols["id0"], valid)
 
 
 def planned(table: Columns, procs: int) -> Plan:
@@ -227,6 +227,15 @@ def test_interning_is_numbering_in_a_dict(keys: list[bytes], mask: int) -> None:
     assert first.tolist() == [keys.index(key) for key in numbers]
 
 
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 25])
+def test_interning_compares_every_byte(length: int) -> None:
+    key = bytes(range(1, length + 1))
+    for at in range(length):
+        texts = Ragged.of([key, key[:at] + b"\0" + key[at + 1 :], key])
+        slot, first = intern(np.zeros(3, np.uint64), texts)
+        assert (slot.tolist(), first.tolist()) == ([0, 1, 0], [0, 1])
+
+
 def test_interning_grows_its_table() -> None:
     keys = [b"%d" % (i * i % 4099 if i % 3 else i) for i in range(20_000)]
     texts = Ragged.of(keys)
@@ -236,15 +245,15 @@ def test_interning_grows_its_table() -> None:
         assert len(set(texts.take(first).tolist())) == len(first) == len(set(keys))
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=40))
-def test_the_use_of_an_id_before(ids: list[tuple[int, int, bool]]) -> None:
-    expected, last = [], dict[tuple[int, int], int]()
-    for i, (id0, id1, valid) in enumerate(ids):
-        expected.append(last.get((id0, id1), -1) if valid else -1)
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=40))
+def test_the_use_of_an_id_before(ids: list[tuple[int, bool]]) -> None:
+    expected, last = [], dict[int, int]()
+    for i, (number, valid) in enumerate(ids):
+        expected.append(last.get(number, -1) if valid else -1)
         if valid:
-            last[id0, id1] = i
-    one, other = (np.array([row[at] for row in ids], np.uint64) for at in (0, 1))
-    found = earlier_with_same_id(one, other, np.array([row[2] for row in ids], np.bool_))
+            last[number] = i
+    hashes = np.array([number for number, _ in ids], np.uint64)
+    found = earlier_with_same_id(hashes, np.array([valid for _, valid in ids], np.bool_))
     assert found.tolist() == expected
 
 

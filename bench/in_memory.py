@@ -1,0 +1,142 @@
+"""The stages of the query in one thread, without Kafka and Spark, and what each task of them takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.local.shard_files import LmdbValues
+from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
+
+__all__ = ["EXECUTE", "FORMAT", "PARSE", "STAGES", "STEP", "InMemory", "Times"]
+
+PARSE: Final = "parse"
+STEP: Final = "sort, plan, grant"
+EXECUTE: Final = "execute"
+FORMAT: Final = "format"
+STAGES: Final = (PARSE, STEP, EXECUTE, FORMAT)
+
+Times = dict[str, list[float]]
+"""By stage, the seconds of processor time that each of its tasks took."""
+
+_DATABASE: Final = "bench"
+_COMMITTED: Final = b'"status":"committed"'
+_RUN_BYTES: Final = 3 << 20  # as the pipeline cuts what it parses
+
+
+class InMemory:
+    """A database whose log and state are in memory; its stages run one task after the other."""
+
+    def __init__(self, shards: int, folder: Path | None = None) -> None:
+        """Begin empty; ``folder``: where LMDB keeps the values, a dict does it otherwise."""
+        self.config = ShardConfig(_DATABASE, _DATABASE, shards, 1, 1_000_000)
+        self._states = [
+            (MemoryBlobs(), _values(folder, shard), MemoryIdTables()) for shard in range(shards)
+        ]
+        self._feedback: list[list[bytes]] = [[] for _ in range(shards)]
+        self._results: list[Ragged] = []
+        self._folder = folder
+        self.offset = 0
+
+    def close(self) -> None:
+        """Close the files of the values."""
+        if self._folder is not None:
+            for shard in range(self.config.shards):
+                LmdbValues.close(self._folder / str(shard))
+
+    def run(self, payloads: list[bytes]) -> Times:
+        """Execute a micro-batch of transactions."""
+        times: Times = {stage: [] for stage in STAGES}
+        blocks = self._parsed(payloads, times)
+        grants: list[list[bytes]] = [[] for _ in blocks]
+        for shard, (state, own) in enumerate(zip(self._states, blocks, strict=True)):
+            with _task(times, STEP):
+                room = KeyTransactionProcessor(self.config, shard, *state, Life(_DATABASE))
+                for emitted in room.step(own):
+                    grants[emitted.proc].append(emitted.block)
+        self._feedback, self._results = [[] for _ in blocks], []
+        shards = self.config.shards
+        spread: list[list[Any]] = [[] for _ in blocks]
+        for own in grants:
+            with _task(times, EXECUTE):
+                for item in TransactionProcessor(self.config, shards, 1).step(own):
+                    spread[item.spread].append(item if shards == 1 else output_block(item))
+        for items in spread:
+            with _task(times, FORMAT):
+                self._format(items)
+        return times
+
+    def committed(self) -> int:
+        """How many transactions of the last batch were committed."""
+        return sum(values.data.tobytes().count(_COMMITTED) for values in self._results)
+
+    def _parsed(self, payloads: list[bytes], times: Times) -> list[list[bytes]]:
+        """Parse feedback and transactions in as many tasks as there are shards, each."""
+        shards = self.config.shards
+        blocks: list[list[bytes]] = [[] for _ in range(shards)]
+        for told in self._feedback:
+            with _task(times, PARSE):
+                _route(parse_feedback(told, self.config), blocks)
+        for part in np.array_split(np.arange(len(payloads)), shards):
+            values = Ragged.of([payloads[row] for row in part.tolist()])
+            with _task(times, PARSE):
+                for start, end in chunk_bounds(values.lengths(), _RUN_BYTES, len(values)):
+                    offsets = self.offset + part[start:end]
+                    found = parse_transactions(
+                        np.zeros(len(offsets), np.int32), offsets, offsets // 100,
+                        _own(values, start, end), shards,
+                    )
+                    _route(found, blocks)
+        self.offset += len(payloads)
+        return blocks
+
+    def _format(self, items: Iterable[Any]) -> None:
+        """Format a task's outputs, and keep the feedback among them for the next batch."""
+        for item in items:
+            one = self.config.shards == 1
+            records = o.formatted(item, _DATABASE) if one else open_output(item, _DATABASE)
+            if records.topic == o.RESULTS:
+                self._results.append(records.values)
+            if records.topic == o.FEEDBACK:
+                self._feedback[records.partition] += records.values.tolist()
+
+
+@contextmanager
+def _task(times: Times, stage: str) -> Iterator[None]:
+    """Time the body as a task of a stage."""
+    begun = time.thread_time()
+    yield
+    times[stage].append(time.thread_time() - begun)
+
+
+def _values(folder: Path | None, shard: int) -> Any:
+    if folder is None:
+        return MemoryValues()
+    own = folder / str(shard)
+    own.mkdir()
+    return LmdbValues(own)
+
+
+def _own(values: Ragged, start: int, end: int) -> Ragged:
+    """A part of some texts, in a buffer of its own."""
+    part = values.part(start, end)
+    return part.take(np.arange(len(part)))
+
+
+def _route(found: Iterator[Routed], blocks: list[list[bytes]]) -> None:
+    for routed in found:
+        blocks[routed.shard].append(routed.block)

@@ -1,0 +1,80 @@
+"""What a pipeline takes of the processor, by process: the JVM, Python, the broker."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from bench.appending import Appender
+from bench.engine import Engine, EngineOptions, fresh_broker
+from bench.errors import BenchError
+from bench.throughput import backlog, drain
+from bench.workload import BALANCE, Bank, funding
+from streamydb.cli.phases import Phases
+from streamydb.limits import max_offsets
+
+if TYPE_CHECKING:
+    from bench.scale import ScaleOptions
+
+__all__ = ["AROUND", "pipeline_us"]
+
+_JVM: Final = "JVM"
+_PYTHON: Final = "Python around our stages"
+_BROKER: Final = "broker"
+AROUND: Final = (_JVM, _PYTHON, _BROKER)
+"""What is not ours."""
+
+_WARM_UP: Final = 3
+_REPETITIONS: Final = 3
+_FULL_BATCHES: Final = 2
+"""Of a backlog. In smaller ones what a micro-batch costs whatever is in it counts for more."""
+
+
+def pipeline_us(
+    options: ScaleOptions, shards: int, ours_us: float, phases: Phases
+) -> dict[str, float]:
+    """By process, µs of processor time a transfer; ``ours_us``: of our stages, which Python has.
+
+    Raises:
+        BenchError: the pipeline failed.
+        BrokerError: the broker did not start.
+    """
+    with fresh_broker(options.parent, phases) as broker:
+        folder = broker.home.parent / "pipeline"
+        folder.mkdir()
+        most = max_offsets(shards)
+        count = options.backlog or _FULL_BATCHES * most
+        wanted = EngineOptions(shards=shards, max_offsets=most)
+        engine = Engine(wanted, folder, broker.bootstrap)
+        record = broker.record
+        with engine.running(phases), phases.phase(f"{shards} shards, pipeline") as phase:
+            bank = Bank(options.accounts, options.distribution, seed=options.seed)
+            appender = Appender(engine.connection, engine.names.transactions)
+            appender.append_all(funding(0, options.accounts, b"%d" % BALANCE))
+            drain(engine, appender, phase.note)
+            found = []
+            for _ in range(_WARM_UP + _REPETITIONS):
+                before = _used_s(engine, record.pid)
+                backlog(engine, appender, bank, count, phase.note)
+                after = _used_s(engine, record.pid)
+                found.append({name: after[name] - before[name] for name in AROUND})
+    least = {name: min(run[name] for run in found[_WARM_UP:]) for name in AROUND}
+    each = {name: 1e6 * spent / count for name, spent in least.items()}
+    each[_PYTHON] = max(0.0, each[_PYTHON] - ours_us)
+    return each
+
+
+def _used_s(engine: Engine, broker: int) -> dict[str, float]:
+    """Seconds of processor time so far, by kind of process."""
+    used = dict.fromkeys(AROUND, 0.0)
+    for process in engine.processes():
+        with suppress(psutil.Error):
+            kind = _JVM if process.name().startswith("java") else _PYTHON
+            used[kind] += sum(process.cpu_times()[:2])
+    try:
+        used[_BROKER] = sum(psutil.Process(broker).cpu_times()[:2])
+    except psutil.Error as error:
+        raise BenchError("the broker has ended") from error
+    return used
