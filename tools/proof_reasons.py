@@ -39,6 +39,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.kafka": _REAL,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.kafka_tail": _REAL,
+    "streamydb.facade.life.endpoint": _SHOWS,
     "streamydb.facade.openapi_details": _SHOWS,
     "streamydb.facade.openapi_types": _SHOWS,
     "streamydb.facade.operations": _SHOWS,
@@ -50,7 +51,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.connection": _ERRORS,
     "streamydb.kafka.copies": _TOPICS,
     "streamydb.kafka.creation": _TOPICS,
-    "streamydb.kafka.digests": _SHOWS,
     "streamydb.kafka.patience": "waits until Kafka answers; decides nothing",
     "streamydb.kafka.presence": _SHOWS,
     "streamydb.kafka.producer": _REAL,
@@ -105,6 +105,7 @@ REASONS: Final[dict[str, str]] = {
         "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),
     "streamydb.testing.database": _STARTS,
+    "streamydb.verify.whatif.parquet": "writes what others have found, whole or not at all",
     "streamydb.verify.check": _JUDGES,
 }
 """Why no randomized test has to execute a module, by its name or that of a package above it."""

@@ -28,6 +28,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import write_whole
 from streamydb.procedures.folder import FolderModules
+from streamydb.procedures.modules import Modules
 
 __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]
 
@@ -161,7 +162,7 @@ def owned(state: State, subject: Subject) -> State:
 @contextmanager
 def state_at(
     source: LogSource, config: ShardConfig, base: State | None, seq: int, ends: Mapping[int, int],
-    modules: FolderModules, progress: Progress,
+    modules: Modules, progress: Progress,
 ) -> Iterator[tuple[State, dict[int, str]]]:
     """Execute a log up to a seq: the state there, within the body, and the digests on the way.
 

@@ -22,7 +22,7 @@ from streamydb.backup.copy import Progress, config_of, state_at
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupManifest
-from streamydb.backup.pieces import Piece, advance
+from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.state import About
 from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
 from streamydb.kafka.appender import TopicAppender
@@ -35,7 +35,10 @@ from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["Line", "append_log", "keep_rulings", "lines", "prefix", "seq_at", "set_times"]
+__all__ = [
+    "Line", "Timed", "append_log", "committed_until", "keep_rulings", "lines", "prefix", "seq_at",
+    "set_times", "shown", "times_of",
+]  # fmt: skip
 
 SEQUENCER: Final = "restore"
 _TIMES: Final = {
@@ -54,6 +57,48 @@ class Line(NamedTuple):
     value: bytes | None
 
 
+class Timed(NamedTuple):
+    """The effective times of a log's transactions.
+
+    Attributes:
+        states: per partition, what is known at its end.
+        times: per partition, those of its transactions, in pieces.
+        order: knows which partitions take part, and how far the order goes.
+    """
+
+    states: Mapping[int, PartitionState]
+    times: Mapping[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]]
+    order: KeyedEventTimeSorter
+
+
+def times_of(source: LogSource, manifest: BackupManifest) -> Timed:
+    """Read a whole log for its effective times.
+
+    Raises:
+        BackupError: records are missing.
+    """
+    states = {}
+    times: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+    for partition, end in manifest.ends.items():
+        state = PartitionState()
+        for piece in source.pieces(partition, 0, end):
+            times.setdefault(partition, []).append(_times(state, piece))
+            state = advance(state, piece)
+        states[partition] = state
+    order = KeyedEventTimeSorter(SorterState(manifest.partitions, states), MemoryBlobs())
+    return Timed(states, times, order)
+
+
+def committed_until(timed: Timed, limit: int) -> int:
+    """Count the transactions whose effective time (ms) is not after a limit."""
+    found = 0
+    for partition, join in enumerate(timed.order.joined()):
+        if join is not None and join <= limit:
+            times = timed.times.get(partition, [])
+            found += sum(int(np.count_nonzero(some <= limit)) for some in times)
+    return found
+
+
 def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
     """The last seq whose commit timestamp is not after a time.
 
@@ -63,23 +108,10 @@ def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> i
     limit = math.floor(at.timestamp() * 1000)
     if limit > manifest.ts_ms:
         raise BackupError(
-            f"{folder.folder} ends with seq {manifest.seq}, committed at {_shown(manifest.ts_ms)}: "
+            f"{folder.folder} ends with seq {manifest.seq}, committed at {shown(manifest.ts_ms)}: "
             f"what was committed up to {at} may not be in it whole"
         )
-    states = {}
-    times: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
-    for partition, end in manifest.ends.items():
-        state = PartitionState()
-        for piece in folder.pieces(partition, 0, end):
-            times.setdefault(partition, []).append(_times(state, piece))
-            state = advance(state, piece)
-        states[partition] = state
-    order = KeyedEventTimeSorter(SorterState(manifest.partitions, states), MemoryBlobs())
-    found = 0
-    for partition, join in enumerate(order.joined()):
-        if join is not None and join <= limit:
-            found += sum(int(np.count_nonzero(some <= limit)) for some in times.get(partition, []))
-    return min(found, manifest.seq)
+    return min(committed_until(times_of(folder, manifest), limit), manifest.seq)
 
 
 def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -110,7 +142,7 @@ def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: P
 
 
 def lines(
-    folder: BackupFolder,
+    source: LogSource,
     manifest: BackupManifest,
     partition: int,
     places: Mapping[int, PartitionState],
@@ -118,14 +150,14 @@ def lines(
     """Yield the records that a partition of the new log shall hold.
 
     Args:
-        folder: the backup.
-        manifest: of it.
+        source: the old log.
+        manifest: describes it.
         partition: of the log.
         places: per partition, what is known where the restored part ends.
     """
     state, at, time = places.get(partition, PartitionState()), 0, 0
     filler = encode_marker(Marker(0, 1, SEQUENCER))
-    for piece in folder.pieces(partition, 0, state.position):
+    for piece in source.pieces(partition, 0, state.position):
         for offset, append_ms, key, value in piece.rows():
             for gap in range(at, offset):
                 yield Line(gap, time or append_ms, None, filler)
@@ -217,7 +249,7 @@ def _compare(
                 if next(content, None) != have:
                     raise BackupError(
                         f"{topic}, partition {partition}, offset {have.offset}: there is another "
-                        "record than the backup has. Restore into a new database (--database)"
+                        "record than shall be there: another database has this name. Take a new one"
                     )
                 found += 1
     return found
@@ -244,5 +276,6 @@ class _LogAppender(TopicAppender):
         )  # fmt: skip
 
 
-def _shown(ts_ms: int) -> str:
+def shown(ts_ms: int) -> str:
+    """A time (ms since 1970) for people."""
     return dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")

@@ -22,6 +22,8 @@ from streamydb.cli.constraints import constraints
 from streamydb.cli.create import create
 from streamydb.cli.doctor import doctor
 from streamydb.cli.down import down
+from streamydb.cli.explain import explain
+from streamydb.cli.fork import fork
 from streamydb.cli.handover import handover
 from streamydb.cli.mounted import PASSED_ON, bench, demo, histories, sim
 from streamydb.cli.options import grouped
@@ -35,6 +37,7 @@ from streamydb.cli.status import status
 from streamydb.cli.txn import txn
 from streamydb.cli.up import up
 from streamydb.cli.watch import watch
+from streamydb.cli.whatif import whatif
 
 __all__ = ["app"]
 
@@ -59,8 +62,8 @@ def _main(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
-    txn, procedures, constraints, watch, doctor, check, snapshot,
-    backup, restore, rebuild, resize, trim, limits, version, acls,
+    txn, procedures, constraints, watch, doctor, check, whatif, explain, snapshot,
+    backup, restore, fork, rebuild, resize, trim, limits, version, acls,
 )
 for _command in _COMMANDS:
     app.command()(grouped(_command))

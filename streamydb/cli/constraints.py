@@ -56,10 +56,15 @@ def constraints(
     elif action is ConstraintAction.DROP:
         _constrain(target, {"drop": what}, timeout, json=json)
     else:
-        _constrain(target, {"declare": _declaration(what or "")}, timeout, json=json)
+        _constrain(target, {"declare": declaration(what or "")}, timeout, json=json)
 
 
-def _declaration(text: str) -> Any:
+def declaration(text: str) -> Any:
+    """The declaration that an argument gives, as JSON or as @FILE.
+
+    Raises:
+        Failure: it is no JSON, or the file cannot be read.
+    """
     import msgspec
 
     try:

@@ -15,7 +15,10 @@ from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamydb.backup import BackupFolder, BackupManifest
+    from streamydb.backup.pieces import LogSource
     from streamydb.backup.state import About
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
@@ -41,29 +44,21 @@ def restore(
     Run it again if it was interrupted. The new database's pipeline executes the restored log.
     """
     from streamydb.backup import BackupFolder
-    from streamydb.backup.restore import append_log, keep_rulings, lines, prefix
+    from streamydb.backup.restore import prefix
     from streamydb.cli.backup_options import noting
     from streamydb.cli.up import start_broker
 
     backup = BackupFolder(folder)
     manifest = backup.manifest()
-    target = _empty_target(manifest, named, shards, replicas)
+    wanted = named._replace(database=named.database or manifest.database)
+    target = empty_target(manifest, wanted, shards, replicas)
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
         about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     start_broker(target, None, phases)
-    with phases.phase(f"Restoring into {target.database}") as phase:
-        _make_topics(target, manifest)
-        contents = {n: lines(backup, manifest, n, about.positions) for n in sorted(manifest.ends)}
-        total = sum(state.position for state in about.positions.values())
-        appended = append_log(
-            target.connection, target.database, contents, lambda done: _note(phase, done, total)
-        )
-        keep_rulings(target.connection, target.database, backup.rulings(), about.positions)
-        _keep(target, manifest, backup)
-        phase.outcome = f"{appended:,} records appended"
-    _tell(target, about, appended, json=json)
+    appended = fill(target, manifest, backup, about, [backup.procedures])
+    tell(target, about, appended, json=json)
 
 
 def resize(
@@ -160,7 +155,38 @@ def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
     return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
 
 
-def _empty_target(
+def fill(
+    target: Target, manifest: BackupManifest, source: LogSource, about: About,
+    procedures: Sequence[Path],
+) -> int:
+    """Put the beginning of a log into a new database; how many records were appended.
+
+    Args:
+        target: the new database.
+        manifest: describes the old log.
+        source: the old log.
+        about: the state that the new one shall come to.
+        procedures: folders with the modules of stored procedures.
+
+    Raises:
+        BackupError: the new log has other records, or Kafka did not take some.
+    """
+    from streamydb.backup.restore import append_log, keep_rulings, lines
+
+    with Phases().phase(f"Restoring into {target.database}") as phase:
+        _make_topics(target, manifest)
+        contents = {n: lines(source, manifest, n, about.positions) for n in sorted(manifest.ends)}
+        total = sum(state.position for state in about.positions.values())
+        appended = append_log(
+            target.connection, target.database, contents, lambda done: _note(phase, done, total)
+        )
+        keep_rulings(target.connection, target.database, source.rulings(), about.positions)
+        _keep(target, manifest, procedures)
+        phase.outcome = f"{appended:,} records appended"
+    return appended
+
+
+def empty_target(
     manifest: BackupManifest, named: Named, shards: int | None, replicas: Replicas
 ) -> Target:
     """The new database: settings of the old one unless options say otherwise.
@@ -169,15 +195,15 @@ def _empty_target(
         Failure: it exists.
     """
     target = find_target(
-        named._replace(database=named.database or manifest.database),
+        named,
         shards=shards or manifest.shards, grouping=manifest.grouping,
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
         constraints=manifest.constraints, **replicas._asdict(),
     )  # fmt: skip
     if target.place.checkpoint.exists():
         fail(
-            f"database {target.database} has run in {target.settings.home} already: restore into a "
-            "new one (--database NAME)"
+            f"database {target.database} has run in {target.settings.home} already: name another "
+            "one"
         )
     return target
 
@@ -202,7 +228,7 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
     kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
 
 
-def _keep(target: Target, manifest: BackupManifest, backup: BackupFolder) -> None:
+def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) -> None:
     """Write down how the database was made, and put its modules where its pipeline finds them."""
     import shutil
 
@@ -215,8 +241,10 @@ def _keep(target: Target, manifest: BackupManifest, backup: BackupFolder) -> Non
     kafka.record(target.connection, target.database, founding)
 
     target.procedures.mkdir(parents=True, exist_ok=True)
-    for path in backup.procedures.glob("*.py"):
-        shutil.copy2(path, target.procedures / path.name)
+    for path in (path for folder in procedures for path in folder.glob("*.py")):
+        copy = target.procedures / path.name
+        if not (copy.exists() and copy.samefile(path)):
+            shutil.copy2(path, copy)
     settings = target.settings
     target.place.write_record(
         DatabaseRecord(
@@ -228,7 +256,8 @@ def _keep(target: Target, manifest: BackupManifest, backup: BackupFolder) -> Non
     )
 
 
-def _tell(target: Target, about: About, appended: int, *, json: bool) -> None:
+def tell(target: Target, about: About, appended: int, *, json: bool) -> None:
+    """Say what the new database is, for people or programs."""
     if json:
         print_json({
             "database": target.database, "seq": about.seq, "ts_ms": about.ts_ms,

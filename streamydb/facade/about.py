@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from streamydb.facade.life.evidence import Evidence
+from streamydb.facade.life.kafka import collect
 from streamydb.kafka.digests import ShardDigests, last_digests
 from streamydb.kafka.presence import Seen, seen
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.records import Result
 from streamydb.settings import Settings
 
 __all__ = ["About", "Told", "about_database"]
@@ -37,11 +40,13 @@ class About:
         database: its name.
         here: what the pipelines say of themselves that were started on this machine, by name.
         told: asks Kafka; takes its time. None: there is no Kafka.
+        evidence: what Kafka has of a transaction with a verdict; takes its time.
     """
 
     database: str = ""
     here: Callable[[], Mapping[str, PipelineStatus]] = _nothing
     told: Callable[[], Told] | None = None
+    evidence: Callable[[Result], Evidence] | None = None
 
 
 def about_database(settings: Settings) -> About:
@@ -52,7 +57,10 @@ def about_database(settings: Settings) -> About:
         found = {name: place.status(name) for name in ("", *place.others())}
         return {name: said for name, said in found.items() if said.updated_ms is not None}
 
-    return About(settings.database, here, lambda: _told(settings))
+    def evidence(result: Result) -> Evidence:
+        return collect(settings.client_config(), settings.database, result)
+
+    return About(settings.database, here, lambda: _told(settings), evidence)
 
 
 def _told(settings: Settings) -> Told:

@@ -23,6 +23,7 @@ from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, put_value
 from streamydb.facade.kv_lists import list_values, read_values
+from streamydb.facade.life.endpoint import explanation_handler
 from streamydb.facade.methods import with_options
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
@@ -95,8 +96,9 @@ def create_app(
         traces = exporting()
     services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
     console = Console(services, pipeline, about or About())
+    explained = explanation_handler(about or About(), services.settings.searches_max)
     guarded = Router(
-        "/", route_handlers=with_options([*_GUARDED, *console.guarded]),
+        "/", route_handlers=with_options([*_GUARDED, explained, *console.guarded]),
         guards=[_authenticate(services)],
     )
     opened = Router(

@@ -17,6 +17,7 @@ from litestar.response import Stream
 
 from streamydb.facade import parameters as q
 from streamydb.facade.feed import Feed
+from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import last_event_id
@@ -41,7 +42,13 @@ _HEARTBEAT: Final = b": heartbeat\n\n"
     responses=answers(*_PROBLEMS),
 )
 async def get_changes(
-    request: AnyRequest, since: q.AsSince = None, prefix: q.AsPrefix = None
+    request: AnyRequest,
+    since: q.AsSince = None,
+    prefix: q.AsPrefix = None,
+    start: q.AsStart = None,
+    end: q.AsEnd = None,
+    where: q.AsWhere = None,
+    where_before: q.AsWhereBefore = None,
 ) -> Stream:
     """Follow the changes: events `change` in order, and now and then `resolved`.
 
@@ -49,8 +56,8 @@ async def get_changes(
     after it. A comment is a heartbeat. An event `error` holds a problem and ends the stream.
     """
     services = services_of(request)
-    wanted = prefix or ""
-    client_of(request).must_read(wanted)
+    client_of(request).must_read(prefix or "")
+    wanted = wanted_of(prefix, start, end, where, where_before)
     resumed = last_event_id(headers_of(request))
     await services.feed.start()
     position = resumed if resumed is not None else since
@@ -67,7 +74,7 @@ async def get_changes(
 
 
 async def events(
-    feed: Feed, since: int, prefix: str, heartbeat_s: float
+    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
     yield _BEGIN
@@ -78,7 +85,7 @@ async def events(
             async for batch in batches:
                 if batch is not None:
                     seen = batch.resolved
-                    for chunk in _chunks(batch, prefix):
+                    for chunk in _chunks(batch, wanted):
                         yield chunk
                         shown, spoke = max(shown, batch.changes[-1].seq), time.monotonic()
                 if batch is None or time.monotonic() - spoke >= heartbeat_s:
@@ -88,11 +95,11 @@ async def events(
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(batch: ChangeBatch, prefix: str) -> Iterator[bytes]:
+def _chunks(batch: ChangeBatch, wanted: Wanted) -> Iterator[bytes]:
     """The events of a batch, some at a time."""
     chunk = bytearray()
-    wanted = [event for event in batch.changes if event.key.startswith(prefix)]
-    for event, following in zip(wanted, [*wanted, None][1:], strict=True):
+    found = list(filter(wanted.takes, batch.changes))
+    for event, following in zip(found, [*found, None][1:], strict=True):
         if following is None or following.seq != event.seq:
             chunk += b"id: %d\n" % event.seq
         chunk += b"event: change\ndata: " + event.data + b"\n\n"

@@ -93,6 +93,28 @@ _PENDING: Final[_Json] = {
     "type": "object",
     "properties": {"id": _TEXT, "status": {"type": "string", "enum": ["unknown"]}},
 }
+_OBJECTS: Final[_Json] = {"type": "array", "items": _OPEN}
+_EXPLANATION: Final[_Json] = {
+    "type": "object",
+    "required": [
+        "id", "appends", "order", "transaction", "plan", "met", "checks", "verdict", "writes",
+        "resolved", "digests", "unknown",
+    ],
+    "properties": {
+        "id": {"type": ["string", "null"]},
+        "appends": _OBJECTS,
+        "order": _OPEN,
+        "transaction": {"description": "As it is in the log; null: unknown, or hidden."},
+        "plan": {"description": "The plan and the conflict group; null: unknown."},
+        "met": _OBJECTS,
+        "checks": _OBJECTS,
+        "verdict": of("result"),
+        "writes": _OBJECTS,
+        "resolved": {"description": "When its outputs were all written; null: unknown."},
+        "digests": _OBJECTS,
+        "unknown": {"type": "object", "additionalProperties": _TEXT},
+    },
+}
 _LIVE: Final[_Json] = {**_OPEN, "required": ["status"], "properties": {"status": _TEXT}}
 _SERVED: Final = ("reads", "strong", "writes", "changes")
 _HEALTH: Final[_Json] = {
@@ -118,7 +140,8 @@ _PROBLEM: Final[_Json] = {
 _NAMED: Final[dict[str, _Json]] = {
     "entry": _ENTRY, "entries": _LIST, "reading": _READS, "read_request": _READ_BODY,
     "query_request": _QUERY_BODY, "table": _TABLE, "column": _COLUMN, "emissions": _EMITTED,
-    "pending": _PENDING, "live": _LIVE, "health": _HEALTH, "problem_type": _PROBLEM,
+    "pending": _PENDING, "explanation": _EXPLANATION, "live": _LIVE, "health": _HEALTH,
+    "problem_type": _PROBLEM,
 }  # fmt: skip
 
 _BODIES: Final[dict[tuple[str, str], _Json]] = {
@@ -152,6 +175,10 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     },
     ("get", "/v1/transactions/{id}"): {
         "200": ("The verdict.", "application/json", of("result")),
+        "202": ("Not decided yet.", "application/json", of("pending")),
+    },
+    ("get", "/v1/explanations/{id}"): {
+        "200": ("Its life.", "application/json", of("explanation")),
         "202": ("Not decided yet.", "application/json", of("pending")),
     },
     ("get", "/v1/changes"): {

@@ -22,6 +22,8 @@ __all__ = [
     "AsSince",
     "AsStart",
     "AsWait",
+    "AsWhere",
+    "AsWhereBefore",
 ]
 
 _TEXT_MAX = 8_192
@@ -69,6 +71,19 @@ AsSince: TypeAlias = Annotated[
     int | None,
     QueryParameter(
         ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."
+    ),
+]
+AsWhere: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=_TEXT_MAX, description="Only changes whose value after them keeps this check: "
+        'JSON without a key, such as {"ge": 100}; `version` is the change\'s seq.'
+    ),
+]
+AsWhereBefore: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=_TEXT_MAX, description="The same for the value before them; has no `version`."
     ),
 ]
 AsAfter: TypeAlias = Annotated[

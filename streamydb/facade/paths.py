@@ -17,7 +17,9 @@ from streamydb.limits import KEY_BYTES_MAX
 
 __all__ = ["NAMED", "check_query", "key_of", "take_name", "text_of"]
 
-NAMED: Final = ("/v1/kv/", "/v1/transactions/", "/v1/history/", "/v1/streams/")
+NAMED: Final = (
+    "/v1/kv/", "/v1/transactions/", "/v1/explanations/", "/v1/history/", "/v1/streams/",
+)  # fmt: skip
 """Paths whose rest is a name."""
 
 _PLACEHOLDER: Final = "-"

@@ -30,7 +30,7 @@ from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
-__all__ = ["execute", "get_transaction", "post_transaction"]
+__all__ = ["ask_later", "execute", "get_transaction", "position_in", "post_transaction"]
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
@@ -70,9 +70,9 @@ async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Res
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
-    found = await services.writer.ask(txn_id, _position(record), wanted)
+    found = await services.writer.ask(txn_id, position_in(record), wanted)
     if isinstance(found, PendingWrite):
-        return _ask_later(found, wanted)
+        return ask_later(found, wanted)
     return json_response(verdict_body(found, client_of(request)))
 
 
@@ -105,7 +105,7 @@ async def execute(
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
         pending, result = await _decided(services, txn_id, payload, wanted)
     if result is None:
-        return _ask_later(pending, wanted)
+        return ask_later(pending, wanted)
     if result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
@@ -138,12 +138,17 @@ async def _decided(
     return pending, result
 
 
-def _ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
+def ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
+    """The answer about a transaction that has no verdict yet."""
     return json_response(pending.body(), 202, {**pending.headers(), **wanted.applied()})
 
 
-def _position(record: str | None) -> LogPosition | None:
-    """The place in the log that a query names."""
+def position_in(record: str | None) -> LogPosition | None:
+    """The place in the log that a query names.
+
+    Raises:
+        ProblemError: invalid-parameter, if there can be no such place.
+    """
     if record is None:
         return None
     partition, _, offset = record.partition(":")

@@ -55,7 +55,6 @@ class Grant(NamedTuple):
 
 # A consumer of librdkafka asks for the coordinator of its group even when it uses none.
 _CONSUMES: Final = ("Describe",)
-_SEEN: Final = ("DescribeConfigs",)
 _READ: Final = ("Read",)
 _FOLLOWED: Final = ("Read", "DescribeConfigs")
 
@@ -115,9 +114,10 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
                 "results": _READ,
                 "changes": _READ,
                 "streams": _READ,
-                # What the console tells of pipelines; without these rights it says so.
+                # What is told of pipelines and their plans; without these rights that is said.
                 "control": _READ,
                 "digests": _READ,
+                "feedback": _READ,
             },
             _CONSUMES,
         ),
@@ -132,7 +132,7 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
                 "transactions": _FOLLOWED,
                 "results": _FOLLOWED,
                 "changes": _FOLLOWED,
-                "feedback": _SEEN,
+                "feedback": _FOLLOWED,
                 "deadletters": _FOLLOWED,
                 "digests": _READ,
                 "control": _READ,

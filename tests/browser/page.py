@@ -31,6 +31,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About, Told
+from streamydb.facade.life import Evidence
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
@@ -86,7 +87,12 @@ class Site:
         settings = FacadeSettings(tokens=SecretStr(json.dumps(tokens)) if tokens else None)
         app = create_app(
             database.model, database.log, database.changes, settings, pipeline=self._status,
-            about=About("shop-of-tests", lambda: {"": self._status()}, told),
+            about=About(
+                "shop-of-tests", lambda: {"": self._status()}, told,
+                lambda result: Evidence(
+                    raw=database.log.records[result.source.offset], partitions=1, missing={}
+                ),
+            ),
         )  # fmt: skip
         self._database = database
         self._server = uvicorn.Server(

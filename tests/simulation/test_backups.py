@@ -26,6 +26,9 @@ from streamydb.backup import (
     folder,
 )
 from streamydb.backup import (
+    fork as forking,
+)
+from streamydb.backup import (
     resize as resizing,
 )
 from streamydb.backup import (
@@ -37,7 +40,9 @@ from streamydb.backup import (
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.needs import Need, needs
+from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import About
 from streamydb.columns.digest import StateDigest
@@ -58,7 +63,7 @@ from tests.support.seeds import seeds
 from tests.support.states import goes_on, truth, written
 
 SEEDS = seeds(10)
-NAMES, NEW = TopicNames("sim"), TopicNames("new")
+NAMES, NEW, FORK = TopicNames("sim"), TopicNames("new"), TopicNames("fork")
 Answer = TypeVar("Answer")
 
 
@@ -106,7 +111,9 @@ class Kept:
         for topic in (NAMES.control, NAMES.digests, NAMES.rulings, NAMES.deadletters):
             self.kafka.create(topic)
         self.kafka.create(NAMES.transactions, self.made.config.partitions)
-        self.kafka.ids |= {NAMES.transactions: "log", NEW.transactions: "new log"}
+        self.kafka.ids |= {
+            NAMES.transactions: "log", NEW.transactions: "new log", FORK.transactions: "fork log"
+        }
         for fault in self.rulings.faults:
             self.kafka.append(NAMES.rulings, 0, encode_ruling(ruling_of(fault, "log")))
         interval = self.made.config.digest_interval
@@ -344,30 +351,80 @@ class Kept:
         seq = self.dice.randint(0, manifest.seq)
         if seq and self.dice.random() < 0.5:
             seq = self._at_time(self.order[seq - 1].ts_ms + self.dice.choice([-1, 0, 0, 1]))
-        self.kafka.create(NEW.transactions, len(manifest.ends))
-        self.kafka.create(NEW.rulings)
+        self._begins(
+            NEW, self.folder, manifest, seq,
+            lambda: restoring.prefix(self.folder, manifest, seq, _quiet),
+        )  # fmt: skip
 
-        def restored() -> About:
-            about = restoring.prefix(self.folder, manifest, seq, _quiet)
+    def fork(self) -> None:
+        """Make a new database of the running one, right after some seq, some time, or now."""
+        trimmed = any(self.lows())
+        if trimmed:
+            with pytest.raises(BackupError, match="was trimmed: name the backup"):
+                forking.live(self.subject, None)
+        given = self.folder if trimmed or self.folder.exists() else None
+        log, here = self.again(lambda: forking.live(self.subject, given)), self.here()
+        manifest, last = log.manifest, len(here)
+        seq = self.dice.choice([None, self.dice.randint(0, last), last])
+        if seq and self.dice.random() < 0.5:
+            seq = self._at_live_time(log, here[seq - 1].ts_ms + self.dice.choice([-1, 0, 0, 1]))
+        with pytest.raises(BackupError, match=r"there is no seq|the log ends at seq"):
+            self.again(lambda: forking.moment_at(log, last + self.dice.choice([1, 999]), _quiet))
+        was = {
+            number: list(part.records)
+            for number, part in enumerate(self.kafka.topics[NAMES.transactions])
+        }
+        wanted = last if seq is None else seq
+        self._begins(FORK, log, manifest, wanted, lambda: forking.moment_at(log, seq, _quiet))
+        for number, part in enumerate(self.kafka.topics[NAMES.transactions]):
+            assert part.records == was[number], "the database itself is as it was"
+
+    def _at_live_time(self, log: forking.LiveLog, ts_ms: int) -> int:
+        """The last seq of the running log until a time; its newest if more may yet come."""
+        at = dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC)
+        here = self.here()
+        found: int | str
+        try:
+            found = self.again(lambda: forking.seq_until(log, log.manifest, at))
+        except BackupError as fault:
+            found = str(fault)
+        if isinstance(found, str):
+            assert "more may be committed" in found
+            assert ts_ms > here[-1].ts_ms
+            return len(here)
+        assert found == sum(each.ts_ms <= ts_ms for each in here)
+        return found
+
+    def _begins(
+        self, new: TopicNames, source: LogSource, manifest: BackupManifest, seq: int,
+        place: Callable[[], About],
+    ) -> None:
+        """A new database gets the beginning of a log; another history goes on from there."""
+        self.kafka.create(new.transactions, len(manifest.ends))
+        self.kafka.create(new.rulings)
+        name = new.transactions.partition(".")[0]
+
+        def begun() -> About:
+            about = place()
             places = about.positions
             contents = {
-                number: restoring.lines(self.folder, manifest, number, places)
+                number: restoring.lines(source, manifest, number, places)
                 for number in sorted(manifest.ends)
             }
-            restoring.append_log(CONNECTION, "new", contents, lambda _: None)
-            restoring.keep_rulings(CONNECTION, "new", self.folder.rulings(), places)
+            restoring.append_log(CONNECTION, name, contents, lambda _: None)
+            restoring.keep_rulings(CONNECTION, name, source.rulings(), places)
             return about
 
-        about = self.again(restored)
+        about = self.again(begun)
         assert (about.seq, about.digest) == (seq, self.digests[seq])
-        assert self._order_of_new() == self.order[:seq]
-        kept = RulingTopic(CONNECTION, "new", "new log", NOWHERE)
+        assert self._order_of(new) == self.order[:seq]
+        kept = RulingTopic(CONNECTION, name, f"{name} log", NOWHERE)
         kept.refresh()
         before = {(each.partition, each.offset) for each in self.order[:seq]}
         wanted = [f for f in self.rulings.faults if (f.partition, f.offset) in before]
         assert [f for f in kept.rulings().faults if (f.partition, f.offset) in before] == wanted
-        self._append_to_new(len(manifest.ends))
-        assert self._order_of_new()[:seq] == self.order[:seq]
+        self._append_to(new, len(manifest.ends))
+        assert self._order_of(new)[:seq] == self.order[:seq]
 
     def _at_time(self, ts_ms: int) -> int:
         """The last seq that was committed until a time, or of all if the backup ends before."""
@@ -381,18 +438,18 @@ class Kept:
         assert seq == sum(each.ts_ms <= ts_ms for each in self.order[: manifest.seq])
         return seq
 
-    def _append_to_new(self, partitions: int) -> None:
+    def _append_to(self, new: TopicNames, partitions: int) -> None:
         """The new database lives: brokers whose clocks are anywhere, clients and a sequencer."""
         self.kafka.now_ms = self.dice.choice([1, 2_000_000_000])
         marker = encode_marker(Marker(3_000_000_000, partitions, "later"))
         for value in (b'{"id":"later"}', marker, marker):
             for number in range(partitions):
-                self.kafka.append(NEW.transactions, number, value)
+                self.kafka.append(new.transactions, number, value)
 
-    def _order_of_new(self) -> list[Ordered]:
+    def _order_of(self, new: TopicNames) -> list[Ordered]:
         log = {
             number: [LogRecord(each.at, each.append_ms, each.content) for each in part.records]
-            for number, part in enumerate(self.kafka.topics[NEW.transactions])
+            for number, part in enumerate(self.kafka.topics[new.transactions])
         }
         return released(log, self.made.config.partitions)
 
@@ -417,6 +474,7 @@ def test_whatever_is_kept_trimmed_divided_and_restored_is_what_the_log_says(
         kept.back_up()
     kept.trim()
     kept.restore()
+    kept.fork()
     start = kept.resize() if start is None or kept.dice.random() < 0.5 else kept.rebuild(tmp_path)
     if start is not None:
         goes_on(start, kept.made, kept.outputs, kept.lows(), kept.rulings)

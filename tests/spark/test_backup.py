@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from simulator.digests import state_digest
@@ -234,3 +235,58 @@ def _trim(db: Database, folder: Path, last: int) -> None:
     restored = command(db, "restore", str(folder), "-d", "again", "--at", str(last))
     assert restored["digest"] == digest
     assert BackupFolder(folder).manifest().states == [done["state"]]
+
+
+def test_questions_to_the_past(tmp_path: Path) -> None:
+    """A fork, a what-if and an explanation of a running database; none of them touches it."""
+    with Database(tmp_path, options=OPTIONS) as db:
+        db.load(transfers(300))
+        resolved(db, 250)
+        with load(db, 2):
+            made = command(db, "fork", "copy", "--at", "137")
+            answered = command(
+                db, "whatif", "--constraint", '{"name":"rich","prefix":"acct/","min":0}',
+                "--from-seq", "50", "--to-seq", "250", "--output", str(tmp_path / "all.parquet"),
+                code=3,
+            )  # fmt: skip
+        assert (made["seq"], made["digest"]) == (137, oracle_digest(db, 137))
+        assert json.loads(answered["kinds"]["verdict"]["first"]["after"])["code"] == (
+            "constraint-violated"
+        )
+        assert (answered["from_seq"], answered["to_seq"]) == (50, 250)
+        assert pq.read_table(tmp_path / "all.parquet").num_rows >= answered["differing"] > 0
+        assert "already: name another" in command(db, "fork", "copy", code=1)
+        assert "there is no seq 99999" in command(db, "fork", "x", "--at", "99999", code=1)
+        _explained(db)
+        with database(db, "copy") as branch:
+            sent = branch.load(transfers(100, seed=9))
+            db.load(transfers(50, seed=8))
+            assert branch.assert_serial().transactions == 137 + sent
+            assert results(branch, 137) == results(db, 137)
+            assert oracle_digest(branch, 137) == made["digest"]
+            assert (b"t8-0" in _ids(db), b"t8-0" in _ids(branch)) == (True, False)
+            assert (b"t9-0" in _ids(db), b"t9-0" in _ids(branch)) == (False, True)
+        db.assert_serial()
+
+
+def _ids(db: Database) -> set[bytes]:
+    """The ids of all results."""
+    with TopicReader(db.settings.client_config(), TopicNames(db.name).results) as reader:
+        return {record.key() or b"" for record in reader.whole()}
+
+
+def _explained(db: Database) -> None:
+    """A transfer that was sent twice; its life agrees with its result."""
+    life = command(db, "explain", "t1-221")
+    told = json.loads(results(db, life["order"]["seq"])[life["order"]["seq"]])
+    assert life["unknown"] == {}
+    assert life["verdict"] == told
+    assert [each["executed"] for each in life["appends"]] == [True, False]
+    assert life["plan"]["first"] <= told["seq"] <= life["plan"]["last"]
+    assert life["plan"]["group"]["transactions"] >= 2
+    assert {met["known"] for met in life["met"]} == {"state"}
+    assert told["status"] == "committed"
+    assert [check["holds"] for check in life["checks"]] == [True]
+    assert len(life["writes"]) == 3
+    assert life["resolved"]["seq"] >= told["seq"]
+    assert {digest["seq"] for digest in life["digests"]} == {300}

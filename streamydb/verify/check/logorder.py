@@ -16,9 +16,10 @@ from streamydb.records import decode_marker
 from streamydb.verify.oracle.order import Ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from streamydb.records import Marker
+    from streamydb.sorter.state import PartitionState
     from streamydb.verify.oracle.order import LogRecord
 
 _NEVER = -1
@@ -51,6 +52,20 @@ class LogOrder:
         self.markers = 0
         self._joined = [_Partition(_NEVER) for _ in range(initial_partitions)]
         self._out: deque[Ordered] = deque()
+
+    @classmethod
+    def resumed(cls, initial_partitions: int, known: Mapping[int, PartitionState]) -> LogOrder:
+        """Go on behind the records that a state covers; ``known``: of each partition there."""
+        order = cls(initial_partitions)
+        for number in sorted(known):
+            if number == order.joined:
+                order._join_next()
+            if number >= order.joined:
+                break
+            part = order._joined[number]
+            part.last_ms = max(part.last_ms, known[number].effective)
+            part.naming = list(known[number].named)
+        return order
 
     @property
     def joined(self) -> int:
@@ -108,13 +123,18 @@ class LogOrder:
         self.markers += 1
         if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
             partition.naming.append((marker.partitions, partition.last_ms))
-        while True:
-            times = [known.first_naming(self.joined) for known in self._joined]
-            if None in times:
-                return
-            if self.joined == 1:
-                self._out.extend(self._drain(self._joined[0], None))
-            self._joined.append(_Partition(max(ms for ms in times if ms is not None)))
+        while self._join_next():
+            pass
+
+    def _join_next(self) -> bool:
+        """Let the next partition in, if every one before it has named it; whether it came in."""
+        times = [known.first_naming(self.joined) for known in self._joined]
+        if None in times:
+            return False
+        if self.joined == 1:
+            self._out.extend(self._drain(self._joined[0], None))
+        self._joined.append(_Partition(max(ms for ms in times if ms is not None)))
+        return True
 
     def _drain_out(self) -> Iterator[Ordered]:
         """Yield the records that were released when the first partition stopped being alone."""

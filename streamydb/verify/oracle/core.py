@@ -19,11 +19,11 @@ from msgspec import UNSET
 from streamydb import errors, limits
 from streamydb.constraints import DeclarationRefused, amended
 from streamydb.constraints.judge import Judge
+from streamydb.procedures.core import ModuleVersion, version_of
 from streamydb.procedures.core import run as call_procedure
-from streamydb.procedures.core import version_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, turn_of
 from streamydb.procedures.meter import cut_reason
-from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.procedures.modules import NO_MODULES, Module, Modules
 from streamydb.procedures.view import Declared
 from streamydb.procedures.view import Stamp as CallPlace
 from streamydb.records import (
@@ -282,10 +282,7 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a call: with the version of its module that is deployed now."""
         deployed = self._value(module_key(call.module))
-        version = None if deployed is None else version_of(deployed)
-        module = None
-        if version is not None and call.name in version.procedures:
-            module = self.modules.find(call.module, version.hash)
+        module = None if deployed is None else self._module(call, version_of(deployed))
         if module is None or call.name not in module.procedures:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
@@ -297,6 +294,12 @@ class Oracle:
             result = place.result(txn.id, "aborted", code=called.code, reason=called.reason)
             return result, {}
         return self._concluded(txn, called.writes, place, called.returned, called.outputs)
+
+    def _module(self, call: Call, version: ModuleVersion) -> Module | None:
+        """The code of a deployed version, if that has the procedure."""
+        if call.name not in version.procedures:
+            return None
+        return self.modules.find(call.module, version.hash)
 
     def _failed_checks(self, txn: Transaction) -> list[Failed]:
         """The asserts and checks that do not hold on the state, at most as many as are listed."""

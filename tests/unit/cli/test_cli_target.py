@@ -24,6 +24,7 @@ from streamydb.local.folder import DatabaseFolder, DatabaseRecord
     [
         ["txn", "--put", "a=1"], ["watch", "--no-follow"], ["check"], ["create"], ["handover"],
         ["up"], ["resize", "--shards", "2"], ["backup", "b"], ["snapshot", "--to", "s"],
+        ["fork", "new"], ["whatif", "--drop-constraint", "x"],
     ],
     ids=lambda a: a[0],
 )  # fmt: skip

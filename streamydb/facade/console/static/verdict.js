@@ -5,6 +5,7 @@ import { words } from "./database.js";
 import { el, put, visible } from "./dom.js";
 import { moment } from "./format.js";
 import { parse, pretty } from "./json.js";
+import { lifeOf } from "./life.js";
 import { table } from "./tables.js";
 
 const MARKS = { committed: "good", aborted: "warn", refused: "bad", unknown: "wait" };
@@ -14,7 +15,7 @@ export async function showOutcome(place, said, ask) {
   answer(place, el("p", { class: "hint" }, said));
   try {
     const found = await ask();
-    answer(place, ...verdict("committed", found), whole(found.id));
+    answer(place, ...verdict("committed", found), ...more(found.id));
   } catch (error) {
     answer(place, ...failure(place, error));
   }
@@ -33,7 +34,7 @@ function failure(place, error) {
     return [el("p", {}, badge("unknown"), " ", words(error)),
       el("button", { type: "button", onclick: again }, "Ask again")];
   }
-  if (Array.isArray(error.failed)) return [...verdict("aborted", { ...error.members, ...error, reads: null }), whole(error.id)];
+  if (Array.isArray(error.failed)) return [...verdict("aborted", { ...error.members, ...error, reads: null }), ...more(error.id)];
   if (error.code) return [...verdict("refused", error), el("p", { class: "notice" }, error.detail)];
   return [el("p", { class: "notice" }, words(error))];
 }
@@ -72,9 +73,10 @@ function readsTable(reads) {
   return table("Values read", ["key", "value"], reads.map(([key, value]) => [visible(key), value.text]), "reads");
 }
 
+const more = (id) => (id ? [whole(id), lifeOf(id)] : []);
+
 /** The result as it is in the database, fetched when somebody wants to see it. */
 function whole(id) {
-  if (!id) return null;
   const place = el("pre", { class: "json", tabindex: "0" }, "…");
   const fetched = async (event) => {
     if (!event.target.open || place.textContent !== "…") return;

@@ -1,0 +1,123 @@
+"""`streamydb explain`: the life of one transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import fail, print_raw
+from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.target import Target, find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamydb.facade.life import Life
+    from streamydb.facade.life.core import MetValue
+    from streamydb.records import Result
+    from streamydb.verify.whatif import History
+    from streamydb.verify.whatif.stretch import Progress
+
+
+def explain(
+    txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
+    named: Named,
+    record: Annotated[
+        str | None,
+        typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),
+    ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay/--no-replay",
+            help="Execute the log up to it, for the values that it met (default: yes).",
+        ),
+    ] = True,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup", metavar="FOLDER", help="Execute this backup, from its nearest state."
+        ),
+    ] = None,
+    procedures: Procedures = None,
+    json: Json = False,
+) -> None:
+    """Tell the life of a transaction: appends, order, plan, values met, checks, verdict, writes.
+
+    What the log alone decides is computed; plans and times are shown as they were recorded. What
+    is not known any more is said, with the reason.
+    """
+    from streamydb.cli.backup_options import noting
+    from streamydb.cli.life import lines
+    from streamydb.cli.phases import Phases
+
+    target = find_target(named, procedures=procedures)
+    target.must_listen()
+    with Phases().phase(f"The life of {txn_id}") as phase:
+        result = _verdict(target, txn_id, record)
+        history = _history(target, backup) if replay else None
+        life = _life(target, result, history, noting(phase))
+        phase.outcome = f"seq {life.order.seq:,}"
+    if json:
+        import msgspec
+
+        print_raw(msgspec.json.encode(life))
+    else:
+        for line in lines(life):
+            typer.echo(line)
+
+
+def _verdict(target: Target, txn_id: str, record: str | None) -> Result:
+    """The verdict of the transaction itself.
+
+    Raises:
+        Failure: there is none.
+    """
+    import msgspec
+
+    from streamydb.facade.kafka_search import search_result
+    from streamydb.facade.ports import LogPosition, Missing
+
+    place = None
+    if record is not None:
+        partition, _, offset = record.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal()):
+            fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41")
+        place = LogPosition(int(partition), int(offset))
+    settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
+    found = search_result(settings, txn_id, place)
+    if isinstance(found, Missing) or found.id != txn_id:
+        fail(
+            f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
+            "decided yet, or its result was deleted since"
+        )
+    return msgspec.structs.replace(found, duplicate=msgspec.UNSET)
+
+
+def _history(target: Target, backup: Path | None) -> History | None:
+    """The log to execute; None: it is not all there."""
+    from streamydb.backup.kafka import BackupLog
+    from streamydb.cli.histories import backup_history, live_history
+
+    if backup is not None:
+        return backup_history(target, backup)
+    spans = BackupLog(target.connection, target.database).spans()
+    return None if any(span.low for span in spans.values()) else live_history(target)
+
+
+def _life(target: Target, result: Result, history: History | None, progress: Progress) -> Life:
+    """Put it together; without a log to execute, some of the values that it met are not known."""
+    from streamydb.facade.life import explain as told
+    from streamydb.facade.life.core import MetValue
+    from streamydb.facade.life.kafka import collect
+    from streamydb.verify.whatif.run import executed_before
+
+    def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
+        if history is None:
+            return None
+        state = executed_before(history, result.seq, progress)
+        return {key: MetValue(*state[key]) for key in keys if key in state}
+
+    return told(result, collect(target.connection, target.database, result), look)

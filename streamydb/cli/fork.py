@@ -1,0 +1,71 @@
+"""`streamydb fork`: a new database that begins with the state of a moment of another one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamydb.cli.common import EXIT_USAGE, fail
+from streamydb.cli.options import Json, Named, Procedures, Replicas
+from streamydb.cli.target import find_target
+
+if TYPE_CHECKING:
+    from streamydb.backup.fork import LiveLog
+
+
+def fork(
+    name: Annotated[str, typer.Argument(help="The new database's name.")],
+    named: Named,
+    replicas: Replicas,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: now)."),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", help="Slices of the keys (default: as before).")
+    ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
+        ),
+    ] = None,
+    procedures: Procedures = None,
+    json: Json = False,
+) -> None:
+    """Make a new database that is right after any seq of another one, while that runs.
+
+    Run it again if it was interrupted. Nothing is written to the other one.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup.fork import live, moment_at
+    from streamydb.cli.backup_options import noting, subject_of
+    from streamydb.cli.phases import Phases
+    from streamydb.cli.restore import empty_target, fill, tell
+
+    source = find_target(named, procedures=procedures)
+    if name == source.database:
+        fail(f"{name} is the database itself: name a new one", EXIT_USAGE)
+    subject = subject_of(source)
+    log = live(subject, None if backup is None else BackupFolder(backup))
+    given = Named(name, named.home, named.bootstrap or source.bootstrap)
+    target = empty_target(log.manifest, given, shards, replicas)
+    if target.place.record() is not None:
+        fail(f"there is a database {name} in {target.settings.home} already: name another one")
+    with Phases().phase(f"Reading {source.database}") as phase:
+        about = moment_at(log, _seq(log, at), noting(phase))
+        phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
+    appended = fill(target, log.manifest, log, about, log.modules.places)
+    tell(target, about, appended, json=json)
+
+
+def _seq(log: LiveLog, at: str | None) -> int | None:
+    """The seq that is asked for; None: the newest."""
+    from streamydb.backup.fork import seq_until
+    from streamydb.spark.snapshot import moment
+
+    wanted = moment(at)
+    return seq_until(log, log.manifest, wanted) if isinstance(wanted, dt.datetime) else wanted

@@ -1,0 +1,108 @@
+"""The changes that an event stream wants: by their keys, and by a check of their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from streamydb.facade.feed_ports import ChangeEvent
+from streamydb.facade.problems import ProblemError
+from streamydb.limits import KEY_BYTES_MAX
+from streamydb.records import Transaction, decode
+from streamydb.records.formats import UNREADABLE
+from streamydb.txn_processor.comparisons import failed_checks
+
+__all__ = ["Wanted", "wanted_of"]
+
+_KEY = "k"
+_NULL = b"null"
+
+
+class _Values(msgspec.Struct):
+    """The values of an event."""
+
+    before: msgspec.Raw
+    after: msgspec.Raw
+
+
+_decode = msgspec.json.Decoder(_Values).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The wish of one stream.
+
+    Attributes:
+        prefix: of the keys.
+        start: the first key, as UTF-8; "" = all.
+        end: the key before which to end, as UTF-8; None: none.
+        after: a check of the value that was written, and of its version; None: any.
+        before: a check of the value that was there; None: any.
+    """
+
+    prefix: str = ""
+    start: bytes = b""
+    end: bytes | None = None
+    after: Transaction | None = None
+    before: Transaction | None = None
+
+    def takes(self, event: ChangeEvent) -> bool:
+        """Return True if a change is wanted."""
+        if not event.key.startswith(self.prefix):
+            return False
+        if self.start or self.end is not None:
+            key = event.key.encode()
+            if key < self.start or (self.end is not None and key >= self.end):
+                return False
+        if self.after is None and self.before is None:
+            return True
+        values = _decode(event.data)
+        after = _value(values.after)
+        seq = 0 if after is None else event.seq
+        return _holds(self.after, after, seq) and _holds(self.before, _value(values.before), 0)
+
+
+def wanted_of(
+    prefix: str | None, start: str | None, end: str | None, where: str | None, was: str | None
+) -> Wanted:
+    """The wish that parameters express.
+
+    Raises:
+        ProblemError: invalid-parameter.
+    """
+    for name, text in (("start", start), ("end", end)):
+        if text is not None and len(text.encode()) > KEY_BYTES_MAX:
+            detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."
+            raise ProblemError("invalid-parameter", detail, parameters=[name])
+    return Wanted(
+        prefix or "", (start or "").encode(), None if end is None else end.encode(),
+        _check("where", where), _check("where_before", was),
+    )  # fmt: skip
+
+
+def _check(name: str, text: str | None) -> Transaction | None:
+    """A transaction with this check alone; its version is not known of what was before."""
+    if text is None:
+        return None
+    try:
+        given = msgspec.json.decode(text)
+    except UNREADABLE:
+        given = None
+    if isinstance(given, dict) and "key" not in given:
+        raw = msgspec.json.encode({"id": "where", "checks": [{"key": _KEY, **given}]})
+        found = decode(raw)
+        if isinstance(found, Transaction) and (name == "where" or "version" not in given):
+            return found
+    known = "eq, ne, lt, le, gt, ge, exists" + (", version" if name == "where" else "")
+    detail = f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+    raise ProblemError("invalid-parameter", detail, parameters=[name])
+
+
+def _value(raw: msgspec.Raw) -> bytes | None:
+    value = bytes(raw)
+    return None if value == _NULL else value
+
+
+def _holds(check: Transaction | None, value: bytes | None, version: int) -> bool:
+    return check is None or not failed_checks(check, lambda _: (value, version))

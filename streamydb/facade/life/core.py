@@ -1,0 +1,294 @@
+"""Puts the life of a transaction together (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from streamydb import errors, limits
+from streamydb.facade.life.evidence import Evidence, Passing, ToldResolved, ToldResult
+from streamydb.facade.life.group import Group, group_of
+from streamydb.kafka.digests import ShardDigests
+from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
+from streamydb.records.result import NULL
+
+__all__ = [
+    "Append", "CheckOutcome", "Life", "Met", "MetValue", "Order", "Plan", "Write", "explain",
+    "seen_by",
+]  # fmt: skip
+
+_EARLIER_THAN_CHECKS: Final = frozenset({errors.VALUES_TOO_LARGE, errors.INTERNAL})
+_COMPARATORS: Final = ("version", "exists", "eq", "ne", "lt", "le", "gt", "ge")
+
+
+class MetValue(NamedTuple):
+    """A value right before the transaction (None: absent), and its version (then 0)."""
+
+    value: bytes | None
+    version: int
+
+
+Look = Callable[[Sequence[str]], Mapping[str, MetValue] | None]
+"""Shows keys right before the transaction; None: that state is not known here."""
+
+
+class Append(msgspec.Struct, kw_only=True):
+    """One record of the log with the transaction's id.
+
+    ``times``: how often its result was written; more than once after a crash, alike.
+    """
+
+    partition: int
+    offset: int
+    seq: int
+    ts_ms: int
+    appended_ms: int | None
+    executed: bool
+    code: str | None
+    result_written_ms: int
+    times: int
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """The place in the order; ``released_ms``: when all partitions had passed its time."""
+
+    seq: int
+    ts_ms: int
+    released_ms: int | None
+    passed: list[Passing] | None
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """The plan as feedback has it, and the group that follows from it."""
+
+    number: int
+    first: int
+    last: int
+    group: Group | None
+
+
+class Met(msgspec.Struct, kw_only=True):
+    """A key that it touches, as it was; ``hidden``: the client may not read it."""
+
+    key: str
+    value: Raw
+    version: int | None
+    known: str
+    hidden: bool = False
+
+
+class CheckOutcome(msgspec.Struct, kw_only=True):
+    """A check; ``wanted``: its comparators; ``holds``: None if it was not reached or not told."""
+
+    check: str
+    index: int
+    key: str
+    wanted: dict[str, Any]
+    holds: bool | None
+    hidden: bool = False
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """A change that it made, and where it lies in the changes."""
+
+    key: str
+    op: str
+    before: Raw
+    after: Raw
+    partition: int
+    offset: int
+    written_ms: int
+    hidden: bool = False
+
+
+class Life(msgspec.Struct, kw_only=True):
+    """The life of a transaction. ``unknown``: part -> why it, or some of it, is not known."""
+
+    id: str | None
+    appends: list[Append]
+    order: Order
+    transaction: Raw
+    plan: Plan | None
+    met: list[Met]
+    checks: list[CheckOutcome]
+    verdict: Result
+    writes: list[Write]
+    resolved: ToldResolved | None
+    digests: list[ShardDigests]
+    unknown: dict[str, str]
+
+
+def explain(result: Result, evidence: Evidence, look: Look) -> Life:
+    """Put together what is known of the transaction that has a verdict.
+
+    Args:
+        result: the verdict; not that of a repetition.
+        evidence: what Kafka has.
+        look: the state right before it.
+    """
+    unknown = dict(evidence.missing)
+    record = decode(evidence.raw) if evidence.raw is not None else None
+    txn = record if isinstance(record, Transaction) else None
+    touched = [] if txn is None else list(keys(txn))
+    seen = look([*touched, CONSTRAINTS_KEY])
+    return Life(
+        id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
+        transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
+        plan=_plan(result, evidence, seen), met=_met(result, touched, evidence, seen, unknown),
+        checks=[] if txn is None else list(_checks(result, txn)), verdict=result,
+        writes=[
+            Write(
+                key=told.key, op=told.change.op, before=told.change.before,
+                after=told.change.after, partition=told.partition, offset=told.offset,
+                written_ms=told.written_ms,
+            )
+            for told in evidence.changes
+        ],
+        resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
+    )  # fmt: skip
+
+
+def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:
+    """The records with this id, as far as their results are there; each once, in order."""
+    found: dict[tuple[int, int], list[ToldResult]] = {}
+    for told in evidence.results:
+        source = told.result.duplicate or told.result.source
+        found.setdefault((source.partition, source.offset), []).append(told)
+    own = result.source.partition, result.source.offset
+    for (partition, offset), copies in found.items():
+        first = copies[0].result
+        place = first.duplicate or first
+        yield Append(
+            partition=partition, offset=offset, seq=place.seq, ts_ms=place.ts_ms,
+            appended_ms=evidence.append_ms if (partition, offset) == own else None,
+            executed=(partition, offset) == own, code=first.code,
+            result_written_ms=copies[0].written_ms, times=len(copies),
+        )
+
+
+def _order(result: Result, evidence: Evidence) -> Order:
+    """With one partition a record is released as soon as it is read."""
+    times = [evidence.append_ms, *(each.append_ms for each in evidence.passed or ())]
+    known = [time for time in times if time is not None]
+    complete = evidence.partitions == 1 or evidence.passed is not None
+    return Order(
+        seq=result.seq, ts_ms=result.ts_ms, passed=evidence.passed,
+        released_ms=max(known) if known and complete else None,
+    )
+
+
+def _plan(
+    result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None
+) -> Plan | None:
+    """The plan; whether there were constraints before it, the state before it tells."""
+    plan = evidence.plan
+    if plan is None:
+        return None
+    rules = None if seen is None else seen.get(CONSTRAINTS_KEY)
+    declared = rules is not None and rules.version < plan.first
+    group = group_of(plan.members, result.seq, declared=declared) if plan.members else None
+    return Plan(number=plan.number, first=plan.first, last=plan.last, group=group)
+
+
+def _met(
+    result: Result, touched: Sequence[str], evidence: Evidence,
+    seen: Mapping[str, MetValue] | None, unknown: dict[str, str],
+) -> list[Met]:
+    """The keys that it names, as they were: by a state, else by what its outputs tell."""
+    if not touched:
+        unknown["met"] = "the record is no transaction, or is not in the log any more"
+        return []
+    told = _told(result, evidence)
+    met = []
+    for key in touched:
+        if seen is not None:
+            value, version = seen.get(key, MetValue(None, 0))
+            met.append(Met(key=key, value=_raw(value), version=version, known="state"))
+        elif key in told:
+            met.append(told[key])
+        else:
+            met.append(Met(key=key, value=NULL, version=None, known="no"))
+    if seen is None:
+        unknown["met"] = (
+            "the state right before it is not kept here; some values are told by its outputs, the "
+            "others have known: no"
+        )
+    return met
+
+
+def _told(result: Result, evidence: Evidence) -> dict[str, Met]:
+    """The values that changes and failed checks tell; a change does not tell the version."""
+    found = {
+        each.key: Met(key=each.key, value=each.change.before, version=None, known="changes")
+        for each in evidence.changes
+    }
+    for failed in result.failed:
+        if failed.check in ("assert", "check", "update") and failed.truncated is UNSET:
+            found[failed.key] = Met(
+                key=failed.key, value=failed.value, version=failed.version, known="result"
+            )
+    return found
+
+
+def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
+    """The asserts and checks with their outcomes, as the verdict tells them."""
+    reached = result.status != "rejected" and result.code not in _EARLIER_THAN_CHECKS
+    failed = {(each.check, each.index) for each in result.failed}
+    stopped = result.code == errors.CHECK_FAILED
+    last = len(result.failed) >= limits.FAILED_ENTRIES_MAX
+    rows: list[tuple[str, int, str, dict[str, Any]]] = [
+        ("assert", index, key, {"eq": _raw(wanted)})
+        for index, (key, wanted) in enumerate(txn.asserts.items())
+    ]
+    rows += [("check", i, check.key, _wanted(check)) for i, check in enumerate(txn.checks)]
+    told_last = max((rows.index(row) for row in rows if row[:2] in failed), default=-1)
+    for place, (kind, index, key, wanted) in enumerate(rows):
+        holds: bool | None = not (stopped and (kind, index) in failed)
+        if not reached or (stopped and last and place > told_last):
+            holds = None
+        yield CheckOutcome(check=kind, index=index, key=key, wanted=wanted, holds=holds)
+
+
+def _wanted(check: Check) -> dict[str, Any]:
+    found = {}
+    for name in _COMPARATORS:
+        value = getattr(check, name)
+        if value is not UNSET:
+            found[name] = _raw(value) if name in ("eq", "ne") else value
+    return found
+
+
+def _raw(value: bytes | None) -> Raw:
+    return NULL if value is None else Raw(value)
+
+
+def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
+    """Hide what a client may not read: values, what was compared with them, and other ids.
+
+    The verdict is not touched: it is shown as a verdict is (`facade.writes.verdict_body`).
+    """
+    if may_read(""):
+        return life
+    hidden = False
+    parts: list[Met | CheckOutcome | Write] = [*life.met, *life.checks, *life.writes]
+    for each in parts:
+        if may_read(each.key):
+            continue
+        each.hidden = hidden = True
+        if isinstance(each, Met):
+            each.value, each.version = NULL, None
+        elif isinstance(each, CheckOutcome):
+            each.wanted = {}
+        else:
+            each.before = each.after = NULL
+    if hidden or (life.plan is not None and life.plan.group is not None):
+        life.unknown["scopes"] = "the token may not read all that this concerns"
+    if hidden or not life.met:
+        life.transaction = NULL
+    if life.plan is not None and life.plan.group is not None:
+        for member in life.plan.group.members:
+            member.id, member.keys = None, [key for key in member.keys if may_read(key)]
+    return life

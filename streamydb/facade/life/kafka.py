@@ -1,0 +1,280 @@
+"""Collects the traces of a transaction from the topics of its database, within a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from streamydb.columns.encoding import unpack
+from streamydb.columns.plans import PlanName
+from streamydb.errors import RecordError
+from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
+from streamydb.facade.life.evidence import (
+    Evidence,
+    Member,
+    Passing,
+    ToldChange,
+    ToldPlan,
+    ToldResolved,
+    ToldResult,
+)
+from streamydb.facade.ports import LogPosition, LogUnavailableError
+from streamydb.kafka.clients import FOLLOWING, reader
+from streamydb.kafka.digests import beside
+from streamydb.kafka.names import TopicNames
+from streamydb.records import (
+    Change,
+    Resolved,
+    Result,
+    Transaction,
+    decode,
+    decode_change,
+    decode_marker,
+    decode_result,
+)
+
+__all__ = ["PLAN_SHOWN_MAX", "collect"]
+
+PLAN_SHOWN_MAX: Final = 20_000
+"""Transactions of a plan that are looked at; a group of a larger plan is not told."""
+
+_PART_S: Final = 3.0
+"""How long is looked for each part of a life."""
+_BATCH: Final = 5_000
+_POLL_S: Final = 0.25
+_BEFORE_MS: Final = 3_000
+"""Outputs of one micro-batch are written within this time of each other, and after the append."""
+_LOOK_BACK: Final = 500
+"""Records before the one with a later append time among which a marker may have passed a time."""
+_DIGESTS: Final = 64
+_LATE: Final = "it was not found within the time for looking"
+
+
+def collect(connection: Mapping[str, str], database: str, result: Result) -> Evidence:
+    """Find what the topics have of a transaction.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        result: the transaction's verdict, not that of a repetition.
+
+    Returns:
+        What was found; a topic that cannot be read is named in its ``missing``.
+    """
+    search = _Search(connection, database, result)
+    looks = {
+        "appends": search.look_for_results, "transaction": search.look_into_log,
+        "writes": search.look_for_changes, "plan": search.look_for_plan,
+        "digests": search.look_for_digests,
+    }  # fmt: skip
+    try:
+        for part, look in looks.items():
+            try:
+                look()
+            except (LogUnavailableError, KafkaException) as fault:
+                search.missing(part, str(fault))
+    finally:
+        search.close()
+    return search.found
+
+
+class _Search:
+    """One search."""
+
+    def __init__(self, connection: Mapping[str, str], database: str, result: Result) -> None:
+        self._consumer: Any = reader(connection, FOLLOWING, eof=True)
+        self._names = TopicNames(database)
+        self._result = result
+        self._late = False
+        self._near: dict[int, LogPosition] = {}
+        self.found = Evidence(missing={}, results=[], changes=[], digests=[])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def missing(self, part: str, why: str = _LATE) -> None:
+        """Say why a part is not known."""
+        self.found.missing[part] = why
+
+    def _read(
+        self, topic: str, places: Mapping[int, tuple[int, int]]
+    ) -> Iterator[Any]:
+        """Yield the records from one offset to before another, as long as there is time."""
+        self._late = False
+        deadline = time.monotonic() + _PART_S
+        left = {number: end for number, (start, end) in places.items() if start < end}
+        self._consumer.assign(
+            [TopicPartition(topic, number, places[number][0]) for number in left]
+        )
+        while left and time.monotonic() < deadline:
+            for message in receive(self._consumer, _BATCH, _POLL_S):
+                number, offset = message.partition(), message.offset()
+                if number not in left or not (message.error() is None or at_end(message)):
+                    continue
+                whole = message.error() is None and offset < left[number]
+                if offset + (not at_end(message)) >= left[number]:
+                    del left[number]
+                if whole:
+                    yield message
+        self._late = bool(left)
+
+    def _since(self, topic: str, time_ms: int) -> Iterator[Any]:
+        """Yield the records that were written from a time on, as long as there is time."""
+        starts = offsets_at(self._consumer, topic, time_ms)
+        ends = spans(self._consumer, topic)
+        places = {number: (at, ends[number][1]) for number, at in starts.items()}
+        yield from self._read(topic, places)
+
+    def look_for_results(self) -> None:
+        """Find every result with the id, and where the transactions near it lie."""
+        seq, found = self._result.seq, self.found
+        found.since_ms = self._result.ts_ms - _BEFORE_MS
+        name = (self._result.id or "").encode()
+        for message in self._since(self._names.results, found.since_ms):
+            result = None
+            with suppress(RecordError):
+                result = decode_result(message.value() or b"")
+            if result is None:
+                continue
+            place = result.duplicate or result
+            source = result.duplicate or result.source
+            if abs(place.seq - seq) < PLAN_SHOWN_MAX:
+                self._near[place.seq] = LogPosition(source.partition, source.offset)
+            if message.key() == name and result.id == self._result.id:
+                found.results.append(ToldResult(result, message.timestamp()[1]))
+        found.complete = not self._late
+        if self._late:
+            self.missing("appends", "there are too many results since to look at all of them")
+        elif not found.results:
+            self.missing("appends", "its results were deleted since")
+
+    @property
+    def _written_ms(self) -> int:
+        """The time at which its result was written, or about that."""
+        times = [each.written_ms for each in self.found.results if not each.result.duplicate]
+        return min(times, default=self._result.ts_ms)
+
+    def look_into_log(self) -> None:
+        """Read the record, and how the other partitions passed its time."""
+        topic, source = self._names.transactions, self._result.source
+        kept = spans(self._consumer, topic)
+        self.found.partitions = len(kept)
+        low, high = kept.get(source.partition, (0, 0))
+        if not low <= source.offset < high:
+            self.missing("transaction", "its record was trimmed from the log")
+        else:
+            own = {source.partition: (source.offset, source.offset + 1)}
+            for message in self._read(topic, own):
+                self.found.raw, self.found.append_ms = message.value(), message.timestamp()[1]
+        if len(kept) > 1:
+            self._look_for_passing(topic, kept)
+
+    def _look_for_passing(self, topic: str, kept: Mapping[int, tuple[int, int]]) -> None:
+        """Find in each other partition the first record that can come after the transaction."""
+        time_ms = self._result.ts_ms
+        later = offsets_at(self._consumer, topic, time_ms + 1)
+        places = {
+            number: (max(low, later[number] - _LOOK_BACK), min(high, later[number] + 1))
+            for number, (low, high) in kept.items()
+        }
+        passed: dict[int, Passing] = {}
+        for message in self._read(topic, places):
+            number, stamp = message.partition(), message.timestamp()[1]
+            marker = decode_marker(message.value())
+            beyond = stamp if marker is None else max(stamp, marker.marker)
+            if beyond > time_ms and number not in passed:
+                passed[number] = Passing(number, message.offset(), stamp)
+        if len(passed) == len(kept):
+            self.found.passed = [passed[number] for number in sorted(passed)]
+        else:
+            self.missing("order", "not every partition's records around its time were found")
+
+    def look_for_changes(self) -> None:
+        """Find what it wrote, and when everything up to it was written."""
+        seq, topic = self._result.seq, self._names.changes
+        resolved: dict[int, ToldResolved] = {}
+        seen: set[int] = set()
+        partitions = len(spans(self._consumer, topic))
+        for message in self._since(topic, self._written_ms - _BEFORE_MS):
+            change = None
+            with suppress(RecordError):
+                change = None if message.value() is None else decode_change(message.value())
+            number, stamp = message.partition(), message.timestamp()[1]
+            if isinstance(change, Resolved) and change.resolved >= seq:
+                resolved.setdefault(number, ToldResolved(change.resolved, stamp))
+            elif isinstance(change, Change) and change.source.seq == seq:
+                index = change.transaction.total_order
+                if index not in seen:
+                    seen.add(index)
+                    key = (message.key() or b"").decode()
+                    told = ToldChange(key, change, number, message.offset(), stamp)
+                    self.found.changes.append(told)
+            if len(resolved) == partitions:
+                break
+        self.found.changes.sort(key=lambda told: told.change.transaction.total_order)
+        if len(resolved) == partitions:
+            last = max(resolved.values(), key=lambda told: told.written_ms)
+            self.found.resolved = last
+        else:
+            self.missing("resolved")
+            if self._result.status == "committed":
+                self.missing("writes", "the changes around its result were not all looked at")
+
+    def look_for_plan(self) -> None:
+        """Find the feedback that names a plan with it, and that plan's transactions."""
+        seq, plan = self._result.seq, None
+        for message in self._since(self._names.feedback, self._written_ms - _BEFORE_MS):
+            with suppress(RecordError, KeyError, TypeError):
+                header, _ = unpack(message.value() or b"")
+                named = PlanName.of(header)
+                if header.get("kind") == "feedback" and named.first <= seq <= named.last:
+                    plan = named
+                elif plan is not None and named.first > seq:
+                    break
+        if plan is None:
+            self.missing(
+                "plan", "no feedback names a plan with it: feedback is deleted some time after it "
+                "was read, and grouping=single has no plans",
+            )  # fmt: skip
+            return
+        self.found.plan = ToldPlan(plan.number, plan.first, plan.last, plan.life)
+        self._look_for_members(self.found.plan)
+
+    def _look_for_members(self, plan: ToldPlan) -> None:
+        wanted = range(plan.first, plan.last + 1)
+        if any(seq not in self._near for seq in wanted):
+            self.missing("group", "the results of its plan are too many, or not there any more")
+            return
+        at = {self._near[seq]: seq for seq in wanted}
+        places: dict[int, tuple[int, int]] = {}
+        for partition, offset in at:
+            low, high = places.get(partition, (offset, offset + 1))
+            places[partition] = min(low, offset), max(high, offset + 1)
+        members = []
+        for message in self._read(self._names.transactions, places):
+            seq = at.get(LogPosition(message.partition(), message.offset()))
+            if seq is not None:
+                record = decode(message.value())
+                txn = record if isinstance(record, Transaction) else None
+                members.append(Member(seq, txn))
+        if len(members) == len(wanted):
+            plan.members = sorted(members, key=lambda member: member.seq)
+        else:
+            self.missing("group", "some records of its plan are not in the log any more")
+
+    def look_for_digests(self) -> None:
+        """Find the first digests of a state that it is part of."""
+        records = [
+            (message.key() or b"", message.value() or b"")
+            for message in self._since(self._names.digests, self._written_ms - _BEFORE_MS)
+        ]
+        later = [each for each in beside(records, len(records)) if each.seq >= self._result.seq]
+        first = min((each.seq for each in later), default=None)
+        self.found.digests = [each for each in later if each.seq == first][:_DIGESTS]
+        if first is None:
+            self.missing("digests", "no digest of a state after it has been told yet")

@@ -1,0 +1,220 @@
+"""Two executions side by side: as it was, and with other rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from streamydb.local.collector import no_collection
+from streamydb.procedures.follow_ups import counts_of
+from streamydb.records.names import FLOWS_PREFIX
+from streamydb.verify.oracle.order import Ordered
+from streamydb.verify.oracle.outputs import OutputRecord
+from streamydb.verify.whatif.differences import KINDS, Difference, between, of_values
+from streamydb.verify.whatif.other import OtherOracle, OtherRules, ResumedOracle
+from streamydb.verify.whatif.stretch import (
+    History,
+    Progress,
+    RememberedIds,
+    Stretch,
+    WhatIfError,
+    begun,
+    take_over,
+)
+
+__all__ = ["KindReport", "Waiting", "WhatIfReport", "executed_before", "whatif"]
+
+
+_NOTED: Final = 5_000
+"""Transactions from one word of progress to the next."""
+
+
+class KindReport(msgspec.Struct):
+    """The number of differences of one kind, and the first of them."""
+
+    count: int = 0
+    first: Difference | None = None
+
+
+class Waiting(msgspec.Struct):
+    """Follow-ups that were made and not executed by the end of the stretch, in each execution."""
+
+    before: int = 0
+    after: int = 0
+
+
+class WhatIfReport(msgspec.Struct):
+    """The answer.
+
+    Attributes:
+        database: its name.
+        from_seq: the first transaction of the stretch.
+        to_seq: the last; one less than the first if there was none.
+        started_at: the seq of the state that the executions began with; 0: the log's beginning.
+        calls: how many calls ran a replaced module.
+        kinds: by kind of difference.
+        differing: how many transactions differ.
+        keys: how many keys each execution has at the end.
+        waiting: follow-ups without a place in the log.
+        seconds: how long it took.
+    """
+
+    database: str
+    from_seq: int
+    to_seq: int = 0
+    started_at: int = 0
+    calls: int = 0
+    kinds: dict[str, KindReport] = msgspec.field(
+        default_factory=lambda: {kind: KindReport() for kind in KINDS}
+    )
+    differing: int = 0
+    keys: int = 0
+    waiting: Waiting = msgspec.field(default_factory=Waiting)
+    seconds: float = 0.0
+
+    @property
+    def same(self) -> bool:
+        """Return True if nothing differs."""
+        return not any(kind.count for kind in self.kinds.values())
+
+    def note(self, found: Difference) -> None:
+        """Count a difference."""
+        kind = self.kinds[found.kind]
+        kind.count += 1
+        kind.first = kind.first or found
+
+
+def _quiet(_what: str, _done: int, _total: int) -> None:
+    return
+
+
+def whatif(
+    history: History, rules: OtherRules, stretch: Stretch,
+    keep: Callable[[Difference], None] = lambda _: None, progress: Progress = _quiet,
+) -> WhatIfReport:
+    """Execute a stretch twice and compare.
+
+    Args:
+        history: the log.
+        rules: of the other execution.
+        stretch: from where to where.
+        keep: is given every difference, in order of seq; then those of the final values.
+        progress: is told how far it is.
+
+    Raises:
+        WhatIfError: the log ends before the stretch does; a constraint makes no sense.
+        BackupError: records are not there, or a file is damaged.
+        ModuleMissing: the code of a procedure that is not replaced is not there.
+    """
+    started_s = time.monotonic()
+    report = WhatIfReport(history.database, stretch.first)
+    with no_collection():
+        was, batches = _begun(history, stretch.first)
+        report.started_at = was.next_seq - 1
+        run = _Run(history, rules, stretch, report, keep)
+        now = run.executed(was, _noted(history, was, stretch, batches, progress))
+        run.finish(was, now)
+    report.seconds = time.monotonic() - started_s
+    return report
+
+
+def executed_before(
+    history: History, seq: int, progress: Progress = _quiet
+) -> dict[str, tuple[bytes, int]]:
+    """The values and versions of all keys right before a seq.
+
+    Raises:
+        WhatIfError: the log ends before that.
+        BackupError: records are not there, or a file is damaged.
+        ModuleMissing: the code of a procedure is not there.
+    """
+    with no_collection():
+        was, batches = _begun(history, seq)
+        for record in _noted(history, was, Stretch(seq, seq), batches, progress):
+            if was.next_seq == seq:
+                break
+            was.apply(record.value, record.partition, record.offset, record.ts_ms)
+    if was.next_seq < seq:
+        raise WhatIfError(f"the log of {history.database} ends at seq {was.next_seq - 1}")
+    return was.state
+
+
+def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[Ordered]]]:
+    """An oracle at the newest known state before a seq, and the records that come after that."""
+    state, batches = begun(history, first)
+    earlier = RememberedIds(state, history.id_window)
+    was = ResumedOracle(history, earlier, constraints=history.constraints)
+    if state is not None:
+        take_over(was, state)
+    return was, batches
+
+
+def _noted(
+    history: History, was: ResumedOracle, stretch: Stretch,
+    batches: Iterator[list[Ordered]], progress: Progress,
+) -> Iterator[Ordered]:
+    """Yield the records one by one, and tell how far it is."""
+    total = min(stretch.last or 1 << 62, sum(history.ends.values()))
+    for record in (record for batch in batches for record in batch):
+        done = was.next_seq - 1
+        if done % _NOTED == 0:
+            what = "on the way to the stretch" if done + 1 < stretch.first else "executing twice"
+            progress(what, done, max(total, done))
+        yield record
+
+
+class _Run(NamedTuple):
+    """The parts of a run that do not change."""
+
+    history: History
+    rules: OtherRules
+    stretch: Stretch
+    report: WhatIfReport
+    keep: Callable[[Difference], None]
+
+    def executed(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
+        """Execute once up to the stretch, twice within it."""
+        first, last = self.stretch
+        now = OtherOracle(self.history, self.rules, was) if was.next_seq == first else None
+        for record in records:
+            seq = was.next_seq
+            if last is not None and seq > last:
+                break
+            outputs = was.apply(record.value, record.partition, record.offset, record.ts_ms)
+            if now is not None:
+                self._compare(seq, outputs, now.beside(outputs, record))
+            elif was.next_seq == first:
+                now = OtherOracle(self.history, self.rules, was)
+        end = was.next_seq - 1
+        if now is None or (last is not None and end < last):
+            raise WhatIfError(
+                f"the log of {self.history.database} ends at seq {end}, and the stretch from "
+                f"{first} to {last or 'its end'} was asked for"
+            )
+        self.report.to_seq = end
+        return now
+
+    def _compare(self, seq: int, was: list[OutputRecord], now: list[OutputRecord]) -> None:
+        found = list(between(seq, was, now))
+        self.report.differing += bool(found)
+        self._note(found)
+
+    def _note(self, found: Iterable[Difference]) -> None:
+        for difference in found:
+            self.report.note(difference)
+            self.keep(difference)
+
+    def finish(self, was: ResumedOracle, now: OtherOracle) -> None:
+        """Compare the final states."""
+        self._note(of_values(was.state, now.state))
+        report = self.report
+        report.calls, report.keys = now.calls, len(was.state)
+        report.waiting = Waiting(_waiting(was), _waiting(now))
+
+
+def _waiting(oracle: ResumedOracle) -> int:
+    flows = (value for key, (value, _) in oracle.state.items() if key.startswith(FLOWS_PREFIX))
+    return sum(counts.made - counts.done for counts in map(counts_of, flows))

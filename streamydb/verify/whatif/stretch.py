@@ -1,0 +1,133 @@
+"""The stretch of a log that is executed, and the way to where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamydb.backup.pieces import LogSource
+from streamydb.backup.state import State
+from streamydb.columns import program as p
+from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_bytes
+from streamydb.errors import StreamyError
+from streamydb.procedures.modules import Modules
+from streamydb.sorter.state import PartitionState
+from streamydb.verify.check.logorder import LogOrder
+from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.order import LogRecord, Ordered
+
+__all__ = [
+    "History", "Progress", "RememberedIds", "Stretch", "WhatIfError", "begun", "records",
+    "take_over",
+]  # fmt: skip
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is done, and how much of how much."""
+
+
+class WhatIfError(StreamyError):
+    """The question cannot be answered; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A log, and what else decides what it means.
+
+    Attributes:
+        database: its name.
+        source: where the records are.
+        ends: per partition, one past the last record.
+        partitions: of the log when the database was created.
+        id_window: for how many seqs an id is remembered.
+        constraints: whether constraints may be declared.
+        modules: where the code of stored procedures is.
+        states: gives the newest known state at or before a seq, if there is one.
+    """
+
+    database: str
+    source: LogSource
+    ends: Mapping[int, int]
+    partitions: int
+    id_window: int
+    constraints: bool
+    modules: Modules
+    states: Callable[[int], State | None] = lambda _seq: None
+
+
+class Stretch(NamedTuple):
+    """The transactions from one seq to another, both included; None: to the log's end."""
+
+    first: int = 1
+    last: int | None = None
+
+
+class RememberedIds:
+    """The ids that a state remembers, by their hashes."""
+
+    def __init__(self, state: State | None, id_window: int) -> None:
+        """Remember those of ``state``."""
+        self._window = id_window
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+        if state is not None:
+            names = ("id0", "id1", "seq", "deadline")
+            for id0, id1, seq, deadline in zip(
+                *(state.ids.cols[name].tolist() for name in names), strict=True
+            ):
+                self._known[id0, id1] = seq, deadline
+
+    def __bool__(self) -> bool:
+        """Return True if there are any."""
+        return bool(self._known)
+
+    def has(self, name: str, seq: int, ts_ms: int) -> bool:
+        """Return True if the id was used before the state, and is remembered at a place."""
+        raw = name.encode()
+        known = self._known.get((hash_bytes(raw, ID_SEED), hash_bytes(raw, KEY_SEED)))
+        if known is None:
+            return False
+        in_time = known[1] > 0 and ts_ms <= known[1]
+        return in_time or known[0] > seq - self._window
+
+
+def begun(history: History, first: int) -> tuple[State | None, Iterator[list[Ordered]]]:
+    """The newest state before a seq, and the records that come after it, in order, in batches."""
+    state = history.states(first - 1)
+    known = {} if state is None else state.about.positions
+    return state, records(history, known)
+
+
+def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
+    """The released records behind what is covered, in the total order, in batches.
+
+    Args:
+        history: the log.
+        known: of each partition, where what is covered ends; empty: at the log's beginning.
+    """
+    order = LogOrder.resumed(history.partitions, known)
+    starts = {n: known[n].position if n in known else 0 for n in history.ends}
+    parts = {
+        number: history.source.pieces(number, starts[number], end)
+        for number, end in history.ends.items()
+    }
+    unfinished = {number for number, end in history.ends.items() if end > starts[number]}
+    while (number := order.hungriest(unfinished)) is not None:
+        piece = next(parts[number], None)
+        if piece is None:
+            unfinished.discard(number)
+        else:
+            rows = piece.rows()
+            order.feed(number, [LogRecord(at, stamp, value) for at, stamp, _, value in rows])
+        yield list(order.take())
+    yield list(order.take())
+
+
+def take_over(oracle: Oracle, state: State) -> None:
+    """Put a state into an oracle that has executed nothing; ids are not part of it."""
+    for piece in state.values:
+        columns = (piece.cols[name].tolist() for name in ("tag", "number", "version"))
+        texts = piece.texts["key"].tolist(), piece.texts["text"].tolist()
+        for tag, number, version, key, text in zip(*columns, *texts, strict=True):
+            value = str(number).encode() if tag == p.INT else text
+            oracle.state[key.decode()] = value, version
+    oracle.next_seq = state.about.seq + 1

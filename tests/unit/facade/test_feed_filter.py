@@ -1,0 +1,89 @@
+"""Event streams by range and by a check of the values: what they take is what the check says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamydb.facade import create_app
+from streamydb.facade.feed_filter import Wanted, wanted_of
+from streamydb.facade.feed_ports import ChangeEvent
+from streamydb.facade.problems import ProblemError
+from streamydb.records import Transaction, canonical, decode
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+from streamydb.verify.oracle.steps import holds
+from tests.support.generators import CHECKS, KEYS, STORED
+
+VALUES = st.one_of(st.none(), STORED)
+
+
+def event(key: str, before: Any, after: Any, seq: int = 3) -> ChangeEvent:
+    shown = [b"null" if value is None else canonical(value) for value in (before, after)]
+    return ChangeEvent(seq, 1, key, b'{"before":%s,"after":%s}' % tuple(shown))
+
+
+@given(check=CHECKS, before=VALUES, after=VALUES, was=st.booleans())
+def test_a_check_takes_what_it_would_take_in_a_transaction(
+    check: dict[str, Any], before: Any, after: Any, *, was: bool
+) -> None:
+    left_out = {"key", "version"} if was else {"key"}
+    rules = {name: check[name] for name in check if name not in left_out}
+    if not rules:
+        return
+    txn = decode(json.dumps({"id": "t", "checks": [{"key": "k", **rules}]}).encode())
+    assert isinstance(txn, Transaction)
+    value = before if was else after
+    stored = None if value is None else canonical(value)
+    version = 0 if value is None or was else 3
+    text = json.dumps(rules)
+    wanted = wanted_of(None, None, None, None if was else text, text if was else None)
+    assert wanted.takes(event("a", before, after)) == holds(txn.checks[0], stored, version)
+
+
+@given(KEYS, KEYS, st.one_of(st.none(), KEYS))
+def test_a_range_is_by_bytes(key: str, start: str, end: str | None) -> None:
+    wanted = wanted_of("", start, end, None, None)
+    inside = start.encode() <= key.encode() and (end is None or key.encode() < end.encode())
+    assert wanted.takes(event(key, None, 1)) == inside
+
+
+@pytest.mark.parametrize(
+    ("where", "was"),
+    [("{", None), ("5", None), ('{"key":"a","ge":1}', None), ('{"near":1}', None), ("{}", None),
+     (None, '{"version":1}')],
+)  # fmt: skip
+def test_what_is_no_check_is_refused(where: str | None, was: str | None) -> None:
+    with pytest.raises(ProblemError, match="without its key"):
+        wanted_of(None, None, None, where, was)
+    with pytest.raises(ProblemError, match="at most"):
+        wanted_of(None, "a" * 9_999, None, None, None)
+    assert wanted_of(None, None, None, None, None) == Wanted()
+
+
+@scenario
+async def test_over_rest() -> None:
+    database = MemoryDatabase()
+    async with InProcess(create_app(database.model, database.log, database.changes)) as client:
+        for key, value in (("a", 1), ("b", 7), ("c", 9), ("b", 2)):
+            await client.request("PUT", f"/v1/kv/{key}", json.dumps(value).encode())
+        await client.request("DELETE", "/v1/kv/b")
+
+        async def found(query: str, count: int) -> list[tuple[Any, ...]]:
+            stream = await client.stream(f"/v1/changes?since=0&{query}")
+            data = await stream.until(b"event: change", count)
+            stream.leave()
+            lines = (json.loads(line[6:]) for line in data.decode().split("\n")
+                     if line.startswith("data: "))  # fmt: skip
+            return [(e["key"], e["before"], e["after"]) for e in lines if "key" in e]
+
+        assert await found("start=b&end=c", 3) == [("b", None, 7), ("b", 7, 2), ("b", 2, None)]
+        assert await found("where=%7B%22ge%22:7%7D", 2) == [("b", None, 7), ("c", None, 9)]
+        assert await found("where=%7B%22exists%22:false%7D", 1) == [("b", 2, None)]
+        assert await found("where_before=%7B%22gt%22:2%7D", 1) == [("b", 7, 2)]
+        refused = await client.request("GET", "/v1/changes?where=x")
+        assert (refused.status, refused.json()["parameters"]) == (400, ["where"])
