@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb import records as r
+from streamydb.errors import InvariantViolation
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
 from streamydb.records.updates import _is_number
 
@@ -32,9 +33,13 @@ def failed_entry(check: str, index: int, key: str, value: bytes | None, version:
     return {"check": check, "index": index, "key": key, "value": shown, "version": version}
 
 
+def _no_range(index: int, _: r.Check) -> Failed | None:
+    raise InvariantViolation(f"check {index} is of a range, where there are none")
+
+
 def failed_checks(
     txn: r.Transaction, look: Callable[[str], Value],
-    of_range: Callable[[int, r.Check], Failed | None],
+    of_range: Callable[[int, r.Check], Failed | None] = _no_range,
 ) -> list[Failed]:
     """Entries of the asserts and checks of a transaction that do not hold, as many as are shown.
 

@@ -90,7 +90,7 @@ class Oracle:
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
-        self._ranges = OracleRanges(self.state)
+        self._ranges = OracleRanges(lambda: self.state)
         self.next_seq = 1
         self._seen: OrderedDict[str, Verdict] = OrderedDict()
         self._outputs = NO_OUTPUTS
@@ -109,8 +109,7 @@ class Oracle:
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
-        ranges = self.rulings.begins.holds(RANGES, partition, offset)
-        record = decode(raw, ranges=ranges)
+        record = self._decoded(raw, partition, offset)
         if isinstance(record, Marker):
             return []
         place = self._next(partition, offset, ts_ms)
@@ -132,6 +131,12 @@ class Oracle:
         encoded = encode_result(result)
         self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
+
+    def _decoded(
+        self, raw: bytes | None, partition: int, offset: int
+    ) -> Transaction | Marker | Rejection:
+        """A record, by the rules of its place in the log."""
+        return decode(raw, ranges=self.rulings.begins.holds(RANGES, partition, offset))
 
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place

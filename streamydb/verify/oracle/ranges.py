@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from msgspec import UNSET
 
@@ -15,14 +16,21 @@ from streamydb.verify.oracle.outputs import raw_value
 
 __all__ = ["OracleRanges"]
 
+_State: TypeAlias = Mapping[str, tuple[bytes, int]]
+
 
 class OracleRanges:
     """The ranges of a state; texts are in the order of their code points, as their bytes are."""
 
-    def __init__(self, state: Mapping[str, tuple[bytes, int]]) -> None:
+    def __init__(self, state: Callable[[], _State]) -> None:
         """Look at ``state``; its keys are put in order when somebody asks first."""
-        self._state = state
+        self._get = state
         self._keys: list[str] | None = None
+        self._known: _State | None = None
+
+    @property
+    def _state(self) -> _State:
+        return self._get()
 
     def note(self, key: str, before: bytes | None, after: bytes | None) -> None:
         """Note a write (None: absent)."""
@@ -59,8 +67,8 @@ class OracleRanges:
         return ReadRange(named, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows])
 
     def _within(self, wanted: Range) -> list[str]:
-        if self._keys is None:
-            self._keys = sorted(self._state)
+        if self._keys is None or self._known is not self._state:
+            self._keys, self._known = sorted(self._state), self._state
         keys = self._keys
         at = bisect_left(keys, wanted.begin)
         found = []
