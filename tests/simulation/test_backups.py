@@ -46,13 +46,14 @@ from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import About
 from streamydb.columns.digest import StateDigest
+from streamydb.kafka.foundation import Founding
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import DatabaseFolder
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
-from streamydb.records.begins import NOWHERE
+from streamydb.records.begins import EVERYWHERE, NOWHERE
 from streamydb.records.control import Following, encode_message
 from streamydb.records.ruling_records import encode_ruling
 from streamydb.records.rulings import Fault, Rulings, ruling_of
@@ -108,8 +109,12 @@ class Kept:
 
     def _set_up(self, home: Path) -> None:
         """Topics, and the modules in their folder."""
-        for topic in (NAMES.control, NAMES.digests, NAMES.rulings, NAMES.deadletters):
+        for topic in (
+            NAMES.control, NAMES.digests, NAMES.rulings, NAMES.deadletters, NAMES.founding
+        ):
             self.kafka.create(topic)
+        facts = Founding(log="log", begins=EVERYWHERE)
+        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(facts), b"founding")
         self.kafka.create(NAMES.transactions, self.made.config.partitions)
         self.kafka.ids |= {
             NAMES.transactions: "log", NEW.transactions: "new log", FORK.transactions: "fork log"
