@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streamydb.columns.blobs import Position
+from streamydb.columns.scans import Scan
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import EmittedBlock
@@ -155,6 +156,9 @@ class _Disturbed:
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         return self._now().sizes(at, keys)
+
+    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+        return self._now().scan(at, wanted)
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],

@@ -129,10 +129,10 @@ def failing() -> Iterator[None]:
     """Within it the code fails as the release that is `running` has it."""
     decode, execute = records.decode, interpreter.execute
 
-    def faulty_decode(raw: bytes | None) -> Any:
+    def faulty_decode(raw: bytes | None, **how: Any) -> Any:
         for release in _running if raw is not None and b'"marker"' not in raw else ():
             release.read(raw or b"")
-        return decode(raw)
+        return decode(raw, **how)
 
     def faulty_execute(txn: Any, *rest: Any) -> interpreter.Verdict:
         for release in _running:

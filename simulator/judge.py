@@ -180,8 +180,9 @@ def _never_early(written: list[WrittenRecord], last: int) -> None:
 
 def _at_rest(meta: SingleMeta, gathered: BlobStore) -> ValuesState:
     """Nothing is locked, unresolved or gathered any more; returns what the values are known by."""
-    if meta.locks or meta.unresolved or meta.repeats:
-        held = f"{len(meta.locks)} locks, {len(meta.unresolved)} transactions unresolved"
+    if meta.locks or meta.ranges or meta.unresolved or meta.repeats:
+        locks = len(meta.locks) + len(meta.ranges)
+        held = f"{locks} locks, {len(meta.unresolved)} transactions unresolved"
         raise Divergence(f"not at rest: {held}, {len(meta.repeats)} repetitions")
     index = gathered.get("gather")
     waiting = msgspec.msgpack.decode(index, type=GatherState).waiting if index else {}

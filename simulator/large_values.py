@@ -165,6 +165,8 @@ class GrantedBytes:
         for value in records.values.tolist():
             if value and not value.startswith(b'{"resolved"'):
                 found = msgspec.json.decode(value, type=_Output)
+                if found.duplicate:
+                    continue  # it is the result of one that was executed before
                 if made and (found.status == "rejected" or found.code == errors.INTERNAL):
                     continue  # it was not executed: it is told beside one that makes what it likes
                 if self._single or _is_generic(found.source, log):
@@ -195,11 +197,14 @@ class _Place(msgspec.Struct):
 
 
 class _Output(msgspec.Struct):
-    """Of a result, its place, status and code; of a change record, its values, too."""
+    """Of a result, its place, status and code, and if it is told again; of a change record, its
+    values, too.
+    """
 
     source: _Place
     status: str = ""
     code: str | None = None
+    duplicate: msgspec.Raw = msgspec.Raw()
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 

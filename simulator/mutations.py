@@ -10,8 +10,9 @@ from unittest import mock
 import numpy as np
 from msgspec import UNSET
 
+from simulator import constraint_mutations as declaring
 from simulator import fault_mutations as rulings
-from simulator import value_mutations
+from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
@@ -21,7 +22,7 @@ from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import declarations, log_end, planner
+from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
@@ -288,26 +289,6 @@ def _unlocked_constraints() -> Any:
     return mock.patch.object(records, "keys", keys)
 
 
-def _constraints_unread() -> Any:
-    """Constraints: nothing reads them after the first declaration of a log."""
-    return mock.patch.object(sorter, "reading_constraints", lambda records, **_: records)
-
-
-def _constraints_after_the_plan() -> Any:
-    """Constraints: what is released together with the first declaration does not read them."""
-
-    def reading(records: Any, *, all_of_them: bool) -> Any:
-        again = declarations.reading_constraints
-        return again(records, all_of_them=True) if all_of_them else records
-
-    return mock.patch.object(sorter, "reading_constraints", reading)
-
-
-def _constraints_from_the_start() -> Any:
-    """Constraints: nobody asks from where on they can be declared."""
-    return mock.patch.object(compiling._Care, "may_declare", return_value=True)  # noqa: SLF001
-
-
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
     original = constrained.Rules.send
@@ -410,8 +391,8 @@ class Mutation(NamedTuple):
     """A mutation: its code (whose docstring says what is broken), its groupings, and what it takes
     to notice it.
 
-    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``: as `run_seed`
-    takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``, ``ranges``: as
+    `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -422,6 +403,7 @@ class Mutation(NamedTuple):
     deadlines: float | None = None
     large: float | None = None
     faults: float = 0.0
+    ranges: float = 0.0
 
 
 _BOTH = ("planner", "single")
@@ -455,9 +437,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "workflows-emissions": Mutation(_violations_emit, _BOTH, workflows=_MANY),
     "constraints-before": Mutation(_judge_the_value_before, _BOTH, constraints=_HALF),
     "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
-    "constraints-first": Mutation(_constraints_after_the_plan, _BOTH, constraints=_HALF),
-    "constraints-late": Mutation(_constraints_unread, _BOTH, constraints=_HALF),
-    "constraints-begin": Mutation(_constraints_from_the_start, _BOTH, constraints=_HALF),
+    "constraints-first": Mutation(declaring.constraints_after_the_plan, _BOTH, constraints=_HALF),
+    "constraints-late": Mutation(declaring.constraints_unread, _BOTH, constraints=_HALF),
+    "constraints-begin": Mutation(declaring.constraints_from_the_start, _BOTH, constraints=_HALF),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(_keep_the_index, _BOTH),
@@ -472,6 +454,14 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         value_mutations.remember_what_is_withdrawn, ("planner",), large=_HALF
     ),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
+    "ranges-planner": Mutation(range_mutations.plan_without_ranges, ("planner",), ranges=_HALF),
+    "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),
+    "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
+    "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
+    "ranges-limit": Mutation(range_mutations.count_anything, _BOTH, ranges=_HALF),
+    "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
+    "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),
+    "ranges-fence": Mutation(range_mutations.overtake_ranges, ("single",), ranges=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),
     "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import msgspec
@@ -17,6 +17,7 @@ from simulator.large_values import LargeValues, draw_begins, small_limits
 from simulator.log import SimulatedLog
 from simulator.pipelines import Pair
 from simulator.procedures import Calls
+from simulator.ranges import Ranges, few_keys
 from simulator.rollback import Rollbacks
 from simulator.workflows import FlowCalls
 from simulator.workload import Deadlines, Workload
@@ -45,6 +46,11 @@ index of a unique constraint. Many shards or partitions, and these with lock que
 times what others do, and find nothing that three do not: they are drawn, but seldom.
 """
 
+_RANGES = (0.0, 0.0, 0.05, 0.3)
+_RANGE_KEYS = (0, 0, 0, 30, 4)
+"""Which share of the transactions names ranges, and how many keys they may have (0: production's).
+"""
+
 _DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
 """Which share of the transactions has a deadline, and which share of the records comes again."""
 
@@ -55,7 +61,8 @@ _SPANS_MS = (16, 100, 20_000)
 def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None, large: float | None = None,
-    rollbacks: float | None = None, deadlines: float | None = None, faults: float = 0.0,
+    rollbacks: float | None = None, deadlines: float | None = None, ranges: float | None = None,
+    faults: float = 0.0,
 ) -> SeedOutcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -64,8 +71,8 @@ def run_seed(
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
-    ``deadlines``: which share of the transactions has one; by default as the seed has it.
-    ``large``: which share of the transactions has large values; by default as the seed has it.
+    ``deadlines``, ``large``, ``ranges``: which share of the transactions has a deadline, has large
+    values, names ranges; by default as the seed has it.
     ``faults``: on which share of the transactions our own code fails; in the end a mended release
     rebuilds everything from the log.
     """
@@ -82,13 +89,14 @@ def run_seed(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
     )
     _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
+    workload.ranges = _draw_ranges(seed, keys, ranges)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
     log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
-    span_ms = dice.choice(_SPANS_MS)
+    spans = mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS))
     kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
@@ -99,9 +107,7 @@ def run_seed(
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        limits = small_limits() if rate else nullcontext()
-        spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
-        with no_collection(), limits, spans, failing() if faults else nullcontext():
+        with no_collection(), _limits(workload), spans, failing() if faults else nullcontext():
             _break(members, seed, faults)
             back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
             _drive(cluster, log, workload, rng, records, back)
@@ -112,6 +118,15 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+@contextmanager
+def _limits(workload: Workload) -> Iterator[None]:
+    """Run the body with limits that are small where the workload would not reach them."""
+    large, ranges = workload.large, workload.ranges
+    small = small_limits() if large and large.rate else nullcontext()
+    with small, few_keys(ranges.most if ranges else 0):
+        yield
 
 
 def _draw_config(
@@ -178,6 +193,13 @@ def _draw_kinds(
     workload.flows = FlowCalls(dice, keys, rate, constraints=constrained)
     dice = random.Random(f"large {seed}")  # noqa: S311 - as above
     workload.large = LargeValues(dice, keys, dice.choice(_LARGE) if large is None else large)
+
+
+def _draw_ranges(seed: int, keys: list[str], ranges: float | None) -> Ranges:
+    """Decide which share of the transactions names ranges, and how many keys these may have."""
+    dice = random.Random(f"ranges {seed}")  # noqa: S311 - to be repeatable
+    rate, most = dice.choice(_RANGES), dice.choice(_RANGE_KEYS)
+    return Ranges(dice, keys, rate if ranges is None else ranges, most)
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

@@ -30,7 +30,11 @@ __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
 def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
     """Damage the parts of a block after they were checked."""
     original = getattr(room, make)
-    return mock.patch.object(room, make, lambda header, *rest: original(header, *damage(*rest)))
+
+    def made(header: Any, *rest: Any, **more: Any) -> Any:
+        return original(header, *damage(*rest), **more)
+
+    return mock.patch.object(room, make, made)
 
 
 def _key_twice() -> Any:

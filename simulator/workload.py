@@ -12,6 +12,7 @@ from typing import Any, Final
 from simulator.constraints import Declarations
 from simulator.large_values import LargeValues
 from simulator.procedures import Calls
+from simulator.ranges import Ranges
 from simulator.workflows import FlowCalls
 
 __all__ = ["Deadlines", "Workload"]
@@ -102,6 +103,7 @@ class Workload:
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
     ``declarations``: draws constraints. ``large``: draws transactions with large values.
+    ``ranges``: puts ranges into transactions.
     ``drawn``: records before the next one in the log.
     """
 
@@ -114,6 +116,7 @@ class Workload:
     flows: FlowCalls | None = None
     declarations: Declarations | None = None
     large: LargeValues | None = None
+    ranges: Ranges | None = None
     drawn: int = 0
     count: int = 0
     last: bytes | None = None
@@ -141,6 +144,8 @@ class Workload:
     def _any(self) -> dict[str, Any]:
         """A transaction, or a declaration in its place."""
         found = self._transaction()
+        if self.ranges is not None:
+            self.ranges.add(found, self.drawn)
         if self.declarations is not None:
             if self.declarations.wanted():
                 return {"id": found["id"], **self.declarations.parts(self.drawn)}

@@ -34,6 +34,7 @@ NOT_A_LIST: Final = "not-a-list"
 OVERFLOW: Final = "overflow"
 RESULT_TOO_LARGE: Final = "result-too-large"
 VALUES_TOO_LARGE: Final = "values-too-large"
+RANGE_TOO_LARGE: Final = "range-too-large"
 UNKNOWN_PROCEDURE: Final = "unknown-procedure"
 PROCEDURE_ABORTED: Final = "procedure-aborted"
 PROCEDURE_ERROR: Final = "procedure-error"
@@ -58,7 +59,7 @@ REJECTED_CODES: Final[dict[str, str]] = {
     NUMBER_RANGE: "An integer does not fit in 64 bits, or a number is beyond a double.",
     TOO_DEEP: "Arrays and objects are nested too deeply.",
     TRANSACTION_TOO_LARGE: "The record has too many bytes.",
-    TOO_MANY_KEYS: "The transaction touches too many different keys.",
+    TOO_MANY_KEYS: "The transaction touches too many different keys and ranges.",
     VALUE_TOO_LARGE: "A value has too many bytes in its canonical form.",
     DUPLICATE_UPDATE: "Two updates name the same key.",
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
@@ -84,6 +85,7 @@ ABORTED_CODES: Final[dict[str, str]] = {
     VALUE_TOO_LARGE: "An append, or a write of a procedure, would make the value too large.",
     RESULT_TOO_LARGE: "What was read and returned does not fit in one result record.",
     VALUES_TOO_LARGE: "The values of all the keys that it touches are too many bytes together.",
+    RANGE_TOO_LARGE: "The ranges that it names hold too many keys together.",
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",

@@ -13,6 +13,7 @@ ID_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 480
 VALUE_BYTES_MAX: Final = 262_144
 KEYS_PER_TRANSACTION_MAX: Final = 10_000
+RANGE_KEYS_MAX: Final = 10_000
 TRANSACTION_BYTES_MAX: Final = 900_000
 RESULT_BYTES_MAX: Final = 900_000
 DEPTH_MAX: Final = 64
@@ -65,7 +66,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "ID_BYTES_MAX": "UTF-8 bytes of a transaction's id",
     "KEY_BYTES_MAX": "UTF-8 bytes of a key",
     "VALUE_BYTES_MAX": "bytes of a value in canonical JSON",
-    "KEYS_PER_TRANSACTION_MAX": "different keys that one transaction touches",
+    "KEYS_PER_TRANSACTION_MAX": "different keys that one transaction touches, and ranges",
+    "RANGE_KEYS_MAX": "keys that are in the ranges of one transaction before it, all together",
     "TRANSACTION_BYTES_MAX": "bytes of a transaction record",
     "RESULT_BYTES_MAX": "bytes of a result record (without its duplicate field)",
     "DEPTH_MAX": "nested arrays and objects in a record, itself included",

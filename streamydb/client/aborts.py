@@ -21,7 +21,7 @@ class FailedCheck:
     """A check that did not hold, or the update that could not be made.
 
     Attributes:
-        check: the list it stands in: assert, check or update; or constraint, or lock.
+        check: the list it stands in: assert, check or update; or constraint, lock, or range.
         index: its place in that list.
         key: the key.
         value: the key's actual value; None if it was absent, too long, or not to be read.
@@ -29,6 +29,7 @@ class FailedCheck:
         truncated: whether the value is left out.
         constraint: the constraint that is violated; `value` is what would be there.
         violated: its rule.
+        count: keys of a range, whose prefix or start is `key` and highest version `version`.
     """
 
     check: str
@@ -39,6 +40,7 @@ class FailedCheck:
     truncated: bool
     constraint: str | None = None
     violated: str | None = None
+    count: int | None = None
 
 
 class AbortedError(RequestError, problem="aborted"):
@@ -102,6 +104,10 @@ class ValueTooLargeError(AbortedError, code=errors.VALUE_TOO_LARGE):
 
 class ValuesTooLargeError(AbortedError, code=errors.VALUES_TOO_LARGE):
     """The values of all the keys that it touches are too many bytes together."""
+
+
+class RangeTooLargeError(AbortedError, code=errors.RANGE_TOO_LARGE):
+    """The ranges that it names hold too many keys together."""
 
 
 class ResultTooLargeError(AbortedError, code=errors.RESULT_TOO_LARGE):
@@ -214,4 +220,5 @@ def _failed(entry: Failed) -> FailedCheck:
         truncated=entry.truncated is not UNSET,
         constraint=None if entry.constraint is UNSET else entry.constraint,
         violated=None if entry.violated is UNSET else entry.violated,
+        count=None if entry.count is UNSET else entry.count,
     )

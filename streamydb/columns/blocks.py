@@ -86,14 +86,19 @@ def open_records(arrays: dict[str, Array]) -> Columns:
     return table
 
 
-def grant_block(header: Mapping[str, Any], txns: Columns, slots: Columns) -> bytes:
-    """Encode what a shard grants to an executing partition.
+def grant_block(
+    header: Mapping[str, Any], txns: Columns, slots: Columns, *, ranges: Columns | None = None
+) -> bytes:
+    """Encode what a shard grants to an executing partition; ``ranges``: if the plan has some.
 
     The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
     ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
-    plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out).
+    plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
+    with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do).
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
+    if ranges is not None:
+        arrays |= ranges.flatten("ranges.")
     return pack(arrays, **header, kind="grant", format=FORMAT)
 
 

@@ -107,6 +107,7 @@ ABORT_CODES: Final = (
     errors.CONSTRAINT_VIOLATED,
     errors.CONSTRAINT_REFUSED,
     errors.VALUES_TOO_LARGE,
+    errors.RANGE_TOO_LARGE,
 )
 _LATE_CODES: Final = (
     errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF, errors.DEADLINE_PASSED,

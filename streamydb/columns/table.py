@@ -184,14 +184,22 @@ class Columns:
 
     @classmethod
     def concat(cls, parts: Sequence[Columns]) -> Columns:
-        """The rows of ``parts``, in order; all have the same columns."""
+        """The rows of ``parts``, in order; all have the same columns.
+
+        A part that lacks a child that another one has, has no rows of it.
+        """
         if len(parts) == 1:
             return parts[0]
         first = parts[0]
         children = {}
-        for name in first.children:
-            counts = np.concatenate([p.children[name][0] for p in parts])
-            children[name] = (counts, cls.concat([p.children[name][1] for p in parts]))
+        for name in dict.fromkeys(name for part in parts for name in part.children):
+            own = [p.children.get(name) for p in parts]
+            counts = np.concatenate([
+                np.zeros(len(part), np.int64) if child is None else child[0]
+                for part, child in zip(parts, own, strict=True)
+            ])
+            there = [child[1] for child in own if child is not None]
+            children[name] = (counts, cls.concat(there))
         return cls(
             {name: np.concatenate([p.cols[name] for p in parts]) for name in first.cols},
             {name: Ragged.concat([p.texts[name] for p in parts]) for name in first.texts},

@@ -25,9 +25,12 @@ _KEY_OF_CHANGE: Final[_Json] = {"description": "The key that was written.", "typ
 _PARTS: Final[dict[str, dict[str, str]]] = {
     "transaction": {
         "checks": "check", "call": "call", "deploy": "deploy", "constrain": "constrain",
-        "updates": "update",
+        "updates": "update", "reads": "read",
     },
-    "result": {"failed": "failed_check", "duplicate": "duplicate", "source": "place"},
+    "result": {
+        "failed": "failed_check", "duplicate": "duplicate", "source": "place",
+        "ranges": "read_range",
+    },
     "change": {"source": "change_source", "transaction": "change_transaction"},
     "stream": {},
 }  # fmt: skip
@@ -64,10 +67,17 @@ def record_schemas() -> dict[str, _Json]:
     compared = {word: of("operand") for word in ("lt", "le", "gt", "ge")}
     named["operand"] = _alternatives(named["check"]["properties"]["lt"])
     named["check"]["properties"] |= compared
+    named["range"] = named["check"]["properties"]["range"]
+    key, named["range_read"] = named["read"]["oneOf"]
+    named["read"] = {"oneOf": [key, of("range_read")]}
+    for part in ("check", "range_read", "read_range"):
+        named[part]["properties"]["range"] = of("range")
+    entries = named["read_range"]["properties"]["entries"]
+    named["read_range"]["properties"]["entries"] = _named(entries, "range_entry", named)
     named["update"] = _discriminated(named["update"], named)
     named["constrain"] = _one_of_many(named["constrain"])
     for name in ("result", "change", "stream"):
-        for part in (name, *_PARTS[name].values()):
+        for part in (name, *_PARTS[name].values(), *(["range_entry"] if name == "result" else [])):
             del named[part]["additionalProperties"]  # a later release may say more
     return named
 

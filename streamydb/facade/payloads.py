@@ -157,8 +157,9 @@ def authorise(txn: Transaction, client: Caller) -> None:
     """Refuse a transaction that touches keys outside the client's scopes.
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
-    need a write scope, `next_id` both. Checks of version and existence need either. A call reads
-    and writes its keys; a deploy writes the key of its module, a constrain that of the constraints.
+    need a write scope, `next_id` both. Checks of version and existence need either, and so do
+    checks of a range, for a prefix that all its keys have. A call reads and writes its keys; a
+    deploy writes the key of its module, a constrain that of the constraints.
     Locks need no scope: what they allow follows from writes that have one.
 
     Raises:
@@ -170,7 +171,7 @@ def authorise(txn: Transaction, client: Caller) -> None:
             client.must_write(key)
         for key in txn.call.reads:
             client.must_read(key)
-    for key in (*txn.reads, *txn.asserts):
+    for key in (*txn.read_keys, *txn.asserts, *(read.shared for read in txn.read_ranges)):
         client.must_read(key)
     if txn.constrain is not UNSET:
         client.must_write(CONSTRAINTS_KEY)
@@ -179,8 +180,9 @@ def authorise(txn: Transaction, client: Caller) -> None:
         if isinstance(update, NextId):
             client.must_read(update.key)
     for check in txn.checks:
-        if _compares(check) or not client.may_write(check.key):
-            client.must_read(check.key)
+        key = check.key if check.range is UNSET else check.range.shared
+        if _compares(check) or not client.may_write(key):
+            client.must_read(key)
 
 
 def _compares(check: Check) -> bool:

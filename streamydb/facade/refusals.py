@@ -71,7 +71,7 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
         path: _Path = tuple(int(index) if index else name for name, index in steps)
         return Culprit(_named(path), _given(record, path), f"{said['what']}.")
     checks = enumerate(record.get("checks", []))
-    bare = [number for number, check in checks if check.keys() <= {"key"}]
+    bare = [number for number, check in checks if check.keys() <= {"key", "range"}]
     if not bare:
         return None
     path = ("checks", bare[0])
@@ -91,6 +91,8 @@ def _is_key(path: _Path, value: Any) -> bool:
     if len(path) == 2 and path[0] == "asserts":
         return not valid_key(path[1])
     named = path[:1] in {("checks",), ("updates",)} and path[2:] == ("key",)
+    named = named or (path[:1] in {("checks",), ("reads",)} and path[2:3] == ("range",)
+                      and len(path) == 4)  # fmt: skip
     listed = len(path) > 1 and path[-2] in _LISTS and isinstance(path[-1], int)
     listed = listed and (path[0] in {"reads", "locks"} or path[:1] == ("call",))
     return (named or listed) and not valid_key(value)

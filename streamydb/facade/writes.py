@@ -77,14 +77,18 @@ def verdict_body(result: Result, client: Caller) -> bytes:
     """Return the JSON of a verdict; values met by failed updates only for who may read them.
 
     Raises:
-        ProblemError: forbidden, if the client may not read a key in `reads`.
+        ProblemError: forbidden, if the client may not read a key in `reads`, or a range.
     """
     for key in result.reads:
         client.must_read(key)
+    for read in result.ranges or ():
+        client.must_read(read.range.shared)
     for failed in result.failed:
         if client.may_read(failed.key):
             continue
-        if failed.check == "lock":  # it has the hash of a value that was there
+        if failed.check == "range":
+            failed.count = UNSET
+        elif failed.check == "lock":  # it has the hash of a value that was there
             failed.key, result.reason = UNIQUE_PREFIX, UNSET
         else:
             failed.value, failed.truncated = NULL, True

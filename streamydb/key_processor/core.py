@@ -246,16 +246,21 @@ class KeyTransactionProcessor:
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
         grants = granter.grants(released, plan, earlier)
+        ranges = granter.ranges(released, plan, shape.values_bytes_max)
+        if plan.ranges is not None:
+            header["left_out"] = ranges.left_out
         if meta.open.kept:
             KeptPlan(self._blobs).keep(released, granter.used)
         else:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
         members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
         for proc, txns, slots in grants:
-            for chunk, parts in enumerate(in_blocks(txns, slots)):
+            for chunk, (*parts, named) in enumerate(
+                in_blocks(txns, slots, ranges.by_proc.get(proc))
+            ):
                 checks.granted(meta.open, chunk, *parts)
                 own = {"proc": proc, "chunk": chunk, "members": members[proc]}
-                block = grant_block({**header, **own}, *parts)
+                block = grant_block({**header, **own}, *parts, ranges=named)
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:

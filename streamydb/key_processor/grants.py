@@ -17,6 +17,7 @@ from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.ranges import RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
@@ -115,6 +116,8 @@ class Granter:
         owned, slots = self._found
         slots.cols["slot"] = owned
         slots.texts["key"] = keys.texts["key"].take(plan.first[owned])
+        if plan.ranges is not None:
+            slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
         procs = plan.procs()
         if len(procs) == 1:
             return [(procs[0], txns, slots)]
@@ -124,9 +127,14 @@ class Granter:
         for proc in procs:
             part = txns.take(np.flatnonzero(home_proc == proc))
             values = slots.take(wanted[proc])
-            if len(part) or len(values):
+            if len(part) or len(values) or plan.ranges is not None:
                 grants.append((proc, part, values))
         return grants
+
+    def ranges(self, released: Columns, plan: Plan, bound: int) -> RangeGrants:
+        """Return the ranges of the plan as they are here; at most ``bound`` bytes, about."""
+        owned = np.empty(0, np.int64) if self._found is None else self._found[0]
+        return range_grants(released, plan, self.values, owned, bound // self.shards)
 
     def _transactions(
         self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
@@ -212,8 +220,12 @@ class Granter:
                 )
 
 
-def in_blocks(txns: Columns, slots: Columns) -> Iterator[tuple[Columns, Columns]]:
-    """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one."""
+def in_blocks(
+    txns: Columns, slots: Columns, ranges: Columns | None = None
+) -> Iterator[tuple[Columns, Columns, Columns | None]]:
+    """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one;
+    ranges in pieces of their own.
+    """
     home = txns.texts["raw"].lengths() + txns.texts["verdict"].lengths()
     counts, steps = txns.children["steps"]
     ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
@@ -221,9 +233,11 @@ def in_blocks(txns: Columns, slots: Columns) -> Iterator[tuple[Columns, Columns]
     parts = [(txns.part(a, b), slots.part(0, 0)) for a, b in _cut(home)]
     parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(slots.texts["text"].lengths())]
     if len(parts) == 2:
-        yield txns, slots
-        return
-    yield from parts
+        parts = [(txns, slots)]
+    for part in parts:
+        yield (*part, None)
+    for named in [] if ranges is None else blocks_of(ranges):
+        yield txns.part(0, 0), slots.part(0, 0), named
 
 
 def _cut(sizes: Ints) -> list[tuple[int, int]]:

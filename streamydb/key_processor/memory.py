@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
+from streamydb.columns.scans import Scan
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 
@@ -56,6 +57,12 @@ class MemoryValues:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
         found = self.load(at, keys)
         return None if found is None else [-1 if v is None else len(v) for v in found]
+
+    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+        """The keys in a range with their encoded values; None when not ``at``."""
+        if self.at != at:
+            return None
+        return wanted.taken(sorted((k, v) for k, v in self.data.items() if k >= wanted.start))
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],

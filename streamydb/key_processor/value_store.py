@@ -11,18 +11,17 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Position
 from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.scans import HEAD_BYTES, Scan
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 
 __all__ = [
-    "HEAD_BYTES", "INT_ITEM", "FileOrder", "ValueStore", "decoded", "items_of", "nearly_sorted",
+    "INT_ITEM", "FileOrder", "ValueStore", "decoded", "items_of", "nearly_sorted",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 
 INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])
 _TAG_AT: Final = 8
-HEAD_BYTES: Final = 9
-"""Of the version and the tag, which begin every item."""
 
 
 class ValueStore(Protocol):
@@ -39,6 +38,11 @@ class ValueStore(Protocol):
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
+
+    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+        """The keys in a range with their encoded values, in order; None when the file is not
+        ``at``; see `Scan`.
+        """
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],

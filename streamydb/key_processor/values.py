@@ -24,11 +24,11 @@ from streamydb import limits
 from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
 from streamydb.columns.blocks import empty_writes
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.scans import HEAD_BYTES, Scan
 from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
-    HEAD_BYTES,
     INT_ITEM,
     FileOrder,
     ValueStore,
@@ -139,6 +139,14 @@ class ShardValues:
                 attempt += 1
             out[order[start : start + len(part)]] = found
         return np.where(out == INT_ITEM.itemsize, 0, np.maximum(out - HEAD_BYTES, 0))
+
+    def scan(self, wanted: Scan) -> list[tuple[bytes, bytes]]:
+        """The keys in a range with their encoded values, in order; see `Scan`."""
+        attempt = 0
+        while (found := self._store.scan(self._at, wanted)) is None:
+            self._catch_up(attempt)
+            attempt += 1
+        return found
 
     def everything(self) -> Columns:
         """All live keys with their values, in no particular order; see `pieces`."""

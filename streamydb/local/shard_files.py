@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
+from streamydb.columns.scans import Scan
 
 __all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
 
@@ -79,6 +80,14 @@ class LmdbValues:
                 return None
             found = map(txn.get, keys)
             return [-1 if value is None else len(value) for value in found]
+
+    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+        """The keys in a range with their encoded values; None when the file is not ``at``."""
+        with self._env.begin(self._values, buffers=True) as txn:
+            if self._position(txn) != at:
+                return None
+            with txn.cursor() as cursor:
+                return wanted.taken(cursor) if cursor.set_range(wanted.start) else []
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],

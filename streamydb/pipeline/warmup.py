@@ -25,6 +25,7 @@ _PAYLOADS: Final = (
     b'{"id":"b","asserts":{"x":1},"reads":["x","y"],"updates":[{"op":"delete","key":"y"}]}',
     b'{"id":"c","checks":[{"key":"x","ge":9}],"updates":[{"op":"append","key":"l","value":1}]}',
     b'{"id":"d","updates":[{"op":"append","key":"l","value":1}]}',
+    b'{"id":"e","checks":[{"range":{"prefix":"x"},"count":1}],"reads":[{"range":{"prefix":"y"}}]}',
     b'{"marker":5,"partitions":2,"sequencer":"s"}',
     b"not a transaction",
 )

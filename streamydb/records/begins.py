@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 __all__ = [
-    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "NOWHERE", "RULES", "VALUES_BOUNDED", "Begins",
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED", "Begins",
 ]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
@@ -25,7 +25,10 @@ VALUES_BOUNDED: Final = "values-bounded"
 CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
 """Constraints can be declared in a database that was not created for them."""
 
-RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE)
+RANGES: Final = "ranges"
+"""Transactions may name ranges; before, a record that does is no transaction."""
+
+RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES)
 
 
 class Begins(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from streamydb.records.names import (
     MODULES_PREFIX,
     RESERVED,
 )
+from streamydb.records.ranges import Range, RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
 from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
@@ -43,50 +44,58 @@ _BACKSLASH: Final = 0x5C
 _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
-def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
+def decode(raw: bytes | None, *, ranges: bool = True) -> Transaction | Marker | Rejection:
     """Decode a record of the log. Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
+        ranges: whether transactions may name ranges where it lies (`records.begins`).
 
     Returns:
         a valid transaction, an epoch marker, or the reason code why it is neither.
     """
+    txn = _valid(raw, ranges=ranges)
+    return explain(raw, ranges=ranges) if txn is None else txn
+
+
+def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
+    """Return the transaction in a record; None if it is no valid one."""
     if not raw or len(raw) > TRANSACTION_BYTES_MAX:
-        return explain(raw)
+        return None
     try:
         txn = _decode(raw)
     except _REFUSALS:
-        return explain(raw)
+        return None
     updates = txn.updates
     plain = raw.isascii() and _BACKSLASH not in raw
     if not plain and not _texts_fit(txn):
-        return explain(raw)
+        return None
     try:
         canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
-            canonicalised = _canonicalise_rest(txn) or canonicalised
+            canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
             _canonicalise_procedures(txn)
     except ValueRejected:
-        return explain(raw)
+        return None
     if txn.id[0] == RESERVED and not _id_fits(txn):
-        return explain(raw)
+        return None
     if canonicalised and deeper_than(raw, DEPTH_MAX):
-        return explain(raw)
+        return None
     count = len(updates)
     if count == 2:
         if updates[0].key == updates[1].key:
-            return explain(raw)
+            return None
     elif count > 2 and len({update.key for update in updates}) != count:
-        return explain(raw)
+        return None
     named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
     named += len(txn.locks)
     if txn.call is not UNSET:
         named += len(txn.call.keys) + len(txn.call.reads) + 1
-    if named > KEYS_PER_TRANSACTION_MAX and len(keys(txn)) > KEYS_PER_TRANSACTION_MAX:
-        return explain(raw)
+    if named > KEYS_PER_TRANSACTION_MAX:
+        different = len(keys(txn)) + len(txn.ranges)
+        return txn if different <= KEYS_PER_TRANSACTION_MAX else None
     return txn
 
 
@@ -101,8 +110,8 @@ def keys(txn: Transaction) -> dict[str, bool]:
     """
     if txn.asserts or txn.checks or txn.reads or txn.call is not UNSET or txn.locks:
         touched = dict.fromkeys(txn.asserts, False)
-        touched.update([(check.key, False) for check in txn.checks])
-        touched.update(dict.fromkeys(txn.reads, False))
+        touched.update([(check.key, False) for check in txn.checks if check.key])
+        touched.update(dict.fromkeys(txn.read_keys, False))
         if txn.call is not UNSET:
             touched[module_key(txn.call.module)] = False
             touched.update(dict.fromkeys(txn.call.reads, False))
@@ -143,14 +152,31 @@ def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
     return nested
 
 
-def _canonicalise_rest(txn: Transaction) -> bool:
+def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
     """Put canonical forms into asserts and checks; True, as their values may be nested."""
     for key, value in txn.asserts.items():
         if value is not None:
             txn.asserts[key] = _canonical_value(value)
     for check in txn.checks:
-        _canonicalise_check(check)
+        if not check.ranged:
+            _canonicalise_check(check)
+        elif not ranges or not _compares_range(check):
+            raise _Unfit
+    for read in txn.reads:
+        if type(read) is RangeRead and not (ranges and read.range.fits):
+            raise _Unfit
     return True
+
+
+def _compares_range(check: Check) -> bool:
+    """Return True if a check compares something of a range, and nothing of a key."""
+    of_key = (check.version, check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
+    of_range = (
+        check.exists, check.count, check.count_le, check.count_ge, check.version_le,
+    )
+    if check.range is UNSET or not check.range.fits or check.key:
+        return False
+    return all(each is UNSET for each in of_key) and any(each is not UNSET for each in of_range)
 
 
 def _canonicalise_procedures(txn: Transaction) -> None:
@@ -200,7 +226,7 @@ def _canonicalise_check(check: Check) -> None:
             some = True
             if type(operand) is float:
                 setattr(check, name, canonical_number(operand))
-    if not some:
+    if not some or not check.key:
         raise _Unfit
 
 
@@ -216,7 +242,13 @@ def _texts_fit(txn: Transaction) -> bool:
     """The rules of ids and keys beyond a count of characters: bytes and control characters."""
     if len(txn.id.encode()) > ID_BYTES_MAX or min(txn.id) < " ":
         return False
-    return all(len(key.encode()) <= KEY_BYTES_MAX for key in keys(txn))
+    bounds = [name for found in _ranges(txn) for name in found.names()]
+    return all(len(key.encode()) <= KEY_BYTES_MAX for key in (*keys(txn), *bounds))
+
+
+def _ranges(txn: Transaction) -> list[Range]:
+    checked = [check.range for check in txn.checks if check.range is not UNSET]
+    return [*checked, *(read.range for read in txn.reads if type(read) is RangeRead)]
 
 
 _Unfit: Final = ValueRejected("invalid-transaction", "The record needs an explanation.")

@@ -30,7 +30,7 @@ from streamydb.records.names import (
     RESERVED,
     WINDOWS_PREFIX,
 )
-from streamydb.records.shape import shape_fits
+from streamydb.records.shape import is_ranged, shape_fits
 from streamydb.records.values import canonical
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 
 
-def explain(raw: bytes | None) -> Marker | Rejection:
-    """The marker in a record, or the reason why the record is not a transaction. Never raises."""
+def explain(raw: bytes | None, *, ranges: bool = True) -> Marker | Rejection:
+    """The marker in a record, or the reason why the record is not a transaction. Never raises.
+
+    ``ranges``: as `decode` takes it.
+    """
     if raw is None:
         return Rejection(errors.NULL_VALUE, None)
     marker = decode_marker(raw)
@@ -67,7 +70,7 @@ def explain(raw: bytes | None) -> Marker | Rejection:
         return Rejection(errors.INVALID_JSON, None)
     name = valid_id(record.get("id")) if isinstance(record, dict) else None
     try:
-        _check(record)
+        _check(record, ranges=ranges)
     except ValueRejected as fault:
         return Rejection(fault.code, name)
     return Rejection(errors.INVALID_TRANSACTION, name)
@@ -85,15 +88,17 @@ def valid_key(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
-def _check(record: Any) -> None:
+def _check(record: Any, *, ranges: bool = True) -> None:
     """Raise ValueRejected with the code of the first fault; return if there is none."""
-    _require(shape_fits(record))
+    _require(shape_fits(record, ranges=ranges))
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
     call, deploy = record.get("call"), record.get("deploy")
     constrain = record.get("constrain")
-    named = [*asserts, *(check["key"] for check in checks), *reads]
+    ranged = [each["range"] for each in (*checks, *reads) if ranges and is_ranged(each)]
+    named = [*asserts, *(check["key"] for check in checks if "key" in check)]
+    named += [read for read in reads if not (ranges and is_ranged(read))]
     named += [update["key"] for update in updates]
     named += record.get("locks", [])
     written = [update["key"] for update in updates]
@@ -103,7 +108,8 @@ def _check(record: Any) -> None:
         owner = call["procedure"].partition(".")[0]
         given = [key for key in call.get("keys", []) if not lent_to(owner, key)]
         written = [*written, *given]
-    _require(all(map(valid_key, named)), errors.INVALID_KEY)
+    bounds = [bound for found in ranged for bound in found.values()]
+    _require(all(map(valid_key, [*named, *bounds])), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
         canonical(call.get("args", {}))
@@ -113,11 +119,19 @@ def _check(record: Any) -> None:
         _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     if constrain is not None:
         _require(len(canonical(constrain)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
-    _require(len(set(named)) <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
+    different = len(set(named)) + len({_bounds(found) for found in ranged})
+    _require(different <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
     _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)
     parts = (bool(updates), call is not None, deploy is not None, constrain is not None)
     _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
+
+
+def _bounds(found: dict[str, str]) -> tuple[bytes, bytes]:
+    """The first bytes in a range, and the first behind it."""
+    first = (found["prefix"] if "prefix" in found else found["start"]).encode()
+    last = first[:-1] + bytes([first[-1] + 1]) if "prefix" in found else found["end"].encode()
+    return first, last
 
 
 def _id_fits(record: dict[str, Any]) -> bool:
@@ -156,7 +170,7 @@ def _check_values(asserts: Any, checks: Any, updates: Any) -> None:
 def _values(asserts: Any, checks: Any) -> Iterator[Any]:
     yield from asserts.values()
     for check in checks:
-        yield from (check[name] for name in check if name not in ("key", "exists"))
+        yield from (check[name] for name in check if name not in ("key", "exists", "range"))
 
 
 def _require(holds: object, code: str = errors.INVALID_TRANSACTION) -> None:

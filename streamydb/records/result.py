@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from streamydb.records.formats import UNREADABLE, not_read
+from streamydb.records.ranges import Range
 
 Status: TypeAlias = Literal["committed", "aborted", "rejected"]
 NULL = Raw(b"null")
@@ -30,10 +31,12 @@ class Failed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ``version`` are the actual ones before the transaction (null and 0 when absent). ``truncated``
     is there, and true, when the value was too long to list. For a constraint, ``value`` is what the
     key would have got (null: a delete), ``constraint`` its name and ``violated`` the rule; a
-    ``lock`` is a key that the transaction must name in its locks.
+    ``lock`` is a key that the transaction must name in its locks. For the check of a ``range``,
+    ``key`` is its prefix or start, ``version`` the highest in it, and ``count`` how many keys it
+    has.
     """
 
-    check: Literal["assert", "check", "update", "constraint", "lock"]
+    check: Literal["assert", "check", "update", "constraint", "lock", "range"]
     index: int
     key: str
     value: Raw
@@ -41,6 +44,22 @@ class Failed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     truncated: bool | UnsetType = UNSET
     constraint: str | UnsetType = UNSET
     violated: str | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+
+
+class RangeEntry(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A key in a range that was read, with its value and version after the transaction."""
+
+    key: str
+    value: Raw
+    version: int
+
+
+class ReadRange(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A range that was read, and its entries in the order of the keys' bytes."""
+
+    range: Range
+    entries: list[RangeEntry]
 
 
 class Duplicate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -54,6 +73,7 @@ class Duplicate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
     """A verdict. ``reads`` maps a key to its value after the transaction (null when absent).
+    ``ranges``: those that it read, if it names some and committed.
 
     ``returned``: what a stored procedure returned; there when a call committed. ``reason``: why a
     call aborted, as its ``code`` has it.
@@ -64,6 +84,7 @@ class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True)
     ts_ms: int
     status: Status
     reads: dict[str, Raw]
+    ranges: list[ReadRange] | UnsetType = UNSET
     returned: Raw | UnsetType = UNSET
     failed: list[Failed]
     code: str | None

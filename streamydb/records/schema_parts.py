@@ -29,6 +29,17 @@ KEY: Final[Schema] = {
 }
 
 
+RANGE: Final[Schema] = {
+    "description": "The keys with a prefix, or those from a start up to an end, by their bytes.",
+    "type": "object",
+    "properties": {"prefix": KEY, "start": KEY, "end": KEY},
+    "dependentRequired": {"start": ["end"], "end": ["start"]},
+    "not": {"required": ["prefix", "start"]},
+    "minProperties": 1,
+    "additionalProperties": False,
+}
+
+
 def or_null(schema: Schema) -> Schema:
     """The same, or null."""
     return {"anyOf": [schema, {"type": "null"}]}

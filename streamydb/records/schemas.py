@@ -24,6 +24,7 @@ from streamydb.records.schema_parts import (
     ID,
     KEY,
     NOT_NULL,
+    RANGE,
     SEQ,
     TEXT,
     TIME,
@@ -37,13 +38,19 @@ from streamydb.records.transaction_schema import transaction
 _PLACE: Final = object_of({"partition": COUNT, "offset": COUNT})
 _FAILED: Final = object_of(
     {
-        "check": {"enum": ["assert", "check", "update", "constraint", "lock"]},
+        "check": {"enum": ["assert", "check", "update", "constraint", "lock", "range"]},
         "index": COUNT,
         "key": KEY,
         "value": ANY,
         "version": COUNT,
     },
-    {"truncated": {"const": True}, "constraint": TEXT, "violated": TEXT},
+    {"truncated": {"const": True}, "constraint": TEXT, "violated": TEXT, "count": COUNT},
+)
+_READ_RANGE: Final = object_of(
+    {
+        "range": RANGE,
+        "entries": array(object_of({"key": KEY, "value": NOT_NULL, "version": SEQ})),
+    }
 )
 
 
@@ -66,6 +73,7 @@ def _result() -> Schema:
             "source": _PLACE,
         },
         {
+            "ranges": array(_READ_RANGE),
             "returned": ANY,
             "reason": TEXT,
             "duplicate": object_of(

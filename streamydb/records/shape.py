@@ -18,6 +18,7 @@ _CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
 
 _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
+_COUNTS: Final = ("count", "count_le", "count_ge", "version_le")
 _OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
     "put": ({"value"}, set()),
     "delete": (set(), set()),
@@ -31,8 +32,11 @@ _OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
 _NUMERIC: Final = {"add", "max", "min"}
 
 
-def shape_fits(record: Any) -> bool:
-    """Fields and types of the whole record, without ids, keys and the insides of values."""
+def shape_fits(record: Any, *, ranges: bool = True) -> bool:
+    """Fields and types of the whole record, without ids, keys and the insides of values.
+
+    ``ranges``: whether it may name ranges.
+    """
     if not isinstance(record, dict) or not record.keys() <= _FIELDS:
         return False
     lists = [record.get(name, []) for name in ("checks", "reads", "updates")]
@@ -52,7 +56,37 @@ def shape_fits(record: Any) -> bool:
     locks = record.get("locks", [])
     if not isinstance(locks, list) or not all(map(_lock_fits, locks)):
         return False
-    return all(map(_check_fits, lists[0])) and all(map(_update_fits, lists[2]))
+    if ranges and not all(map(_range_read_fits, filter(is_ranged, lists[1]))):
+        return False
+    checks = [check for check in lists[0] if not (ranges and is_ranged(check))]
+    ranged = [check for check in lists[0] if ranges and is_ranged(check)]
+    if not all(map(_check_fits, checks)) or not all(map(_range_check_fits, ranged)):
+        return False
+    return all(map(_update_fits, lists[2]))
+
+
+def is_ranged(part: Any) -> bool:
+    """Return True if a check or a read names a range."""
+    return isinstance(part, dict) and "range" in part
+
+
+def _range_read_fits(read: dict[str, Any]) -> bool:
+    return read.keys() == {"range"} and _range_fits(read["range"])
+
+
+def _range_fits(named: Any) -> bool:
+    return isinstance(named, dict) and named.keys() in ({"prefix"}, {"start", "end"})
+
+
+def _range_check_fits(check: dict[str, Any]) -> bool:
+    comparators = check.keys() - {"range"}
+    if not comparators or not comparators <= {"exists", *_COUNTS}:
+        return False
+    if not _range_fits(check["range"]):
+        return False
+    counts = [check[name] for name in _COUNTS if name in check]
+    fit = all(type(count) is int and count >= 0 for count in counts)
+    return fit and isinstance(check.get("exists", True), bool)
 
 
 def _call_fits(call: Any) -> bool:

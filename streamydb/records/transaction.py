@@ -7,7 +7,7 @@ canonical too.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -23,6 +23,7 @@ from streamydb.records.names import (
     NAME,
     UNIQUE_PREFIX,
 )
+from streamydb.records.ranges import Bounds, Range, RangeRead
 
 if TYPE_CHECKING:
     Canonical: TypeAlias = bytes
@@ -101,9 +102,13 @@ Update: TypeAlias = Put | Delete | Add | Max | Min | Append | NextId
 
 
 class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A condition on ``key``: all its comparators hold. ``eq`` and ``ne``: None = absent."""
+    """A condition on ``key``, or on a ``range`` of keys: all its comparators hold.
 
-    key: Key
+    ``eq`` and ``ne``: None = absent. A check of a range has an empty key; its comparators are
+    ``exists`` and those after ``range``.
+    """
+
+    key: Key = ""
     version: Version | UnsetType = UNSET
     exists: bool | UnsetType = UNSET
     eq: OptionalCanonical | UnsetType = UNSET
@@ -112,6 +117,20 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     le: Number | str | UnsetType = UNSET
     gt: Number | str | UnsetType = UNSET
     ge: Number | str | UnsetType = UNSET
+    range: Range | UnsetType = UNSET
+    count: Version | UnsetType = UNSET
+    count_le: Version | UnsetType = UNSET
+    count_ge: Version | UnsetType = UNSET
+    version_le: Version | UnsetType = UNSET
+
+    @property
+    def ranged(self) -> bool:
+        """Return True if it says something of ranges alone."""
+        given = (self.range, self.count, self.count_le, self.count_ge, self.version_le)
+        return given != _NO_RANGE
+
+
+_NO_RANGE: Final = (UNSET,) * 5
 
 
 class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -173,7 +192,7 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     id: Id
     asserts: dict[Key, OptionalCanonical] = {}
     checks: tuple[Check, ...] = ()
-    reads: tuple[Key, ...] = ()
+    reads: tuple[Key | RangeRead, ...] = ()
     updates: tuple[Update, ...] = ()
     call: Call | UnsetType = UNSET
     deploy: Deploy | UnsetType = UNSET
@@ -185,3 +204,26 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     def deadline(self) -> int:
         """The deadline, 0 if there is none."""
         return 0 if self.deadline_ms is UNSET else self.deadline_ms
+
+    @property
+    def read_keys(self) -> list[str]:
+        """The keys among the reads, as they are named."""
+        return [read for read in self.reads if type(read) is str]
+
+    @property
+    def read_ranges(self) -> list[Range]:
+        """The ranges among the reads, each once; two with the same bounds are one."""
+        found: dict[Bounds, Range] = {}
+        for read in self.reads:
+            if type(read) is RangeRead:
+                found.setdefault(read.range.bounds(), read.range)
+        return list(found.values())
+
+    @property
+    def ranges(self) -> dict[Bounds, bool]:
+        """The different ranges that it names, checks first, and whether each is read."""
+        found = {
+            check.range.bounds(): False for check in self.checks if check.range is not UNSET
+        }
+        found.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
+        return found

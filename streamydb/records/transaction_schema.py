@@ -13,6 +13,7 @@ from streamydb.records.schema_parts import (
     ID,
     KEY,
     NOT_NULL,
+    RANGE,
     SEQ,
     TEXT,
     Schema,
@@ -48,20 +49,31 @@ _UPDATE: Final[Schema] = {
         _update("next_id"),
     ]
 }
-_CHECK: Final = object_of(
-    {"key": KEY},
-    {
-        "version": COUNT,
-        "exists": {"type": "boolean"},
-        "eq": ANY,
-        "ne": ANY,
-        "lt": _OPERAND,
-        "le": _OPERAND,
-        "gt": _OPERAND,
-        "ge": _OPERAND,
+_OF_KEYS: Final[Schema] = {
+    "version": COUNT,
+    "eq": ANY,
+    "ne": ANY,
+    "lt": _OPERAND,
+    "le": _OPERAND,
+    "gt": _OPERAND,
+    "ge": _OPERAND,
+}
+_OF_RANGES: Final[Schema] = {
+    "count": COUNT, "count_le": COUNT, "count_ge": COUNT, "version_le": COUNT
+}
+_CHECK: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "key": KEY, "range": RANGE, "exists": {"type": "boolean"}, **_OF_KEYS, **_OF_RANGES
     },
-    minProperties=2,
-)
+    "dependentRequired": {
+        **{name: ["key"] for name in _OF_KEYS}, **{name: ["range"] for name in _OF_RANGES}
+    },
+    "not": {"required": ["key", "range"]},
+    "minProperties": 2,
+    "additionalProperties": False,
+}
+_READ: Final[Schema] = {"oneOf": [KEY, object_of({"range": RANGE})]}
 _NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
 _BATCH: Final[Schema] = {
     "description": "In follow-ups, which only the database appends.",
@@ -109,7 +121,7 @@ def transaction() -> Schema:
         {
             "asserts": {"type": "object", "propertyNames": KEY},
             "checks": array(_CHECK),
-            "reads": array(KEY),
+            "reads": array(_READ),
             "updates": {**array(_UPDATE), "maxItems": limits.KEYS_PER_TRANSACTION_MAX},
             "call": _CALL,
             "deploy": _DEPLOY,

@@ -1,9 +1,10 @@
 """The planner finds the transactions of a plan that conflict, and assigns them to partitions.
 
 Transactions that touch a common key that one of them writes form one *conflict group* (a
-connected component), and so do transactions with one id. A group runs serially on one partition;
-groups run in parallel. Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware
-2018) and Q-Store (EDBT 2020). Everything here is a pure function of the released records, so every
+connected component), and so do transactions with one id, and one that names a range with those that
+may write a key inside it. A group runs serially on one partition; groups run in parallel.
+Queue-oriented, conflict-free planning: QueCC (Qadah and Sadoghi, Middleware 2018) and Q-Store
+(EDBT 2020). Everything here is a pure function of the released records, so every
 shard plans alike.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +21,15 @@ from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Columns, starts_of
 from streamydb.sorter import checks
+from streamydb.sorter.ranges import PlanRanges, links_of, ranges_of
 
 __all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
+
+_NO_LINKS: Final = np.empty((0, 2), np.int64)
 
 
 @dataclass(slots=True)
@@ -33,7 +38,7 @@ class Plan:
 
     ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
     ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict
-    groups; ``largest``: transactions in the largest.
+    groups; ``largest``: transactions in the largest. ``ranges``: that transactions name, if any do.
     """
 
     slot: Ints
@@ -41,6 +46,7 @@ class Plan:
     proc: Ints
     groups: int
     largest: int
+    ranges: PlanRanges | None = None
 
     def procs(self) -> list[int]:
         """The executing partitions that have something to do."""
@@ -93,10 +99,10 @@ def _root(parent: Ints, i: int) -> int:
 
 @kernel
 def _components(
-    key_starts: Ints, slot: Ints, write: Bytes, slots: int, earlier: Ints
+    key_starts: Ints, slot: Ints, write: Bytes, slots: int, earlier: Ints, links: Ints
 ) -> tuple[Ints, int]:
     """Return each transaction's group, numbered in order of first member, and their number
-    (union-find).
+    (union-find). ``links``: pairs of transactions that ranges make conflict.
     """
     n = len(key_starts) - 1
     written = np.zeros(slots, np.bool_)
@@ -120,6 +126,12 @@ def _components(
                     parent[b] = a
                 else:
                     parent[a] = b
+    for k in range(len(links)):
+        a, b = _root(parent, links[k, 0]), _root(parent, links[k, 1])
+        if a < b:
+            parent[b] = a
+        else:
+            parent[a] = b
     group = np.full(n, -1, np.int64)
     count = 0
     for i in range(n):
@@ -153,12 +165,16 @@ def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
     counts, keys = released.children["keys"]
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     n = len(counts)
+    ranges = ranges_of(released, slot, first)
     if procs == 1:
-        return checks.planned(released, Plan(slot, first, np.zeros(n, np.int64), 1, n), 1)
+        return checks.planned(released, Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges), 1)
     key_starts = starts_of(counts)
-    group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier)
+    links = _NO_LINKS
+    if ranges is not None:
+        links = links_of(ranges, np.repeat(np.arange(n), counts)[first])
+    group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier, links)
     members = np.bincount(group, minlength=groups)
     weight = members + np.bincount(group, weights=counts, minlength=groups).astype(np.int64)
     proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs)
-    plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)))
+    plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)
     return checks.planned(released, plan, procs)

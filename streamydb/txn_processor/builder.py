@@ -42,17 +42,22 @@ class Builder:
     operands: list[bytes] = field(default_factory=list)
     markers: list[tuple[int, int, int]] = field(default_factory=list)
     deadlines: list[tuple[int, int, int]] = field(default_factory=list)
+    range_counts: list[int] = field(default_factory=list)
+    ranges: list[tuple[bytes, bytes, bool]] = field(default_factory=list)
 
     def transaction(self, txn: r.Transaction, raw: bytes) -> None:
         """Add a valid transaction: its keys, and its steps when it compiles."""
         touched = r.keys(txn)
+        ranges = txn.ranges if txn.checks or txn.reads else {}
+        self.ranges += [(*bounds, read) for bounds, read in ranges.items()]
+        self.range_counts.append(len(ranges))
         self.keys += touched
         self.writes += touched.values()
         self.key_counts.append(len(touched))
         steps: list[bytes] = []
         operands: list[bytes] = []
         local = {key: i for i, key in enumerate(touched)}
-        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks
+        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks and not ranges
         simple = simple and _checks(txn, local, steps, operands)
         simple = simple and _updates(txn, local, steps, operands)
         self.kind.append(p.SIMPLE if simple else p.GENERIC)
@@ -73,6 +78,7 @@ class Builder:
         self.code.append(_REJECT_INDEX[code])
         self.raws.append(kept)
         self.key_counts.append(0)
+        self.range_counts.append(0)
         self.step_counts.append(0)
 
     def marker(self, row: int, marker: r.Marker) -> None:
@@ -84,6 +90,7 @@ class Builder:
         self.code.append(0)
         self.raws.append(b"")
         self.key_counts.append(0)
+        self.range_counts.append(0)
         self.step_counts.append(0)
 
     def table(self) -> Columns:
@@ -100,10 +107,21 @@ class Builder:
             {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
             {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
         )
-        return table_of(
+        table = table_of(
             kind, (np.array(self.key_counts, np.int64), keys), home,
             ((kind == p.MARKER).astype(np.int64), Columns(numbers)),
         )
+        if self.ranges:
+            table.children["ranges"] = np.array(self.range_counts, np.int64), _ranges(self.ranges)
+        return table
+
+
+def _ranges(rows: list[tuple[bytes, bytes, bool]]) -> Columns:
+    """Ranges as tables carry them: whether each is read, where it begins, and what is behind it."""
+    starts, ends, reads = zip(*rows, strict=True)
+    return Columns(
+        {"read": np.array(reads, np.uint8)}, {"start": Ragged.of(starts), "end": Ragged.of(ends)}
+    )
 
 
 def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
@@ -120,7 +138,10 @@ def _operand(value: bytes | None, operands: list[bytes]) -> int:
 def _checks(
     txn: r.Transaction, local: dict[str, int], steps: list[bytes], operands: list[bytes]
 ) -> bool:
-    """Append the steps of asserts, checks and reads; False when a check does not compile."""
+    """Append the steps of asserts, checks and reads; False when a check does not compile.
+
+    None of them names a range.
+    """
     for i, (key, value) in enumerate(txn.asserts.items()):
         steps.append(_step(local[key], p.A_EQ, i, flags=_operand(value, operands)))
     for i, check in enumerate(txn.checks):
@@ -137,7 +158,7 @@ def _checks(
                 return False
             steps.append(_step(key_index, op, i, bound))
     seen = set()
-    for key in txn.reads:
+    for key in txn.read_keys:
         if key not in seen:
             seen.add(key)
             steps.append(_step(local[key], p.READ, 0))

@@ -18,7 +18,7 @@ from streamydb.columns.table import Columns
 if TYPE_CHECKING:
     from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["executed", "fed", "granted", "one_plan", "parsed"]
+__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged"]
 
 Ints = npt.NDArray[np.int64]
 Grants = Sequence[tuple[int, Columns, Columns]]
@@ -68,6 +68,15 @@ def granted(name: PlanName, parts: Grants, chunks: Iterable[tuple[int, int]], me
     if len(slot) > 1:
         owners = np.bincount(np.concatenate(slot))
         _GRANTS.require(int(owners.max()) == 1, "each slot is of one shard", **where)
+
+
+def ranged(parts: int, shards: int, written: int, found: int) -> None:
+    """Require that every shard has sent its part of a range, and all keys that the plan may write
+    in it are here: ``written``, as the shards have counted them, and ``found``.
+    """
+    _GRANTS.require(parts == shards, "all shards send each range", parts=parts, shards=shards)
+    fact = "all written keys of a range are where it is read"
+    _GRANTS.require(written == found, fact, written=written, found=found)
 
 
 _STANDING: Final = np.dtype([("content", "<i8"), ("txn", "<i4"), ("tag", "u1"), ("pad", "u1", 3)])

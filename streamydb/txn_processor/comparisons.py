@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb import records as r
+from streamydb.errors import InvariantViolation
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
 from streamydb.records.updates import _is_number
 
@@ -32,14 +33,28 @@ def failed_entry(check: str, index: int, key: str, value: bytes | None, version:
     return {"check": check, "index": index, "key": key, "value": shown, "version": version}
 
 
-def failed_checks(txn: r.Transaction, look: Callable[[str], Value]) -> list[Failed]:
-    """Entries of the asserts and checks of a transaction that do not hold, as many as are shown."""
+def _no_range(index: int, _: r.Check) -> Failed | None:
+    raise InvariantViolation(f"check {index} is of a range, where there are none")
+
+
+def failed_checks(
+    txn: r.Transaction, look: Callable[[str], Value],
+    of_range: Callable[[int, r.Check], Failed | None] = _no_range,
+) -> list[Failed]:
+    """Entries of the asserts and checks of a transaction that do not hold, as many as are shown.
+
+    ``of_range``: the entry of a check of a range.
+    """
     failed = []
     for index, (key, expected) in enumerate(txn.asserts.items()):
         value, version = look(key)
         if value != expected:
             failed.append(failed_entry("assert", index, key, value, version))
     for index, check in enumerate(txn.checks):
+        if not check.key:
+            entry = of_range(index, check)
+            failed += [] if entry is None else [entry]
+            continue
         value, version = look(check.key)
         if not _holds(check, value, version):
             failed.append(failed_entry("check", index, check.key, value, version))

@@ -26,6 +26,7 @@ from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.feedback import feedback_chunks
+from streamydb.txn_processor.granted_ranges import RangeParts
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 
 __all__ = ["TransactionProcessor", "passed_on"]
@@ -95,7 +96,9 @@ class TransactionProcessor:
                 yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
                 continue
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
-            parts.setdefault(_Part.of(header), _Grants()).add(header, *grant)
+            found = parts.setdefault(_Part.of(header), _Grants())
+            found.add(header, *grant)
+            found.add_ranges(header, Columns.unflatten(arrays, "ranges."))
         checks.one_plan(part.plan for part in parts)
         for part, found in sorted(parts.items(), key=_first):
             yield from self._executed(part, found)
@@ -104,12 +107,19 @@ class TransactionProcessor:
         """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
-        outcome = execute_grants(grants, self._modules, self._rulings, over=found.over, most=most)
-        require_ruled(outcome.unruled, executed=part.silent)
         config = self._config
         shown: dict[str, Any] = {
             **part.plan.fields(), "incarnation": config.incarnation, "proc": part.proc,
         }
+        if found.left_out:
+            fits = found.left_out - part.plan.first
+            yield from _withdrawn({**shown, "made": 0, "fits": fits}, config.shards)
+            return
+        outcome = execute_grants(
+            grants, self._modules, self._rulings, over=found.over, most=most,
+            ranges=RangeParts(found.ranges, config.shards),
+        )
+        require_ruled(outcome.unruled, executed=part.silent)
         if part.makes_max:
             shown["made"] = outcome.made
         if outcome.fits:
@@ -162,10 +172,13 @@ class _Grants:
     """The grants of all shards to one partition: by shard and number, transactions and slots.
 
     ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
-    kept, whoever sent them.
+    kept, whoever sent them. ``ranges``: of each block. ``left_out``: the seq from which on ranges
+    did not fit into the plan; 0: all did.
     """
 
     parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
+    ranges: list[Columns] = field(default_factory=list)
+    left_out: int = 0
     over: bool = False
     met: int = 0
     members: int = 0
@@ -179,6 +192,13 @@ class _Grants:
             self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:
             self.parts = {at: (txns, _emptied(rows)) for at, (txns, rows) in self.parts.items()}
+
+    def add_ranges(self, header: dict[str, Any], ranges: Columns) -> None:
+        """Take the ranges of a block, if it has some."""
+        left_out = header.get("left_out", 0)
+        self.left_out = min(self.left_out or left_out, left_out or self.left_out)
+        if len(ranges):
+            self.ranges.append(ranges)
 
     def in_order(self) -> list[tuple[int, Columns, Columns]]:
         """(shard, transactions, slots), the same whatever order they came in."""

@@ -9,7 +9,7 @@ each key of the plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from streamydb.txn_processor.comparisons import Value, failed_entry
 from streamydb.txn_processor.constrained import Rules
 from streamydb.txn_processor.decompiler import transaction_of
 from streamydb.txn_processor.fault import reported, status_of
+from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.kernel import (
     BY_KERNEL,
     BY_NOBODY,
@@ -38,6 +39,7 @@ from streamydb.txn_processor.kernel import (
     execute_steps,
 )
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
+from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
 
@@ -48,6 +50,7 @@ _ANY: Final = Most()
 def execute_grants(
     parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
+    ranges: RangeParts = NO_PARTS,
 ) -> ExecutionOutcome:
     """Execute the transactions of one partition of a plan.
 
@@ -57,6 +60,7 @@ def execute_grants(
         rulings: which transactions are aborted, whatever they would do.
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
         most: how much it may make; more, and execution stops.
+        ranges: those that the transactions name, as each shard holds them.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
@@ -71,6 +75,7 @@ def execute_grants(
             require_unread(fault)
             if program.route[row] == BY_KERNEL:
                 program.route[row] = BY_PYTHON
+    see = GrantedRanges(run, ranges).see
     rules = Rules.of(run)
     rules.send(0)
     weighed = _to_be_weighed(run, over=over)
@@ -85,7 +90,8 @@ def execute_grants(
                 weighed.remove(at)
                 program.route[at] = BY_KERNEL
                 continue
-            made += _execute_in_python(run, at, modules, rules.slot, too_much=too_much)
+            calls = _Calls(modules, rules.slot, see)
+            made += _execute_in_python(run, at, calls, too_much=too_much)
             fits = most.fits(made, int(txns.cols["seq"][at]))
             at += 1
             rules.send(at)
@@ -145,12 +151,18 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
     return total > most
 
 
-def _execute_in_python(
-    run: Run, i: int, modules: Modules, rules: int | None, *, too_much: bool
-) -> int:
+class _Calls(NamedTuple):
+    """The code of procedures, the slot of the constraints, and the ranges that are granted."""
+
+    modules: Modules
+    rules: int | None
+    see: See
+
+
+def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> int:
     """Run one transaction on Python objects against the slots; how many bytes it makes.
 
-    ``rules``: the slot of the constraints. ``too_much``: its keys hold too many bytes.
+    ``too_much``: its keys hold too many bytes.
     """
     own = run.slots_of(i).tolist()
     ids = {run.keys[slot_id].decode(): slot_id for slot_id in own}
@@ -173,7 +185,9 @@ def _execute_in_python(
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
-            calls = interpreter.ExecutionContext(modules, place, rules in own)
+            calls = interpreter.ExecutionContext(
+                given.modules, place, given.rules in own, given.see
+            )
             verdict = (
                 interpreter.too_large(txn, look)
                 if too_much

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -23,9 +25,18 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Stamp
+from streamydb.records.ranges import Range
 from streamydb.records.updates import UpdateFailed, apply_update
 from streamydb.txn_processor.comparisons import Failed, Value, failed_checks, failed_entry
 from streamydb.txn_processor.enforce import Judged, enforce
+from streamydb.txn_processor.ranges import (
+    Entries,
+    See,
+    entries_after,
+    failed_range,
+    nothing_seen,
+    too_many,
+)
 
 __all__ = [
     "ExecutionContext",
@@ -37,6 +48,12 @@ __all__ = [
     "too_large",
     "turn_of",
 ]
+
+# Bytes of a result at most: of an escaped character, of a range and an entry beside their texts.
+_ESCAPED_BYTES: Final = 6
+_RANGE_BYTES: Final = 48
+_ENTRY_BYTES: Final = 56
+
 
 @dataclass(slots=True, frozen=True)
 class Write:
@@ -51,6 +68,7 @@ class Write:
 class Verdict:
     """The outcome of a transaction; ``code`` is None when it committed.
 
+    ``ranges``: those that it read, with their entries.
     ``returned``: what its call returned, None without a call. ``reason``: why its call aborted.
     ``outputs``: what it gives to its workflow. A follow-up writes that it is done when it
     aborts, too.
@@ -60,6 +78,7 @@ class Verdict:
     failed: list[Failed] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     reads: dict[str, bytes | None] = field(default_factory=dict)
+    ranges: list[tuple[Range, Entries]] = field(default_factory=list)
     returned: bytes | None = None
     reason: str | None = None
     outputs: Outputs = NO_OUTPUTS
@@ -69,12 +88,14 @@ class Verdict:
 class ExecutionContext:
     """The context of an execution: the code of procedures, and the transaction's place.
 
-    ``constrained``: whether the key of the constraints is among those that were granted.
+    ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
+    the ranges that the transaction names.
     """
 
     modules: Modules
     place: Stamp
     constrained: bool = False
+    see: See = nothing_seen
 
 
 def execute(
@@ -95,7 +116,9 @@ def execute(
         ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
-    failed = failed_checks(txn, look)
+    if too_many(txn, calls.see):
+        return Verdict(errors.RANGE_TOO_LARGE)
+    failed = failed_checks(txn, look, partial(failed_range, see=calls.see))
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
     if txn.call is not msgspec.UNSET:
@@ -135,7 +158,10 @@ def _concluded(
         if before is not None or value is not None:
             writes.append(Write(key, before, value))
     reads = {key: after[key] if key in after else look(key)[0] for key in _read_keys(txn)}
-    verdict = Verdict(None, [], writes, reads)
+    ranges = entries_after(txn, calls.see, after, calls.place.seq)
+    if ranges is None:
+        return Verdict(errors.RESULT_TOO_LARGE)
+    verdict = Verdict(None, [], writes, reads, ranges)
     if called is not None:
         verdict.returned, verdict.outputs = called.returned, called.outputs
     return _fitting(verdict, size)
@@ -166,6 +192,12 @@ def _constrain(
 def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
     """The verdict, if its result record is not too large; measured only if it might be."""
     about = sum(len(value or b"") + 6 * len(key) + 8 for key, value in verdict.reads.items())
+    for named, entries in verdict.ranges:
+        about += sum(map(len, named.names())) * _ESCAPED_BYTES + _RANGE_BYTES
+        about += sum(
+            len(value or b"") + _ESCAPED_BYTES * len(key) + _ENTRY_BYTES
+            for key, (value, _) in entries.items()
+        )
     if about + len(verdict.returned or b"") < RESULT_BYTES_MAX // 2:
         return verdict
     return Verdict(errors.RESULT_TOO_LARGE) if size(verdict) > RESULT_BYTES_MAX else verdict
@@ -257,6 +289,6 @@ def current_module(
 
 
 def _read_keys(txn: r.Transaction) -> dict[str, None]:
-    keys = dict.fromkeys(txn.reads)
+    keys = dict.fromkeys(txn.read_keys)
     keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
     return keys

@@ -37,6 +37,11 @@ def encode(
     record: dict[str, Any] = {
         "id": id_.decode() or None, "seq": seq, "ts_ms": ts, "status": status, "reads": shown,
     }
+    if verdict.ranges:
+        record["ranges"] = [
+            {"range": named, "entries": [_entry(key, *entry) for key, entry in entries.items()]}
+            for named, entries in verdict.ranges
+        ]
     if verdict.returned is not None:
         record["returned"] = msgspec.Raw(verdict.returned)
     record["failed"] = verdict.failed
@@ -45,6 +50,10 @@ def encode(
         record["reason"] = verdict.reason
     record["source"] = {"partition": part, "offset": off}
     return msgspec.json.encode(record)
+
+
+def _entry(key: str, value: bytes | None, version: int) -> dict[str, Any]:
+    return {"key": key, "value": msgspec.Raw(value or b"null"), "version": version}
 
 
 def encode_verdict(id_: bytes, position: Position, verdict: Verdict) -> bytes:

@@ -31,13 +31,17 @@ DIGITS_MAX: Final = 19
 """Of an integer of 64 bits, without its sign."""
 
 
+_NO_SLOTS: Final = np.empty(0, np.uint8)
+
+
 @dataclass(slots=True)
 class Run:
     """An execution under way: transactions, values, and what has come of them so far.
 
     ``txns``: as they were granted; ``program``: the same for the kernel. ``keys``, ``homes``: key
-    and shard of each slot. ``pool``: texts of values and operands; ``extra``: those that Python has
-    made since. By position: ``special``: finished results that are not those of plain commits;
+    and shard of each slot. ``covered``: the slots whose keys somebody may write, and that are in a
+    range that somebody names. ``pool``: texts of values and operands; ``extra``: those that Python
+    has made since. By position: ``special``: finished results that are not those of plain commits;
     ``ruled``: what was ruled on; ``internal``: faults of ours.
     """
 
@@ -47,6 +51,7 @@ class Run:
     notes: Notes
     keys: Ragged
     homes: npt.NDArray[np.int64]
+    covered: npt.NDArray[np.int64]
     pool: Ragged
     ruled: dict[int, Fault]
     extra: list[bytes] = field(default_factory=list)
@@ -107,7 +112,8 @@ def prepared(parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings) ->
     values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
     return Run(
         txns, program, values, _notes(steps, len(txns), in_python), keys, homes.astype(np.int64),
-        pool, rulings.rows(txns.cols["part"], txns.cols["off"]),
+        np.flatnonzero(granted.cols.get("covered", _NO_SLOTS)), pool,
+        rulings.rows(txns.cols["part"], txns.cols["off"]),
     )
 
 

@@ -32,6 +32,11 @@ TRIED_FIRST = {
     ("log-tail", "planner"): (3, 60), ("log-tail", "single"): (3, 60),
     ("planner-conflicts", "planner"): (2, 60), ("procedures-order", "single"): (2, 60),
     ("procedures-version", "planner"): (8, 60), ("procedures-version", "single"): (1, 300),
+    ("ranges-grants", "planner"): (2, 60), ("ranges-grants", "single"): (2, 60),
+    ("ranges-limit", "planner"): (4, 60), ("ranges-limit", "single"): (4, 60),
+    ("ranges-lock", "single"): (2, 60), ("ranges-fence", "single"): (2, 60),
+    ("ranges-planner", "planner"): (9, 60), ("ranges-writes", "planner"): (8, 60),
+    ("ranges-writes", "single"): (2, 60),
     ("rulings-fence", "planner"): (7, 300), ("rulings-known", "planner"): (25, 300),
     ("rulings-standby", "single"): (5, 60), ("sorter-arrival", "single"): (2, 60),
     ("sorter-offsets", "planner"): (3, 60), ("sorter-offsets", "single"): (3, 60),
@@ -105,10 +110,10 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
     """A record that cannot be compiled, and one whose execution raises (FAULTS 15)."""
     decode, execute = records.decode, interpreter.execute
 
-    def faulty_decode(raw: bytes | None) -> object:
+    def faulty_decode(raw: bytes | None, **how: Any) -> object:
         if raw is not None and b'"marker"' not in raw and zlib.crc32(raw) % 40 == 0:
             raise RuntimeError(raw)
-        return decode(raw)
+        return decode(raw, **how)
 
     def faulty_execute(txn: records.Transaction, *rest: Any) -> interpreter.Verdict:
         if zlib.crc32(txn.id.encode()) % 10 == 0:
@@ -172,7 +177,7 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
             run_seed(
                 seed, records, grouping=grouping, pair=found.pair, workflows=found.workflows,
                 constraints=found.constraints, deadlines=found.deadlines, large=found.large,
-                faults=found.faults,
+                faults=found.faults, ranges=found.ranges,
             ).problems
             for seed, records in (first, *((1 + n, _MANY) for n in range(CAUGHT_WITHIN)))
         )  # fmt: skip

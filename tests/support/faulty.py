@@ -28,10 +28,10 @@ def execute(txn, *rest, sound=interpreter.execute):
         raise LookupError(txn.id)
     return sound(txn, *rest)
 
-def decode(raw, sound=records.decode):
+def decode(raw, *, sound=records.decode, **how):
     if raw is not None and b"unreadable" in raw:
         raise ArithmeticError(raw)
-    return sound(raw)
+    return sound(raw, **how)
 
 interpreter.execute, records.decode = execute, decode
 '''

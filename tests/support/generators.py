@@ -57,13 +57,25 @@ COMPARATORS: dict[str, st.SearchStrategy[Any]] = {
 CHECKS = st.fixed_dictionaries({"key": KEYS}, optional=COMPARATORS).filter(
     lambda check: len(check) > 1
 )
+RANGES = st.one_of(
+    st.fixed_dictionaries({"prefix": KEYS}),
+    st.fixed_dictionaries({"start": KEYS, "end": KEYS}),
+)
+RANGE_CHECKS = st.fixed_dictionaries(
+    {"range": RANGES},
+    optional={
+        "exists": st.booleans(),
+        **dict.fromkeys(("count", "count_le", "count_ge", "version_le"), st.integers(0, 5)),
+    },
+).filter(lambda check: len(check) > 1)
+READS = st.one_of(KEYS, KEYS, KEYS, st.fixed_dictionaries({"range": RANGES}))
 IDS = st.one_of(st.sampled_from(["t1", "t2", "t3"]), st.uuids().map(str))
 TRANSACTIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"id": IDS},
     optional={
         "asserts": st.dictionaries(KEYS, st.one_of(st.none(), STORED), max_size=2),
-        "checks": st.lists(CHECKS, max_size=2),
-        "reads": st.lists(KEYS, max_size=3),
+        "checks": st.lists(st.one_of(CHECKS, CHECKS, RANGE_CHECKS), max_size=2),
+        "reads": st.lists(READS, max_size=3),
         "updates": st.lists(UPDATES, max_size=3, unique_by=lambda update: update["key"]),
     },
 )

@@ -20,8 +20,13 @@ __all__ = [
     "seen_by",
 ]  # fmt: skip
 
-_EARLIER_THAN_CHECKS: Final = frozenset({errors.VALUES_TOO_LARGE, errors.INTERNAL})
-_COMPARATORS: Final = ("version", "exists", "eq", "ne", "lt", "le", "gt", "ge")
+_EARLIER_THAN_CHECKS: Final = frozenset(
+    {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
+)
+_COMPARATORS: Final = (
+    "version", "exists", "eq", "ne", "lt", "le", "gt", "ge", "range", "count", "count_le",
+    "count_ge", "version_le",
+)
 
 
 class MetValue(NamedTuple):
@@ -81,7 +86,10 @@ class Met(msgspec.Struct, kw_only=True):
 
 
 class CheckOutcome(msgspec.Struct, kw_only=True):
-    """A check; ``wanted``: its comparators; ``holds``: None if it was not reached or not told."""
+    """A check; ``wanted``: its comparators; ``holds``: None if it was not reached or not told.
+
+    Of a range, ``key`` is a prefix that all its keys have, and ``wanted`` tells the range, too.
+    """
 
     check: str
     index: int
@@ -243,7 +251,11 @@ def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
         ("assert", index, key, {"eq": _raw(wanted)})
         for index, (key, wanted) in enumerate(txn.asserts.items())
     ]
-    rows += [("check", i, check.key, _wanted(check)) for i, check in enumerate(txn.checks)]
+    rows += [
+        ("check", i, check.key, _wanted(check)) if check.range is UNSET
+        else ("range", i, check.range.shared, _wanted(check))
+        for i, check in enumerate(txn.checks)
+    ]
     told_last = max((rows.index(row) for row in rows if row[:2] in failed), default=-1)
     for place, (kind, index, key, wanted) in enumerate(rows):
         holds: bool | None = not (stopped and (kind, index) in failed)

@@ -1,12 +1,14 @@
 """The conflict group of one transaction in its plan (pure).
 
 A group is a connected component: transactions that touch a common key which somebody in the plan
-writes, or have one id (`sorter.planner` is what a pipeline does). A plan that one partition
+writes, in a range that they name or by itself, or have one id (`sorter.planner` is what a pipeline
+does). A plan that one partition
 executes is not divided; then all of it runs in order.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -60,6 +62,7 @@ def group_of(members: Sequence[Member], seq: int, *, declared: bool = False) -> 
     since = 0 if declared else next(declarers, members[-1].seq)
     touched = {m.seq: _places(m.txn, declares=m.seq > since) for m in members}
     written = {place for found in touched.values() for place, writes in found.items() if writes}
+    _add_ranges(members, touched, written)
     parent = {each.seq: each.seq for each in members}
     anchor: dict[str, int] = {}
     for each in members:
@@ -76,6 +79,19 @@ def group_of(members: Sequence[Member], seq: int, *, declared: bool = False) -> 
     ]  # fmt: skip
     before = sum(m.seq < seq for m in others)
     return Group(len(others) + 1, before, len(others) - before, shown)
+
+
+def _add_ranges(
+    members: Sequence[Member], touched: dict[int, dict[str, bool]], written: set[str]
+) -> None:
+    """Let transactions touch the written keys in their ranges, too."""
+    keys_in_order = sorted(place[1:].encode() for place in written if place[0] == "k")
+    for each in members:
+        for start, end in () if each.txn is None else each.txn.ranges:
+            for at in range(bisect_left(keys_in_order, start), len(keys_in_order)):
+                if keys_in_order[at] >= end:
+                    break
+                touched[each.seq].setdefault("k" + keys_in_order[at].decode(), False)
 
 
 def _places(txn: Transaction | None, *, declares: bool) -> dict[str, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from streamydb.key_processor.locking.messages import (
     Payload,
     Released,
     is_id_lock,
+    is_range_lock,
     locked_name,
 )
 from streamydb.sorter.checks import require_order
@@ -38,6 +39,9 @@ _SENT = Seam("key_processor/locking", HANDED_ON, "payloads and grants")
 _COUNTS = Seam("key_processor/locking", HANDED_ON, "a state")
 _GATHERED = Seam("key_processor/locking", HANDED_IN, "payloads and grants")
 _FINISHED = Seam("key_processor/locking", HANDED_ON, "released locks")
+
+_RANGES_BYTES_MAX: Final = 4 * limits.RESULT_BYTES_MAX
+"""What is found of ranges ends with the one with which a result is too large."""
 
 
 def ordered(released: Columns, meta: SingleMeta) -> None:
@@ -94,6 +98,7 @@ def _require_messages(
         earlier = 0 <= grant.version < grant.seq and (grant.value is not None or not grant.version)
         seam.require(earlier, "values are from before", seq=grant.seq, version=grant.version)
         small = size <= limits.VALUE_BYTES_MAX or is_id_lock(grant.lock)
+        small = small or (is_range_lock(grant.lock) and size <= _RANGES_BYTES_MAX)
         seam.require(small, "values are within their limit", seq=grant.seq, size=size)
 
 

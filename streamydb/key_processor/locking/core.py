@@ -33,6 +33,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
@@ -57,9 +58,13 @@ from streamydb.key_processor.locking.messages import (
     decode_list,
     id_lock,
     is_id_lock,
+    is_key_lock,
+    is_range_lock,
     key_lock,
     locked_name,
+    range_lock,
 )
+from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
 from streamydb.key_processor.state import EmittedBlock, load_or_begin
@@ -106,7 +111,7 @@ class SingleShard:
         self._life = life
         self._sorter = KeyedEventTimeSorter(self._meta.sorter, blobs)
         self._values = ShardValues(self._meta.values, blobs, store)
-        self._locks = LockTable(self._meta.locks, self._meta.behind)
+        self._locks = LockTable(self._meta.locks, self._meta.behind, self._meta.ranges)
         self._repeats = Repeats(IdWindow(self._meta.ids, blobs, tables))
         meta = self._meta
         self._digests = ShardDigests(
@@ -114,6 +119,7 @@ class SingleShard:
         )
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
+        self._answers: dict[int, bytes] = {}
         self._found: Columns | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
@@ -307,9 +313,13 @@ class SingleShard:
         )
         columns = (released.cols[name].tolist() for name in ("seq", "ts", "part", "off"))
         homes = (released.cols["id0"] % shards).tolist()
-        for seq, ts, part, off, home, count in zip(*columns, homes, counts.tolist(), strict=True):
-            own = [next(touched) for _ in range(count)]
+        owns = [[next(touched) for _ in range(count)] for count in counts.tolist()]
+        ranged = range_locks(released, self._shard, owns)
+        rows = zip(*columns, homes, owns, strict=True)
+        for i, (seq, ts, part, off, home, own) in enumerate(rows):
             missing = 1 << home
+            if i in ranged:
+                self._locks.enqueue_range(ranged[i])
             for key, write, owner in own:
                 if write:
                     missing |= 1 << owner
@@ -318,6 +328,7 @@ class SingleShard:
             payload = payloads.get(seq)
             if payload is not None:
                 payload.keys = own
+                payload.ranges = [range_lock(s) for s in range(int(shards)) if i in ranged]
                 if payload.kind != p.REJECTED:
                     self._locks.enqueue(id_lock(payload.id), seq, write=True)
             self._meta.unresolved.append(Unresolved(ts, part, off, home, missing))
@@ -326,7 +337,7 @@ class SingleShard:
         """Send every lock that is granted now, with what lies under it, to its transaction."""
         granted = self._locks.grant(self._fits)
         left_out = self._left_out
-        keys = [each for each in granted if not is_id_lock(each[1]) and each not in left_out]
+        keys = [each for each in granted if is_key_lock(each[1]) and each not in left_out]
         names = Ragged.of([locked_name(lock) for _, lock in keys])
         found, self._found = self._found or self._values.read(names), None
         for (seq, lock), (value, version) in zip(keys, _canonical(found), strict=True):
@@ -334,7 +345,9 @@ class SingleShard:
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
         for seq, lock in granted:
-            if is_id_lock(lock):
+            if is_range_lock(lock):
+                self._send(Granted(seq, lock, self._answers.pop(seq), 0))
+            elif is_id_lock(lock):
                 original = self._meta.repeats.pop(seq, None)
                 verdict = None
                 if original is not None:
@@ -348,9 +361,10 @@ class SingleShard:
         Whoever is first of all that are unfinished is first here, so somebody always goes on.
         """
         bound = self._shape().values_bytes_max // self._meta.config.shards
-        at = [i for i, (_, lock) in enumerate(free) if not is_id_lock(lock)]
+        at = [i for i, (_, lock) in enumerate(free) if is_key_lock(lock)]
         names = Ragged.of([locked_name(free[i][1]) for i in at])
-        if not self._meta.repeats:
+        ranged = any(is_range_lock(lock) for _, lock in free)
+        if not self._meta.repeats and not ranged:
             found = self._values.read_within(names, bound)  # not to the byte
             if found is not None and int(found.texts["text"].lengths().sum()) <= bound:
                 self._found = found
@@ -359,7 +373,24 @@ class SingleShard:
         sizes[at] = self._values.sizes(names)
         of_first = sum(seq == free[0][0] for seq, _ in free)
         self._leave_out(free[:of_first], sizes[:of_first].tolist())
+        self._answer_ranges(free, sizes, max(of_first, 1), bound)
         return max(of_first, int(np.searchsorted(np.cumsum(sizes), bound, "right")))
+
+    def _answer_ranges(
+        self, free: list[tuple[int, bytes]], sizes: npt.NDArray[np.int64], first: int, bound: int
+    ) -> None:
+        """Look for the ranges that may be granted now, and put into ``sizes`` how large they are.
+
+        ``first``: so many locks are granted whatever is under them.
+        """
+        waiting, total = {lock.seq: lock for lock in self._locks.ranges}, 0
+        for i, (seq, lock) in enumerate(free):
+            if i >= first and total > bound:
+                return
+            if is_range_lock(lock):
+                self._answers[seq] = answer(self._values, waiting[seq])
+                sizes[i] = len(self._answers[seq])
+            total += int(sizes[i])
 
     def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
         """Skip reading the values under the locks of a transaction that touches too many bytes."""
@@ -367,7 +398,7 @@ class SingleShard:
         bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
         if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
             for each, size in zip(own, sizes, strict=True):
-                if size and not is_id_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
+                if size and is_key_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
                     self._left_out[each] = size
 
     def _send(self, grant: Granted) -> None:

@@ -18,6 +18,7 @@ from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
+from streamydb.key_processor.locking.ranges import see_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
@@ -138,10 +139,12 @@ def _executed(
         return len(encode_verdict(payload.id, position, verdict))
 
     place = Stamp(payload.seq, payload.ts, payload.id.decode())
-    calls = interpreter.ExecutionContext(modules, place, _CONSTRAINTS in gathered.grants)
+    constrained = _CONSTRAINTS in gathered.grants
     txn, fault = None, None
     try:
         txn = _transaction_of(payload)
+        see = see_of(gathered, txn)
+        calls = interpreter.ExecutionContext(modules, place, constrained, see)
         if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = interpreter.too_large(txn, look)
         else:
@@ -153,8 +156,8 @@ def _executed(
         fault = Fault(payload.part, payload.off, name, counted=txn is not None)
         verdict = interpreter.failed(txn, look)
     result = encode_verdict(payload.id, position, verdict)
-    plain = verdict.code is None and not verdict.reads and verdict.returned is None
-    remembered = None if plain else result
+    shown = verdict.reads or verdict.ranges or verdict.returned is not None
+    remembered = result if shown or verdict.code is not None else None
     finished = _finished(payload, result, verdict, home, remembered)
     finished.changes = _changes(payload, verdict.writes, database)
     finished.workflow, finished.fault = verdict.outputs, fault

@@ -68,7 +68,7 @@ class Gathered:
 
 def needed_locks(payload: Payload) -> list[bytes]:
     """The locks that a transaction waits for."""
-    locks = [key_lock(key) for key, _, _ in payload.keys]
+    locks = [*(key_lock(key) for key, _, _ in payload.keys), *payload.ranges]
     return locks if payload.kind == p.REJECTED else [*locks, id_lock(payload.id)]
 
 

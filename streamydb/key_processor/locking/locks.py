@@ -7,19 +7,24 @@ applied. A reader is granted when no writer, granted or waiting, is ahead of it;
 afterwards, because it is sent a copy of the value. Locks are named by bytes: see
 `streamydb.key_processor.locking.messages.key_lock` and `id_lock`.
 
+A range lock is a reader's lock of all names from one to another, there or not. It is granted when
+no writer of such a name, granted or waiting, is ahead of it; until then, no later writer of such a
+name is granted.
+
 Invariants: at most one writer holds a lock; every queue is in ascending seq order, so there is no
 deadlock; a release by anybody but the holder changes nothing.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from streamydb.errors import InvariantViolation
 
-__all__ = ["Lock", "LockTable"]
+__all__ = ["Lock", "LockTable", "RangeLock"]
 
 
 class Lock(msgspec.Struct, array_like=True):
@@ -29,22 +34,47 @@ class Lock(msgspec.Struct, array_like=True):
     waiting: list[tuple[int, bool]] = []
 
 
+class RangeLock(msgspec.Struct, array_like=True):
+    """The waiting range lock of a transaction: ``spans`` of the names of locks, half open.
+
+    For whoever grants it: which of them the transaction ``reads``, and its ``own`` keys that it may
+    write.
+    """
+
+    seq: int
+    name: bytes
+    spans: list[tuple[bytes, bytes]]
+    reads: list[bool]
+    own: list[bytes]
+
+    def has(self, name: bytes) -> bool:
+        """Return True if a name is in one of the spans."""
+        return any(first <= name < last for first, last in self.spans)
+
+
 class LockTable:
     """The locks of one shard. ``state`` holds what is in use, is changed in place, and is saved.
 
     Attributes:
-        behind: locks that could be granted and were not, because they did not fit.
+        behind: locks that could be granted and were not, because they did not fit, or because a
+            range lock was in the way until now.
+        ranges: the waiting range locks, in seq order; changed in place, too.
     """
 
-    def __init__(self, state: dict[bytes, Lock], behind: Iterable[bytes] = ()) -> None:
-        """Continue from ``state``; ``behind``: as the step before has left it."""
+    def __init__(
+        self, state: dict[bytes, Lock], behind: Iterable[bytes] = (),
+        ranges: list[RangeLock] | None = None,
+    ) -> None:
+        """Continue from ``state`` and ``ranges``; ``behind``: as the step before has left it."""
         self.state = state
+        self.ranges: list[RangeLock] = [] if ranges is None else ranges
         self.behind = list(behind)
         self._touched = set(self.behind)
 
     def __len__(self) -> int:
         """Holders and waiting together."""
-        return sum((lock.holder > 0) + len(lock.waiting) for lock in self.state.values())
+        held = sum((lock.holder > 0) + len(lock.waiting) for lock in self.state.values())
+        return held + len(self.ranges)
 
     def enqueue(self, name: bytes, seq: int, *, write: bool) -> None:
         """Let transaction ``seq`` wait for a lock.
@@ -59,6 +89,17 @@ class LockTable:
             raise InvariantViolation(f"transaction {seq} is enqueued for {name!r} after {last}")
         lock.waiting.append((seq, write))
         self._touched.add(name)
+
+    def enqueue_range(self, lock: RangeLock) -> None:
+        """Let a transaction wait for a range lock.
+
+        Raises:
+            InvariantViolation: a later transaction, or this one, waits for one.
+
+        """
+        if self.ranges and lock.seq <= self.ranges[-1].seq:
+            raise InvariantViolation(f"ranges of {lock.seq} are enqueued after later ones")
+        self.ranges.append(lock)
 
     def release(self, name: bytes, seq: int) -> bool:
         """Free a lock if transaction ``seq`` holds it; False when it has done so before.
@@ -88,15 +129,28 @@ class LockTable:
         """
         free = sorted(self._free())
         granted = free[: fits(free)] if free else []
+        passed = self._pass_ranges(set(granted)) if self.ranges else []
+        names = {lock.name for lock in passed}
         for seq, name in granted:
+            if name in names:
+                continue
             lock = self.state[name]
             _, write = lock.waiting.pop(0)
             lock.holder = seq if write else 0
             if not lock.holder and not lock.waiting:
                 del self.state[name]
-        self.behind = sorted({name for _, name in free[len(granted) :]})
+        behind = {name for _, name in free[len(granted) :] if name in self.state}
+        if passed:
+            behind |= {name for name in self.state if any(lock.has(name) for lock in passed)}
+        self.behind = sorted(behind)
         self._touched = set(self.behind)
         return granted
+
+    def _pass_ranges(self, granted: set[tuple[int, bytes]]) -> list[RangeLock]:
+        """Take the range locks that are granted away, and return them."""
+        passed = [lock for lock in self.ranges if (lock.seq, lock.name) in granted]
+        self.ranges[:] = [lock for lock in self.ranges if (lock.seq, lock.name) not in granted]
+        return passed
 
     def _free(self) -> Iterator[tuple[int, bytes]]:
         """Yield the waiting locks that can be granted now."""
@@ -105,6 +159,26 @@ class LockTable:
             if not lock.holder and not lock.waiting:
                 del self.state[name]
             for seq, write in [] if lock.holder else lock.waiting:
+                if write and any(each.seq < seq and each.has(name) for each in self.ranges):
+                    break
                 yield seq, name
                 if write:
                     break
+        names = sorted(self.state) if self.ranges else []
+        for each in self.ranges:
+            if not self._is_ahead(each, names):
+                yield each.seq, each.name
+
+    def _is_ahead(self, lock: RangeLock, names: list[bytes]) -> bool:
+        """Return True if an earlier transaction may still write a name in a range lock.
+
+        ``names``: of all locks, in order.
+        """
+        for first, last in lock.spans:
+            for name in names[bisect_left(names, first) : bisect_left(names, last)]:
+                held = self.state[name]
+                if 0 < held.holder < lock.seq or any(
+                    write and seq < lock.seq for seq, write in held.waiting
+                ):
+                    return True
+        return False

@@ -4,7 +4,8 @@ Shard to partition: `Payload` (from the home shard of the id, when the transacti
 `Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
 written under it) and `MessagePart` (which transactions a block of feedback finishes at its shard).
 
-Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another.
+Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another,
+and the ranges of a transaction in a third, together a lock a shard.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ __all__ = [
     "encode_list",
     "id_lock",
     "is_id_lock",
+    "is_key_lock",
+    "is_range_lock",
     "key_lock",
     "locked_name",
+    "range_lock",
 ]
 
 T = TypeVar("T")
 _KEY: Final = b"k"
 _ID: Final = b"i"
+_RANGE: Final = b"r"
 
 
 def key_lock(key: bytes) -> bytes:
@@ -51,6 +56,21 @@ def is_id_lock(name: bytes) -> bool:
     return name.startswith(_ID)
 
 
+def range_lock(shard: int) -> bytes:
+    """The lock of all ranges of a transaction in one shard."""
+    return _RANGE + b"%d" % shard
+
+
+def is_key_lock(name: bytes) -> bool:
+    """Return True if a lock is that of a key."""
+    return name.startswith(_KEY)
+
+
+def is_range_lock(name: bytes) -> bool:
+    """Return True if a lock is that of ranges."""
+    return name.startswith(_RANGE)
+
+
 def locked_name(name: bytes) -> bytes:
     """The key or id of a lock."""
     return name[1:]
@@ -62,7 +82,7 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
     ``kind``, ``code``: as compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE,
     WINDOW_DUPLICATE or REUSED (see `execution`). ``raw``: the record's value; of a rejected one the
     form that `compile` gives it. ``keys``: (key, written, owning shard) in order of first touch.
-    ``silent``: only feedback comes of it.
+    ``silent``: only feedback comes of it. ``ranges``: the range locks that it needs.
     """
 
     seq: int
@@ -76,12 +96,14 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
     raw: bytes
     keys: list[tuple[bytes, bool, int]]
     silent: bool = False
+    ranges: list[bytes] = []
 
 
 class Granted(msgspec.Struct, array_like=True, gc=False):
     """A lock that a transaction was given: the key's value (None: absent) and version.
 
     Under the lock of an id: the original's result when the transaction repeats one, else None.
+    Under that of ranges: what the shard has found of them (`ranges.answer`).
     ``left_out``: so many bytes has the value, which is not here, nor its version: the transaction
     meets too much, whatever it is.
     """

@@ -7,7 +7,7 @@ import msgspec
 from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import PlanShape
 from streamydb.key_processor.locking.history import StepHistory
-from streamydb.key_processor.locking.locks import Lock
+from streamydb.key_processor.locking.locks import Lock, RangeLock
 from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.state import CommonState
 
@@ -34,7 +34,7 @@ class SingleMeta(CommonState):
 
     ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
     counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
-    waiting repetitions, by seq, of which seq. ``behind``: see `LockTable`.
+    waiting repetitions, by seq, of which seq. ``behind``, ``ranges``: see `LockTable`.
     """
 
     seq: int = 0
@@ -51,3 +51,4 @@ class SingleMeta(CommonState):
     ignored: int = 0
     waits: int = 0
     behind: list[bytes] = msgspec.field(default_factory=list)
+    ranges: list[RangeLock] = msgspec.field(default_factory=list)

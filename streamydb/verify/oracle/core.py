@@ -42,7 +42,7 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, VALUES_BOUNDED
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES, VALUES_BOUNDED
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
@@ -55,6 +55,7 @@ from streamydb.verify.oracle.outputs import (
     repeat,
     with_letter,
 )
+from streamydb.verify.oracle.ranges import OracleRanges
 from streamydb.verify.oracle.steps import holds, payload_hash_of, untimely, updated
 
 __all__ = ["Oracle"]
@@ -89,6 +90,7 @@ class Oracle:
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
+        self._ranges = OracleRanges(lambda: self.state)
         self.next_seq = 1
         self._seen: OrderedDict[str, Verdict] = OrderedDict()
         self._outputs = NO_OUTPUTS
@@ -107,7 +109,7 @@ class Oracle:
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
-        record = decode(raw)
+        record = self._decoded(raw, partition, offset)
         if isinstance(record, Marker):
             return []
         place = self._next(partition, offset, ts_ms)
@@ -129,6 +131,12 @@ class Oracle:
         encoded = encode_result(result)
         self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
+
+    def _decoded(
+        self, raw: bytes | None, partition: int, offset: int
+    ) -> Transaction | Marker | Rejection:
+        """A record, by the rules of its place in the log."""
+        return decode(raw, ranges=self.rulings.begins.holds(RANGES, partition, offset))
 
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
@@ -211,6 +219,8 @@ class Oracle:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
         if self._meets_too_much(txn, place.source):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
+        if self._ranges.too_many(txn):
+            return place.result(txn.id, "aborted", code=errors.RANGE_TOO_LARGE), {}
         failed = self._failed_checks(txn)
         if failed:
             return place.result(txn.id, "aborted", code=errors.CHECK_FAILED, failed=failed), {}
@@ -252,6 +262,10 @@ class Oracle:
         writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
         result = place.result(txn.id, "committed", reads=reads, returned=returned)
+        if txn.read_ranges:
+            result.ranges = [
+                self._ranges.read(each, writes, place.seq) for each in txn.read_ranges
+            ]
         if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
         self._outputs = outputs
@@ -299,7 +313,9 @@ class Oracle:
             if self._value(key) != expected:
                 failed.append(self._failed("assert", index, key))
         for index, check in enumerate(txn.checks):
-            if not holds(check, self._value(check.key), self._version(check.key)):
+            if check.range is not UNSET:
+                failed += self._ranges.failed(index, check, check.range)
+            elif not holds(check, self._value(check.key), self._version(check.key)):
                 failed.append(self._failed("check", index, check.key))
         return failed[: limits.FAILED_ENTRIES_MAX]
 
@@ -323,6 +339,7 @@ class Oracle:
                 del self.state[key]
             else:
                 self.state[key] = (after, place.seq)
+            self._ranges.note(key, before, after)
         return outputs
 
     def _value(self, key: str) -> bytes | None:
@@ -349,4 +366,4 @@ class _CallHost(Declared):
 def _read_keys(txn: Transaction) -> dict[str, None]:
     """The keys whose values a result gives: reads, then the counters, each once."""
     counters = (update.key for update in txn.updates if isinstance(update, NextId))
-    return dict.fromkeys([*txn.reads, *counters])
+    return dict.fromkeys([*txn.read_keys, *counters])

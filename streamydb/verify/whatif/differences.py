@@ -45,13 +45,20 @@ def between(
     shown: dict[str, tuple[Any, Any]] = {"verdict": (_verdict(was), _verdict(now))}
     if shown["verdict"][0] == shown["verdict"][1] and was is not None and now is not None:
         shown["reason"] = _reason(was), _reason(now)
-        shown["reads"] = was.reads, now.reads
+        shown["reads"] = _reads(was), _reads(now)
         shown["returned"] = _given(was.returned), _given(now.returned)
     shown["writes"] = _writes(before), _writes(after)
     shown["emitted"] = _emitted(before), _emitted(after)
     for kind, (old, new) in shown.items():
         if old != new:
             yield Difference(seq, name, kind, _text(old), _text(new))
+
+
+def _reads(result: Result) -> Any:
+    """The values that were read, by key, and the ranges, if there are some."""
+    if result.ranges is UNSET:
+        return result.reads
+    return {"reads": result.reads, "ranges": result.ranges}
 
 
 def of_values(before: State, after: State) -> Iterator[Difference]:

@@ -105,7 +105,7 @@ class ResumedOracle(Oracle):
         Such a repetition writes nothing, and its verdict is the one from before.
         """
         if self.earlier and self.rulings.get((partition, offset)) is None:
-            record = decode(raw)
+            record = self._decoded(raw, partition, offset)
             if isinstance(record, Transaction) and self._is_earlier(record, ts_ms):
                 self._next(partition, offset, ts_ms)
                 return []

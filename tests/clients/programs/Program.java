@@ -57,7 +57,7 @@ public final class Program {
             .addChecksItem(old)
             .addUpdatesItem(new Update(take))
             .addUpdatesItem(new Update(order))
-            .addReadsItem("acct/a b");
+            .addReadsItem(new Read("acct/a b"));
     Result made = api.postTransaction(transfer, null, null, null);
     Check again = new Check().key("order/1").exists(false);
     Result refused =

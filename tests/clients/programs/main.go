@@ -64,7 +64,7 @@ func main() {
 	txn := g.NewTransaction()
 	txn.SetChecks([]g.Check{*old})
 	txn.SetUpdates([]g.Update{g.AddUpdateAsUpdate(take), g.PutUpdateAsUpdate(order)})
-	txn.SetReads([]string{"acct/a b"})
+	txn.SetReads([]g.Read{g.StringAsRead(g.PtrString("acct/a b"))})
 	made, _, err := api.PostTransaction(ctx).Transaction(*txn).Execute()
 	check(err)
 

@@ -39,7 +39,7 @@ def main(url: str) -> None:
                 g.Update(g.AddUpdate(op="add", key="acct/a b", by=-30, min=0)),
                 g.Update(g.PutUpdate(op="put", key="order/1", value="open")),
             ],
-            reads=["acct/a b"],
+            reads=[g.Read("acct/a b")],
         )
     )
     again = g.Check(key="order/1", exists=False)

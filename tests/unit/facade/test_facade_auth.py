@@ -102,6 +102,21 @@ async def test_without_a_good_token_nothing_is_served(headers: dict[str, str]) -
     assert database.log.records == []
 
 
+ACCOUNTS = {"range": {"prefix": "acct/"}}
+SOME = {"range": {"start": "acct/1", "end": "acct/3"}}
+BEYOND = {"range": {"start": "acct/1", "end": "b"}}
+RANGED: list[tuple[str, Any, int]] = [
+    (READER, {"reads": [ACCOUNTS, SOME]}, 200),
+    (READER, {"reads": [{"range": {"prefix": "acct"}}]}, 403),
+    (READER, {"reads": [BEYOND]}, 403),
+    (READER, {"checks": [{**SOME, "count_ge": 0}]}, 200),
+    (READER, {"checks": [{**BEYOND, "count_ge": 0}]}, 403),
+    (WRITER, {"reads": [ACCOUNTS]}, 403),
+    (WRITER, {"checks": [{**ACCOUNTS, "version_le": 0}]}, 200),
+    (WRITER, {"checks": [{**BEYOND, "version_le": 0}]}, 403),
+]
+
+
 @scenario
 async def test_scopes_are_prefixes_of_keys() -> None:
     async with connect(MemoryDatabase()) as client:
@@ -134,6 +149,10 @@ async def test_scopes_are_prefixes_of_keys() -> None:
             (READER, "POST", "/v1/transactions", b'{"reads": ["acct/1"]}', 200),
             (READER, "POST", "/v1/transactions",
              b'{"updates": [{"op": "delete", "key": "acct/1"}]}', 403),
+            *(
+                (token, "POST", "/v1/transactions", json.dumps(body).encode(), status)
+                for token, body, status in RANGED
+            ),
         ]  # fmt: skip
         for token, method, target, body, status in cases:
             answer = await client.request(method, target, body, bearer(token))
@@ -169,6 +188,16 @@ async def test_verdicts_show_only_what_may_be_read() -> None:
         assert answer.json()["failed"][0]["truncated"] is True
         shown = await client.request("GET", "/v1/transactions/f", headers=bearer(READER))
         assert shown.json()["failed"][0]["value"] == "secret"
+        for name, part in (
+            ("rr", {"reads": [{"range": {"prefix": "acct"}}]}),
+            ("fr", {"checks": [{"range": {"prefix": "x"}, "count": 9}, {**ACCOUNTS, "count": 9}]}),
+        ):
+            body = json.dumps({"id": name, **part}).encode()
+            await client.request("POST", "/v1/transactions", body, bearer(ADMIN))
+        answer = await client.request("GET", "/v1/transactions/rr", headers=bearer(READER))
+        assert (answer.status, answer.problem) == (403, "forbidden")
+        answer = await client.request("GET", "/v1/transactions/fr", headers=bearer(READER))
+        assert [entry.get("count") for entry in answer.json()["failed"]] == [None, 1]
 
 
 def test_the_tokens_file_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.procedures import MODULES
+from simulator.ranges import Ranges
 from streamydb.columns.interning import intern
 from streamydb.columns.table import starts_of
 from streamydb.facade.life.evidence import Member
@@ -17,6 +19,7 @@ from streamydb.facade.life.group import group_of
 from streamydb.records import Change, Transaction, decode, decode_change
 from streamydb.sorter.declarations import reading_constraints
 from streamydb.sorter.planner import _components, earlier_with_same_id
+from streamydb.sorter.ranges import links_of, ranges_of
 from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.oracle.order import released
 from streamydb.verify.oracle.steps import holds
@@ -38,6 +41,15 @@ def raws(seed: int, dice: random.Random) -> list[bytes | None]:
     return [raw for raw in found if b"$flow/" not in (raw or b"")]
 
 
+def _ranged(raw: bytes | None, ranges: Ranges) -> bytes | None:
+    """A record; a transaction perhaps with ranges."""
+    if not isinstance(decode(raw), Transaction):
+        return raw
+    fields = json.loads(raw or b"")
+    ranges.add(fields, 60)
+    return json.dumps(fields).encode()
+
+
 def planned(values: list[bytes | None]) -> list[int]:
     """The planner's group of each record."""
     n = len(values)
@@ -49,14 +61,19 @@ def planned(values: list[bytes | None]) -> list[int]:
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     valid = np.array([isinstance(decode(raw), Transaction) for raw in values])
     earlier = earlier_with_same_id(table.cols["id0"], valid)
-    group, _ = _components(starts_of(counts), slot, keys.cols["write"], len(first), earlier)
+    named, links = ranges_of(table, slot, first), np.empty((0, 2), np.int64)
+    if named is not None:
+        links = links_of(named, np.repeat(np.arange(n), counts)[first])
+    group, _ = _components(starts_of(counts), slot, keys.cols["write"], len(first), earlier, links)
     found: list[int] = group.tolist()
     return found
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_group_is_the_planners(seed: int) -> None:
-    values = raws(seed, random.Random(f"groups {seed}"))
+    dice = random.Random(f"groups {seed}")
+    ranges = Ranges(dice, [f"k{i}" for i in range(9)], 0.2, 0)
+    values = [_ranged(raw, ranges) for raw in raws(seed, dice)]
     decoded = [decode(raw) for raw in values]
     members = [
         Member(seq, record if isinstance(record, Transaction) else None)

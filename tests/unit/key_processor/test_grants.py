@@ -220,10 +220,10 @@ def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     db = Shards()
     db.hold({f"k{i}": b"x" * 400 for i in range(10)})
     ((_, txns, slots),) = db.granter([add(f"k{i}") for i in range(10)])[1]
-    assert [(len(a), len(b)) for a, b in in_blocks(txns, slots)] == [(10, 10)]
+    assert [(len(a), len(b)) for a, b, _ in in_blocks(txns, slots)] == [(10, 10)]
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 1_000)
     parts = list(in_blocks(txns, slots))
-    assert [(len(a), len(b)) for a, b in parts] == [(10, 0), *[(0, 2)] * 5]
+    assert [(len(a), len(b)) for a, b, _ in parts] == [(10, 0), *[(0, 2)] * 5]
     again = Columns.concat([part[1] for part in parts])
     assert again.texts["key"].tolist() == slots.texts["key"].tolist()
     assert again.texts["text"].tolist() == slots.texts["text"].tolist()

@@ -116,10 +116,10 @@ def test_a_record_that_was_ruled_unreadable_stays_so(monkeypatch: pytest.MonkeyP
     raws = [json.dumps({"id": f"t{i}", "reads": ["k"], "checks": []}).encode() for i in range(3)]
     raws = [b" " + raw for raw in raws]
 
-    def fails(raw: bytes | None) -> Any:
+    def fails(raw: bytes | None, **how: Any) -> Any:
         if raw == raws[1]:
             raise ArithmeticError
-        return decode(raw)
+        return decode(raw, **how)
 
     monkeypatch.setattr(records, "decode", fails)
     with pytest.raises(UnruledFaults) as stopped:

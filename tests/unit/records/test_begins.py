@@ -19,9 +19,17 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import Founding, merged
 from streamydb.pipeline.foundation import begun
-from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, VALUES_BOUNDED, Begins
+from streamydb.records.begins import (
+    EVERYWHERE,
+    NOWHERE,
+    RANGES,
+    RULES,
+    VALUES_BOUNDED,
+    Begins,
+)
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.replay import replay
 
 
@@ -69,7 +77,8 @@ def test_a_backup_and_what_is_restored_from_it_know_the_place(tmp_path: Path) ->
     assert folder.rulings().begins == NOWHERE, "taken by an earlier release"
     (tmp_path / "rulings.json").unlink()
     assert folder.rulings().begins == NOWHERE
-    assert begins.cut({0: 3, 1: 20}).places[VALUES_BOUNDED] == {0: 3, 1: 8}
+    cut = begins.cut({0: 3, 1: 20}).places
+    assert (cut[VALUES_BOUNDED], cut[RANGES]) == ({0: 3, 1: 8}, {0: 3, 1: 20})
     assert NOWHERE.cut({0: 3, 1: 20}).places == {rule: {0: 3, 1: 20} for rule in RULES}
     assert EVERYWHERE.cut({0: 3}).places == {rule: {0: 0} for rule in RULES}
 
@@ -107,3 +116,27 @@ def test_the_limit_on_what_a_transaction_meets_begins_at_its_place(
     again = [json.loads(each.value or b"") for each in rebuilt.outputs if each.topic == "results"]
     codes = [result["code"] for result in again]
     assert codes == [None, "values-too-large", "values-too-large"], "of a place that is forgotten"
+
+
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_what_named_a_range_before_ranges_were_keeps_its_verdict(grouping: str) -> None:
+    log = SimulatedLog(random.Random(1), 1)
+    log.begins = Begins({VALUES_BOUNDED: {}, RANGES: {0: 4}})
+    config = ShardConfig("sim", f"ranges {grouping}", 2, 1, 1000, grouping)
+    cluster = Cluster(config, log, random.Random(1), crashes=0.0)
+    named = {"range": {"prefix": "k"}}
+    parts: list[dict[str, Any]] = [
+        {"checks": [{**named, "count": 0}]}, {"reads": [named]}, {"id": "", "reads": [named]},
+        {"id": "", "checks": [{**named, "count": 0}]},
+    ]  # fmt: skip
+    for number, part in enumerate([*parts, *parts]):
+        log.partitions[0].append(
+            LogRecord(number, 1_000 + number, json.dumps({"id": f"t{number}", **part}).encode())
+        )
+    while cluster.behind():
+        cluster.batch(all_of_it=True)
+    judge(cluster, log, SeedOutcome(0))
+    found = [json.loads(w.value or b"") for w in cluster.written if w.topic == o.RESULTS]
+    codes = [result["code"] for result in sorted(found, key=lambda result: result["seq"])]
+    before = ["invalid-transaction", "invalid-key", "invalid-id", "invalid-transaction"]
+    assert codes == [*before, None, None, "invalid-id", "invalid-id"]

@@ -21,29 +21,37 @@ from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
+from streamydb.sorter.ranges import links_of
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
 
 
 @dataclass(frozen=True)
 class Txn:
-    """What a plan depends on: an id (None when the record is refused) and keys, True if written."""
+    """What a plan depends on: an id (None when the record is refused), keys, True if written, and
+    the keys in its ranges: those from one number up to another.
+    """
 
     id: int | None
     keys: tuple[tuple[int, bool], ...]
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> list[Txn]:
     ids = st.one_of(st.none(), st.integers(0, 30), st.integers(0, 2**63))
     keys = st.dictionaries(st.integers(0, draw(st.integers(0, 40))), st.booleans(), max_size=4)
-    made = st.builds(lambda name, touched: Txn(name, tuple(touched.items())), ids, keys)
+    ranges = st.lists(st.tuples(st.integers(0, 41), st.integers(0, 41)), max_size=2).map(tuple)
+    some = st.one_of(st.just(()), ranges) if draw(st.booleans()) else st.just(())
+    made = st.builds(
+        lambda name, touched, named: Txn(name, tuple(touched.items()), named), ids, keys, some
+    )
     return draw(st.lists(made, max_size=30))
 
 
 def table_of(txns: Sequence[Txn]) -> Columns:
     """The columns that the planner reads."""
-    touched = [(b"key/%d" % key, write) for txn in txns for key, write in txn.keys]
+    touched = [(b"key/%04d" % key, write) for txn in txns for key, write in txn.keys]
     texts = Ragged.of([key for key, _ in touched])
     cols: dict[str, Array] = {
         "hash": hash_ragged(texts),
@@ -55,7 +63,14 @@ def table_of(txns: Sequence[Txn]) -> Columns:
     own: dict[str, Array] = {
         "kind": np.array(kinds, np.uint8), "id0": ids, "id1": ids,
     }  # fmt: skip
-    return Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
+    table = Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
+    bounds = [[b"key/%04d" % bound for bound in each] for txn in txns for each in txn.ranges]
+    if bounds:
+        starts, ends = (Ragged.of(list(column)) for column in zip(*bounds, strict=True))
+        rows = Columns({"read": np.zeros(len(bounds), np.uint8)}, {"start": starts, "end": ends})
+        named = np.array([len(txn.ranges) for txn in txns], np.int64)
+        table.children["ranges"] = (named, rows)
+    return table
 
 
 def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
@@ -80,6 +95,7 @@ def naive_groups(txns: Sequence[Txn]) -> list[int]:
     seen: dict[object, int] = {}
     for i, txn in enumerate(txns):
         shared: list[object] = [("key", key) for key, _ in txn.keys if key in written]
+        shared += [("key", key) for a, b in txn.ranges for key in written if a <= key < b]
         for thing in shared + ([] if txn.id is None else [("id", txn.id)]):
             a, b = root(seen.setdefault(thing, i)), root(i)
             parent[max(a, b)] = min(a, b)
@@ -104,8 +120,11 @@ def check(txns: Sequence[Txn], procs: int) -> None:
     plan, group = planned(table, procs), naive_groups(txns)
     counts, keys = table.children["keys"]
     earlier = earlier_of(table)
+    links = np.empty((0, 2), np.int64)
+    if plan.ranges is not None:
+        links = links_of(plan.ranges, np.repeat(np.arange(len(txns)), counts)[plan.first])
     found, count = _components(
-        starts_of(counts), plan.slot, keys.cols["write"], len(plan.first), earlier
+        starts_of(counts), plan.slot, keys.cols["write"], len(plan.first), earlier, links
     )
     assert found.tolist() == group
     assert count == plan.groups == len(set(group))
@@ -286,3 +305,24 @@ def test_every_shard_plans_alike(seed: int) -> None:
         assert plan.proc.tolist() == plans[0].proc.tolist()
         assert plan.slot.tolist() == plans[0].slot.tolist()
         assert plan.first.tolist() == plans[0].first.tolist()
+
+
+def test_writers_in_a_range_share_the_partition_of_who_names_it() -> None:
+    """Other writers, readers of the range alone, and ranges in which nobody writes, do not."""
+    writers = [Txn(i, ((i, True),)) for i in range(8)]
+    named = [Txn(10, (), ((2, 5),)), Txn(11, (), ((20, 30),)), Txn(12, (), ((5, 2),))]
+    plan = planned(table_of([*writers, *named]), 9)
+    proc = plan.proc.tolist()
+    assert len({proc[i] for i in (2, 3, 4, 8)}) == 1
+    assert plan.groups == len(writers) + len(named) - 3
+    assert plan.ranges is not None
+    assert plan.ranges.covered.tolist() == [2 <= i < 5 for i in range(8)]
+    assert planned(table_of(named), 9).groups == len(named)
+
+
+def test_ranges_that_overlap_are_one_group() -> None:
+    writers = [Txn(i, ((i, True),)) for i in range(100)]
+    chain = [Txn(1_000 + i, (), ((i, i + 2),)) for i in range(0, 99, 3)]
+    chain += [Txn(2_000, (), ((0, 50),)), Txn(2_001, (), ((49, 100),))]
+    check([*writers, *chain], 5)
+    assert planned(table_of([*writers, *chain]), 5).groups == 1

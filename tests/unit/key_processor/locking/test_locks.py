@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.locks import Lock, LockTable
+from streamydb.key_processor.locking.locks import Lock, LockTable, RangeLock
 
 A, B = b"ka", b"kb"
 
@@ -117,3 +117,42 @@ def test_any_history_keeps_the_order_and_ends(seed: int) -> None:
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=dict[bytes, Lock])
     assert state == {}
     assert got == {n: [s for s in wishes if n in wishes[s]] for n in names if n in got}
+
+
+def ranged(seq: int, *spans: tuple[bytes, bytes]) -> RangeLock:
+    return RangeLock(seq, b"r0", list(spans), [False] * len(spans), [])
+
+
+def test_a_range_waits_for_the_writers_before_it_and_holds_back_those_after() -> None:
+    locks = table((A, 1, True), (B, 2, True), (A, 3, False))
+    locks.enqueue_range(ranged(4, (b"ka", b"kb")))
+    for name, seq, write in ((A, 5, True), (b"kaa", 5, True), (B, 5, True), (b"kab", 6, False)):
+        locks.enqueue(name, seq, write=write)
+    assert locks.grant() == [(1, A), (2, B), (6, b"kab")]
+    assert locks.release(B, 2)
+    assert locks.grant() == [(5, B)]
+    assert locks.release(A, 1)
+    assert locks.grant() == [(3, A), (4, b"r0")]
+    assert locks.grant() == [(5, A), (5, b"kaa")]
+
+
+def test_a_range_does_not_wait_for_its_own_transaction() -> None:
+    locks = table((A, 3, True), (A, 7, True))
+    locks.enqueue_range(ranged(3, (b"k", b"l")))
+    locks.enqueue_range(ranged(5, (b"kz", b"l"), (b"ka", b"kb")))
+    assert locks.grant() == [(3, A), (3, b"r0")]
+    assert locks.release(A, 3)
+    assert locks.grant() == [(5, b"r0")]
+    assert locks.grant() == [(7, A)]
+    assert len(locks) == 1
+
+
+def test_a_range_that_does_not_fit_holds_back_later_writers() -> None:
+    locks = table((A, 2, True))
+    locks.enqueue_range(ranged(1, (b"k", b"l")))
+    locks.enqueue_range(ranged(3, (b"k", b"l")))
+    assert locks.grant(lambda _: 0) == []
+    assert locks.grant() == [(1, b"r0")]
+    assert locks.grant() == [(2, A)]
+    with pytest.raises(InvariantViolation, match="after later ones"):
+        locks.enqueue_range(ranged(3, (b"k", b"l")))

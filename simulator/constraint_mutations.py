@@ -1,0 +1,34 @@
+"""Break what the first declaration of a constraint rests on, in a database not created for them."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from streamydb.sorter import core as sorter
+from streamydb.sorter import declarations
+from streamydb.txn_processor import compile as compiling
+
+__all__ = [
+    "constraints_after_the_plan", "constraints_from_the_start", "constraints_unread",
+]  # fmt: skip
+
+
+def constraints_unread() -> Any:
+    """Constraints: nothing reads them after the first declaration of a log."""
+    return mock.patch.object(sorter, "reading_constraints", lambda records, **_: records)
+
+
+def constraints_after_the_plan() -> Any:
+    """Constraints: what is released together with the first declaration does not read them."""
+
+    def reading(records: Any, *, all_of_them: bool) -> Any:
+        again = declarations.reading_constraints
+        return again(records, all_of_them=True) if all_of_them else records
+
+    return mock.patch.object(sorter, "reading_constraints", reading)
+
+
+def constraints_from_the_start() -> Any:
+    """Constraints: nobody asks from where on they can be declared."""
+    return mock.patch.object(compiling._Care, "may_declare", return_value=True)  # noqa: SLF001

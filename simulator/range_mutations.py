@@ -1,0 +1,75 @@
+"""Break what ranges rest on: the planner, what is granted, its execution, and the locks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from streamydb.columns.scans import Scan
+from streamydb.key_processor.locking.locks import LockTable, RangeLock
+from streamydb.sorter import planner
+from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import interpreter, ranges
+from streamydb.txn_processor.granted_ranges import GrantedRanges
+
+__all__ = [
+    "count_anything", "forget_own_writes", "forget_the_members", "miss_a_key", "overtake_ranges",
+    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake",
+]  # fmt: skip
+
+
+def plan_without_ranges() -> Any:
+    """Ranges: the planner ignores them."""
+    return mock.patch.object(planner, "links_of", return_value=np.empty((0, 2), np.int64))
+
+
+def miss_a_key() -> Any:
+    """Ranges: a shard does not see the last key of a range."""
+    original = Scan.taken
+
+    def taken(self: Any, items: Any) -> Any:
+        return original(self, items)[:-1]
+
+    return mock.patch.object(Scan, "taken", taken)
+
+
+def forget_the_members() -> Any:
+    """Ranges: nobody adds what earlier members of the conflict group have changed."""
+    original = GrantedRanges.__init__
+
+    def begun(self: Any, run: Any, parts: Any) -> None:
+        before = run.values._replace(slots=run.values.slots.copy())
+        original(self, dataclasses.replace(run, values=before), parts)
+
+    return mock.patch.object(GrantedRanges, "__init__", begun)
+
+
+def forget_own_writes() -> Any:
+    """Ranges: a transaction does not read its own writes in them."""
+    original = ranges.entries_after
+    return mock.patch.object(
+        interpreter, "entries_after", lambda txn, see, _, seq: original(txn, see, {}, seq)
+    )
+
+
+def count_anything() -> Any:
+    """Ranges: they may have as many keys as they like."""
+    return mock.patch.object(interpreter, "too_many", return_value=False)
+
+
+def ranges_from_the_start() -> Any:
+    """Ranges: nobody asks where in the log they begin."""
+    return mock.patch.object(compiling._Care, "may_range", return_value=True)  # noqa: SLF001
+
+
+def ranges_overtake() -> Any:
+    """Ranges: a range lock does not wait for earlier writers."""
+    return mock.patch.object(LockTable, "_is_ahead", return_value=False)
+
+
+def overtake_ranges() -> Any:
+    """Ranges: later writers do not wait for a range lock."""
+    return mock.patch.object(RangeLock, "has", return_value=False)

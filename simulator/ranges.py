@@ -1,0 +1,74 @@
+"""Ranges in a simulation: transactions that check and read them, with a limit that is small."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest import mock
+
+from streamydb import limits
+
+__all__ = ["Ranges", "few_keys"]
+
+_PREFIXES: Final = ("k", "k", "k1", "k2", "k3", "é", "$", "$unique/", "q", "\U0010ffff")
+_DAMAGED: Final[tuple[Any, ...]] = (
+    {"range": {}}, {"range": {"prefix": ""}}, {"range": {"start": "k"}}, {"range": None},
+    {"range": {"prefix": "k"}, "key": "k1", "count": 1}, {"range": {"prefix": "k"}, "eq": 1},
+)
+_NAMES: Final = ("count", "count_le", "count_ge", "exists", "version_le")
+
+
+@contextmanager
+def few_keys(most: int) -> Iterator[None]:
+    """Run the body with ranges that may have so many keys; 0: as many as ever."""
+    with mock.patch.object(limits, "RANGE_KEYS_MAX", most or limits.RANGE_KEYS_MAX):
+        yield
+
+
+@dataclass
+class Ranges:
+    """Puts ranges into transactions; ``rate``: how often. ``most``: keys that they may have."""
+
+    random: random.Random
+    keys: list[str]
+    rate: float
+    most: int
+
+    def add(self, found: dict[str, Any], drawn: int) -> None:
+        """Let a transaction check or read ranges; ``drawn``: records before it, about."""
+        rng = self.random
+        if not self.rate or rng.random() >= self.rate:
+            return
+        checks, reads = list(found.get("checks", [])), list(found.get("reads", []))
+        for _ in range(rng.choice([0, 1, 1, 1, 2, 4])):
+            checks.insert(rng.randint(0, len(checks)), self._check(drawn))
+        for _ in range(rng.choice([0, 0, 1, 1, 3])):
+            reads.insert(rng.randint(0, len(reads)), {"range": self._range()})
+        if rng.random() < 0.03:
+            rng.choice([checks, reads]).append(rng.choice(_DAMAGED))
+        found.update({name: part for name, part in (("checks", checks), ("reads", reads)) if part})
+
+    def _range(self) -> dict[str, str]:
+        rng = self.random
+        if rng.random() < 0.5:
+            return {"prefix": rng.choice([*_PREFIXES, rng.choice(self.keys)])}
+        bounds = [rng.choice(self.keys), rng.choice([*self.keys, "z", "\x00"])]
+        start, end = bounds if rng.random() < 0.1 else sorted(bounds)
+        return {"start": start, "end": end}
+
+    def _check(self, drawn: int) -> dict[str, Any]:
+        rng, named = self.random, self._range()
+        check: dict[str, Any] = {"range": named}
+        for name in rng.sample(_NAMES, rng.choice([1, 1, 2, 3])):
+            if name == "exists":
+                check[name] = rng.random() < 0.7
+            elif name == "version_le":
+                check[name] = rng.choice([0, drawn // 2, drawn, drawn, 1 << 40])
+            else:
+                few, most = rng.randrange(len(self.keys) + 1), len(self.keys)
+                likely = {"count": few, "count_ge": few // 3, "count_le": most - few // 3}
+                check[name] = likely[name]
+        return check

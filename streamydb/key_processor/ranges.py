@@ -1,0 +1,188 @@
+"""The ranges that transactions name, as a shard holds them at one place in the order.
+
+Left out are the keys that the transaction itself, or the plan, may write in the meantime: whoever
+executes it is granted those one by one, and adds what they hold at its instant. So what is found
+here holds until then, and what it lacks was surely too much: too many keys for a transaction, or
+too many bytes for a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import limits
+from streamydb.columns.scans import HEAD_BYTES, Scan
+from streamydb.columns.table import Columns, Ragged, chunk_bounds, starts_of
+from streamydb.key_processor.value_store import decoded
+from streamydb.key_processor.values import ShardValues
+from streamydb.records.ranges import Bounds
+from streamydb.sorter.planner import Plan
+
+__all__ = ["FoundRange", "RangeGrants", "RangeScanner", "blocks_of", "range_grants"]
+
+Ints = npt.NDArray[np.int64]
+
+_KEY_COST: Final = 16
+_RANGE_COST: Final = 64
+_VERSION_BYTES: Final = 8
+
+
+class FoundRange(NamedTuple):
+    """A range as a shard holds it.
+
+    ``keys``: how many it has, `RANGE_KEYS_MAX` + 1 if they are more, or if whoever asks names too
+    many already. ``version``: the highest of them. ``items``: keys and encoded values, ``size``
+    bytes; None if they were not asked for, or are too many bytes. ``counted``, ``tried``: whether
+    it was looked for its keys, and for its items.
+    """
+
+    keys: int
+    version: int
+    items: list[tuple[bytes, bytes]] | None = None
+    size: int = 0
+    counted: bool = True
+    tried: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it counts as in a plan: looking at a key has a cost, too."""
+        return _RANGE_COST + _KEY_COST * self.keys + self.size
+
+
+_UNCOUNTED: Final = FoundRange(limits.RANGE_KEYS_MAX + 1, 0, counted=False)
+
+
+@dataclass(slots=True)
+class RangeScanner:
+    """Looks for ranges in the values of one shard, each once; ``skip``: keys that it leaves out."""
+
+    values: ShardValues
+    skip: Container[bytes]
+    known: dict[Bounds, FoundRange] = field(default_factory=dict)
+
+    def serve(self, wanted: Iterable[tuple[Bounds, bool]]) -> list[FoundRange]:
+        """Return the ranges of one transaction, and whether they are read.
+
+        Once they have too many keys, or too many bytes for a result, the rest is not looked for.
+        """
+        found, keys, size = [], 0, 0
+        for bounds, read in wanted:
+            reads = read and size <= limits.RESULT_BYTES_MAX
+            each = self.known.get(bounds, _UNCOUNTED)
+            if keys <= limits.RANGE_KEYS_MAX and not (each.counted and (each.tried or not reads)):
+                each = self._look(bounds, read=reads)
+            self.known[bounds] = each
+            keys += each.keys
+            size += each.size if read else 0
+            found.append(each)
+        return found
+
+    def _look(self, bounds: Bounds, *, read: bool) -> FoundRange:
+        room = limits.RESULT_BYTES_MAX if read else -1
+        items = self.values.scan(Scan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
+        count = len(items)
+        version = max(
+            (int.from_bytes(item[:_VERSION_BYTES], "little") for _, item in items), default=0
+        )
+        whole = read and count <= limits.RANGE_KEYS_MAX
+        whole = whole and all(len(item) > HEAD_BYTES for _, item in items)
+        size = sum(len(key) + len(item) for key, item in items) if whole else 0
+        return FoundRange(count, version, items if whole else None, size, tried=read)
+
+
+class RangeGrants(NamedTuple):
+    """The ranges that a shard grants, by executing partition.
+
+    ``left_out``: the seq of the first transaction whose ranges do not fit into the plan; 0: none.
+    """
+
+    by_proc: dict[int, Columns]
+    left_out: int
+
+
+def range_grants(
+    released: Columns, plan: Plan, values: ShardValues, owned: Ints, bound: int
+) -> RangeGrants:
+    """Return the ranges of a plan as this shard holds them.
+
+    Those of the first transaction that has some always fit.
+
+    Args:
+        released: the records, in order.
+        plan: of them.
+        values: of the shard.
+        owned: the slots whose keys live here.
+        bound: bytes that the ranges may have here, about.
+
+    """
+    ranges = plan.ranges
+    if ranges is None:
+        return RangeGrants({}, 0)
+    keys = released.children["keys"][1].texts["key"]
+    here = owned[ranges.covered[owned]]
+    scanner = RangeScanner(values, set(keys.take(plan.first[here]).tolist()))
+    starts = starts_of(ranges.counts)
+    chosen: dict[int, set[int]] = {proc: set() for proc in plan.procs()}
+    spent, left_out = 0, 0
+    for number, i in enumerate(np.flatnonzero(ranges.counts).tolist()):
+        if number and spent > bound:
+            left_out = int(released.cols["seq"][i])
+            break
+        named = ranges.slot[starts[i] : starts[i + 1]].tolist()
+        read = ranges.read[starts[i] : starts[i + 1]].tolist()
+        wanted = zip(map(ranges.bounds.__getitem__, named), read, strict=True)
+        found = scanner.serve(wanted)
+        mine = chosen[int(plan.proc[i])]
+        spent += sum(each.cost for r, each in zip(named, found, strict=True) if r not in mine)
+        mine.update(named)
+    top = int(ranges.runs.max(initial=0)) + 1
+    written = starts_of(np.bincount(ranges.interval[here], minlength=top))
+    per_range = written[ranges.runs[:, 1]] - written[ranges.runs[:, 0]]
+    return RangeGrants(
+        {
+            proc: _table([(ranges.bounds[r], scanner.known[ranges.bounds[r]], int(per_range[r]))
+                          for r in sorted(mine)])
+            for proc, mine in chosen.items()
+        },
+        left_out,
+    )  # fmt: skip
+
+
+def _table(rows: list[tuple[Bounds, FoundRange, int]]) -> Columns:
+    """Ranges as a grant carries them.
+
+    Columns count, version, ``whole`` (the entries are there), ``written`` (keys in it that live
+    here, and are granted one by one); texts start, end; children entries: tag, number, version;
+    key, text.
+    """
+    items = [item for _, found, _ in rows for item in found.items or ()]
+    entries = decoded(Ragged.of([item for _, item in items]))
+    entries.texts["key"] = Ragged.of([key for key, _ in items])
+    counts = np.array([len(found.items or ()) for _, found, _ in rows], np.int64)
+    return Columns(
+        {
+            "count": np.array([found.keys for _, found, _ in rows], np.int64),
+            "version": np.array([found.version for _, found, _ in rows], np.int64),
+            "whole": np.array([found.items is not None for _, found, _ in rows], np.uint8),
+            "written": np.array([written for _, _, written in rows], np.int64),
+        },
+        {
+            "start": Ragged.of([start for (start, _), _, _ in rows]),
+            "end": Ragged.of([end for (_, end), _, _ in rows]),
+        },
+        {"entries": (counts, entries)},
+    )
+
+
+def blocks_of(ranges: Columns) -> list[Columns]:
+    """Cut granted ranges into parts for one block each."""
+    counts, entries = ranges.children["entries"]
+    ends = starts_of(entries.texts["key"].lengths() + entries.texts["text"].lengths())
+    sizes = np.diff(ends[starts_of(counts)])
+    bounds = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))
+    return [ranges.part(start, end) for start, end in bounds]

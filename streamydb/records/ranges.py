@@ -1,0 +1,63 @@
+"""Ranges of keys, by the bytes of their UTF-8: with a prefix, or from a start up to an end."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from streamydb.limits import KEY_BYTES_MAX
+
+__all__ = ["Bounds", "Range", "RangeRead"]
+
+_Bound: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
+
+Bounds: TypeAlias = tuple[bytes, bytes]
+"""The first bytes in a range, and the first behind it."""
+
+
+class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
+    """The keys that begin with ``prefix``, or those from ``start`` up to ``end``, without it."""
+
+    prefix: _Bound | UnsetType = UNSET
+    start: _Bound | UnsetType = UNSET
+    end: _Bound | UnsetType = UNSET
+
+    @property
+    def fits(self) -> bool:
+        """Return True if it has a prefix alone, or start and end."""
+        if self.prefix is not UNSET:
+            return self.start is UNSET and self.end is UNSET
+        return self.start is not UNSET and self.end is not UNSET
+
+    @property
+    def begin(self) -> str:
+        """The prefix, or the start."""
+        return self.prefix if self.prefix is not UNSET else self.start or ""
+
+    def bounds(self) -> Bounds:
+        """Return its first bytes, and the first behind it: no byte of UTF-8 is the largest."""
+        if self.prefix is not UNSET:
+            first = self.prefix.encode()
+            return first, first[:-1] + bytes([first[-1] + 1])
+        return (self.start or "").encode(), (self.end or "").encode()
+
+    @property
+    def shared(self) -> str:
+        """Return a prefix that all its keys have, if it has any."""
+        if self.prefix is not UNSET:
+            return self.prefix
+        pairs = zip(self.start or "", self.end or "", strict=False)
+        return "".join(left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the texts that it is made of."""
+        return tuple(text for text in (self.prefix, self.start, self.end) if text is not UNSET)
+
+
+class RangeRead(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
+    """A range among the reads of a transaction: its entries are given."""
+
+    range: Range

@@ -1,0 +1,133 @@
+"""The ranges that the shards have granted to a partition of a plan, beside the values of keys."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.table import Columns, starts_of
+from streamydb.errors import InvariantViolation
+from streamydb.records.ranges import Bounds
+from streamydb.txn_processor import checks
+from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined
+from streamydb.txn_processor.run import Run
+
+__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts"]
+
+
+class RangeParts(NamedTuple):
+    """Tables of ranges as they were granted, and how many shards there are."""
+
+    tables: Sequence[Columns]
+    shards: int
+
+
+NO_PARTS: Final = RangeParts((), 0)
+"""Where no transaction names a range."""
+
+
+class _Row(NamedTuple):
+    """The part of a range that a shard has found: a row, and its entries from ``start`` on."""
+
+    table: Columns
+    row: int
+    start: int
+    end: int
+
+    def col(self, name: str) -> int:
+        """Return what stands in a column."""
+        return int(self.table.cols[name][self.row])
+
+
+@dataclass(slots=True)
+class _Place:
+    """A range of the plan: its parts, and the slots of the written keys in it.
+
+    ``fixed``: its entries that nobody writes, once they were asked for.
+    """
+
+    rows: list[_Row]
+    slots: npt.NDArray[np.int64]
+    count: int
+    version: int
+    fixed: FixedPart | None = None
+
+
+class GrantedRanges:
+    """Shows ranges as they are before each transaction of the plan.
+
+    The sum is exact: a key that somebody in the plan may write is a slot here, because ranges and
+    the writers of keys in them are one conflict group, and the shards have left those keys out.
+    """
+
+    def __init__(self, run: Run, parts: RangeParts) -> None:
+        """Look at the slots of ``run`` as they change."""
+        self._run = run
+        self._shards = parts.shards
+        self._rows: dict[Bounds, list[_Row]] = {}
+        for table in parts.tables:
+            texts, starts = table.texts, starts_of(table.children["entries"][0]).tolist()
+            bounds = zip(texts["start"].tolist(), texts["end"].tolist(), strict=True)
+            for row, each in enumerate(bounds):
+                found = _Row(table, row, starts[row], starts[row + 1])
+                self._rows.setdefault(each, []).append(found)
+        names = run.keys.take(run.covered).tolist() if self._rows else []
+        order = sorted(range(len(names)), key=names.__getitem__)
+        self._names = [names[i] for i in order]
+        self._slots = run.covered[np.array(order, np.int64)]
+        self._places: dict[Bounds, _Place] = {}
+        self.see = See(self._seen, self._entries)
+
+    def _place(self, bounds: Bounds) -> _Place:
+        place = self._places.get(bounds)
+        if place is None:
+            rows = self._rows.get(bounds)
+            if rows is None:
+                raise InvariantViolation("a range of a granted transaction was sent by no shard")
+            start, end = (bisect_left(self._names, bound) for bound in bounds)
+            slots = self._slots[start : max(start, end)]
+            written = sum(row.col("written") for row in rows)
+            checks.ranged(len(rows), self._shards, written, len(slots))
+            count = sum(row.col("count") for row in rows)
+            version = max(row.col("version") for row in rows)
+            place = self._places[bounds] = _Place(rows, slots, count, version)
+        return place
+
+    def _seen(self, bounds: Bounds) -> Seen:
+        place = self._place(bounds)
+        slots = self._run.values.slots[place.slots]
+        count = place.count + int(np.count_nonzero(slots["tag"] != p.ABSENT))
+        return Seen(count, max(place.version, int(slots["version"].max(initial=0))))
+
+    def _entries(self, bounds: Bounds) -> Entries | None:
+        place, run = self._place(bounds), self._run
+        if place.fixed is None:
+            place.fixed = joined(map(_part, place.rows))
+        if place.fixed.entries is None or not len(place.slots):
+            return place.fixed.entries
+        found = dict(place.fixed.entries)
+        for slot in place.slots.tolist():
+            version, number, ref, tag, *_ = run.values.slots[slot].item()
+            if tag != p.ABSENT:
+                found[run.keys[slot].decode()] = run.value(tag, number, ref), version
+        return found
+
+
+def _part(row: _Row) -> FixedPart:
+    """Return the part of a range that one shard has found."""
+    entries: Entries | None = None
+    if row.col("whole"):
+        own = row.table.children["entries"][1].part(row.start, row.end)
+        columns = (own.cols[name].tolist() for name in ("tag", "number", "version"))
+        texts = own.texts["key"].tolist(), own.texts["text"].tolist()
+        entries = {
+            key.decode(): (b"%d" % number if tag == p.INT else text, version)
+            for tag, number, version, key, text in zip(*columns, *texts, strict=True)
+        }
+    return FixedPart(row.col("count"), row.col("version"), entries)

@@ -1,0 +1,94 @@
+"""Ranges in the serial oracle: the keys of its state in order, from when on somebody asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from msgspec import UNSET
+
+from streamydb import limits
+from streamydb.records import Check, Failed, Transaction
+from streamydb.records.ranges import Range
+from streamydb.records.result import NULL, RangeEntry, ReadRange
+from streamydb.verify.oracle.outputs import raw_value
+
+__all__ = ["OracleRanges"]
+
+_State: TypeAlias = Mapping[str, tuple[bytes, int]]
+
+
+class OracleRanges:
+    """The ranges of a state; texts are in the order of their code points, as their bytes are."""
+
+    def __init__(self, state: Callable[[], _State]) -> None:
+        """Look at ``state``; its keys are put in order when somebody asks first."""
+        self._get = state
+        self._keys: list[str] | None = None
+        self._known: _State | None = None
+
+    @property
+    def _state(self) -> _State:
+        return self._get()
+
+    def note(self, key: str, before: bytes | None, after: bytes | None) -> None:
+        """Note a write (None: absent)."""
+        if self._keys is None or (before is None) == (after is None):
+            return
+        if after is None:
+            del self._keys[bisect_left(self._keys, key)]
+        else:
+            insort(self._keys, key)
+
+    def too_many(self, txn: Transaction) -> bool:
+        """Return True if the different ranges of a transaction have more keys than they may."""
+        named = [check.range for check in txn.checks if check.range is not UNSET]
+        named += txn.read_ranges
+        different = {each.bounds(): each for each in named}.values()
+        return sum(len(self._within(each)) for each in different) > limits.RANGE_KEYS_MAX
+
+    def failed(self, index: int, check: Check, named: Range) -> list[Failed]:
+        """The entry of a check of a range, if it does not hold."""
+        keys = self._within(named)
+        highest = max((self._state[key][1] for key in keys), default=0)
+        if _holds(check, len(keys), highest):
+            return []
+        return [Failed("range", index, named.begin, NULL, highest, count=len(keys))]
+
+    def read(self, named: Range, writes: Mapping[str, bytes | None], seq: int) -> ReadRange:
+        """A range after the writes of transaction ``seq``."""
+        after = {key: self._state[key] for key in self._within(named)}
+        for key, value in writes.items():
+            after.pop(key, None)
+            if value is not None and _is_in(key, named):
+                after[key] = value, seq
+        rows = [(key, *after[key]) for key in sorted(after)]
+        return ReadRange(named, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows])
+
+    def _within(self, wanted: Range) -> list[str]:
+        if self._keys is None or self._known is not self._state:
+            self._keys, self._known = sorted(self._state), self._state
+        keys = self._keys
+        at = bisect_left(keys, wanted.begin)
+        found = []
+        while at < len(keys) and _is_in(keys[at], wanted):
+            found.append(keys[at])
+            at += 1
+        return found
+
+
+def _is_in(key: str, wanted: Range) -> bool:
+    if wanted.prefix is not UNSET:
+        return key.startswith(wanted.prefix)
+    return wanted.begin <= key and wanted.end is not UNSET and key < wanted.end
+
+
+def _holds(check: Check, count: int, highest: int) -> bool:
+    return (
+        (check.exists is UNSET or check.exists == (count > 0))
+        and (check.count is UNSET or check.count == count)
+        and (check.count_le is UNSET or count <= check.count_le)
+        and (check.count_ge is UNSET or count >= check.count_ge)
+        and (check.version_le is UNSET or highest <= check.version_le)
+    )
