@@ -1,12 +1,12 @@
 """Arbitrary functions as transactions: reads become version checks, writes become updates.
 
 An attempt reads at one snapshot, so that the function never sees a torn state, and commits only if
-every key that it read has its version still: then the reads hold at the commit's place in the order
-as well (optimistic concurrency control with backward validation, Kung and Robinson 1981). On a
-conflict the function is called again, at a snapshot that includes what it collided with.
+every key that it read has its version still, and every range that it scanned its keys: then the
+reads hold at the commit's place in the order as well (optimistic concurrency control with backward
+validation, Kung and Robinson 1981). On a conflict the function is called again, at a snapshot that
+includes what it collided with.
 
-A function that wrote nothing needs no commit: all it saw was one state. No check protects a range
-of keys from new ones, so a function may scan or write, not both.
+A function that wrote nothing needs no commit: all it saw was one state.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from streamydb.client.requests import (
     Stored,
     perform,
 )
+from streamydb.client.scans import holds, range_checks
 from streamydb.client.session import Session
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
@@ -36,9 +37,9 @@ from streamydb.records import canonical, decode_value
 
 __all__ = ["Attempt", "run"]
 
-_UNSAFE: Final = (
-    "A function under run() scans or writes, not both: no check protects a range from keys that "
-    "others add to it. Read the keys by name, or keep a list of them under a key."
+_UNSEEN: Final = (
+    "A scan under run() shows the snapshot, without what the function has written: scan a range "
+    "before you write keys that the scan has yet to come to."
 )
 
 
@@ -58,7 +59,8 @@ class Attempt:
         self._freshness = freshness
         self._seen: dict[str, Stored | None] = {}
         self._writes: dict[str, bytes | None] = {}
-        self._scanned = self._ended = False
+        self._scans: list[Range] = []
+        self._ended = False
 
     def entries(self, keys: Sequence[str]) -> Flow[dict[str, Entry]]:
         """Return the entries of keys; those of own writes have the version that was read, or 0."""
@@ -69,19 +71,21 @@ class Attempt:
         return {key: self._entry(key) for key in keys}
 
     def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> Range:
-        """Begin a scan; read its pages with `page`.
-
-        Raises:
-            UnsafeScanError: there are writes.
-        """
+        """Begin a scan; read its pages with `page`."""
         self._check_open()
-        self._scanned = True
-        self._check_safe()
-        return Range(self._session, prefix, start, end, self._place(), limit)
+        begun = Range(self._session, prefix, start, end, self._place(), limit)
+        self._scans.append(begun)
+        return begun
 
     def page(self, wanted: Range) -> Flow[list[Stored]]:
-        """Read the next page of a scan."""
+        """Read the next page of a scan.
+
+        Raises:
+            UnsafeScanError: a key was written that the scan has yet to come to.
+        """
         self._check_open()
+        if any(holds(wanted, key) for key in self._writes):
+            raise UnsafeScanError(_UNSEEN)
         if self.seq is None:
             yield from self._fetch([])
         wanted.freshness = self._place()
@@ -96,7 +100,6 @@ class Attempt:
 
         Raises:
             InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
-            UnsafeScanError: the function has scanned.
         """
         try:
             data = canonical(value)
@@ -111,15 +114,22 @@ class Attempt:
         self._write(key, None)
 
     def commit(self) -> Flow[None]:
-        """Commit what was written, if anything was; raises as `execute`."""
+        """Commit what was written, if anything was; raises as `execute`.
+
+        Raises:
+            UnsafeScanError: it has scanned a range that has no end, or the database's own keys.
+        """
         if not self._writes:
             return
+        checks: list[dict[str, Any]] = [
+            {"key": key, "version": 0 if stored is None else stored.version}
+            for key, stored in self._seen.items()
+        ]
+        for scan in self._scans:
+            checks += range_checks(scan, self.seq or 0)
         txn = prepare(
             self._session.new_id(),
-            checks=[
-                {"key": key, "version": 0 if stored is None else stored.version}
-                for key, stored in self._seen.items()
-            ],
+            checks=checks,
             updates=[
                 {"op": "delete", "key": key}
                 if data is None
@@ -161,11 +171,6 @@ class Attempt:
         self._check_open()
         check_key(key)
         self._writes[key] = data
-        self._check_safe()
-
-    def _check_safe(self) -> None:
-        if self._scanned and self._writes:
-            raise UnsafeScanError(_UNSAFE)
 
     def _check_open(self) -> None:
         if self._ended:

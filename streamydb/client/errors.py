@@ -85,7 +85,8 @@ class UnexpectedAnswerError(ClientError):
 
 
 class UnsafeScanError(ClientError):
-    """A function under `run` scanned and wrote: no check protects a range from new keys."""
+    """A function under `run` scanned what it has written, or wrote and scanned a range without end.
+    """
 
 
 class OutcomeUnknownError(ClientError):

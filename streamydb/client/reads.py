@@ -85,6 +85,11 @@ def current_seq(session: Session, freshness: Freshness, timeout_s: float | None)
 class Range:
     """A scan on its way: which keys, which snapshot, where it is.
 
+    Attributes:
+        count: the entries so far.
+        last: the last one of them.
+        whole: all entries have been read; None: nothing has been asked yet.
+
     Args:
         session: the client's state.
         prefix: only keys that begin with it.
@@ -110,6 +115,9 @@ class Range:
         self.left = limit
         self.cursor: str | None = None
         self.ended = limit is not None and limit < 1
+        self.count = 0
+        self.last: Stored | None = None
+        self.whole: bool | None = None
 
 
 def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored]]:
@@ -121,7 +129,9 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
     prefix, start, end = wanted.bounds
     for bound in (prefix, start or "", end or ""):
         _check_bound(bound)
-    if wanted.ended or wanted.freshness.at == 0:
+    if wanted.freshness.at == 0:  # before the first transaction
+        wanted.ended = wanted.whole = True
+    if wanted.ended:
         return []
     session = wanted.session
     most = session.options.page_entries
@@ -132,7 +142,10 @@ def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored
     session.saw(page.seq)
     wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
     wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
-    wanted.ended = page.cursor is None or wanted.left == 0
+    wanted.whole = page.cursor is None
+    wanted.ended = wanted.whole or wanted.left == 0
+    wanted.count += len(page.entries)
+    wanted.last = page.entries[-1] if page.entries else wanted.last
     return page.entries
 
 

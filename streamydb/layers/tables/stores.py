@@ -1,7 +1,4 @@
 """Transactions of the client: functions under `run`, and those that stay open between statements.
-
-`run` refuses a function that scans and writes as long as no check protects a range. An open
-transaction does the same, so that a statement which needs both gets the same error in either.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from typing import Any, TypeVar
 
 from streamydb.client import Client, View
 from streamydb.client.aborts import CheckFailedError
-from streamydb.client.errors import UnsafeScanError
 from streamydb.layers.tables.errors import TransactionConflictError
 from streamydb.layers.tables.transaction import Overlay, Transaction
 
@@ -80,7 +76,7 @@ class ClientSnapshot:
         self._client = client
         self._values: dict[str, Any] = {}
         self._versions: dict[str, int] = {}
-        self._scanned = False
+        self._scans: dict[tuple[str, str], int] = {}
 
     def read(self, keys: Sequence[str]) -> dict[str, Any]:
         """Return the values of keys."""
@@ -96,20 +92,21 @@ class ClientSnapshot:
         """Return a range in the order of keys."""
         if self.seq is None:
             self.read([])
-        self._scanned = True
-        found = self._client.scan(start=start, end=end, at=self.seq)
+        found = [*self._client.scan(start=start, end=end, at=self.seq)]
+        self._scans[start, end] = len(found)
         return [(entry.key, entry.value) for entry in found]
 
     def commit(self, writes: Mapping[str, Any]) -> None:
-        """Write if all keys that were read still have their versions."""
+        """Write if all keys that were read still have their versions, and all ranges their keys."""
         if not writes:
             return
-        if self._scanned:
-            raise UnsafeScanError(
-                "A transaction that scans cannot write yet: no check protects a range from keys "
-                "that others add to it. Name rows by their primary key or a unique index."
-            )
-        checks = [{"key": key, "version": version} for key, version in self._versions.items()]
+        checks: list[dict[str, Any]] = [
+            {"key": key, "version": version} for key, version in self._versions.items()
+        ]
+        checks += [
+            {"range": {"start": start, "end": end}, "count": count, "version_le": self.seq}
+            for (start, end), count in self._scans.items()
+        ]
         updates = [
             {"op": "delete", "key": key} if value is None
             else {"op": "put", "key": key, "value": value}

@@ -217,28 +217,104 @@ def test_a_function_without_writes_sees_what_was_committed_before_it(
     assert connect().run(lambda view: view.get("a")) == 1
 
 
-def test_scans_and_writes_do_not_go_together(client: Any) -> None:
-    client.put("a/1", 1)
+def test_a_function_scans_and_writes(client: Any) -> None:
+    for number in range(5):
+        client.put(f"a/{number}", number)
 
-    def scan_then_write(view: Any) -> None:
-        view.put("total", sum(entry.value for entry in view.scan("a/")))
+    def total(view: Any) -> int:
+        found = [*view.scan("a/")]
+        for entry in found:
+            view.put(entry.key, entry.value + 1)
+        view.put("total", sum(entry.value for entry in found))
+        return len(found)
+
+    assert client.run(total) == 5
+    assert client.get("total") == 10
+    assert client.get("a/4") == 5
+
+
+@pytest.mark.parametrize("change", ["add", "write", "delete", "replace"])
+@pytest.mark.parametrize("limit", [None, 2])
+def test_what_was_scanned_is_so_still_or_the_function_begins_again(
+    connect: Connect, change: str, limit: int | None
+) -> None:
+    client, other = connect(options=Options(page_entries=2)), connect()
+    for name in ("a/1", "a/3", "a/5"):
+        client.put(name, 1)
+    calls: list[list[str]] = []
+
+    def count(view: Any) -> None:
+        found = [entry.key for entry in view.scan("a/", limit=limit)]
+        if not calls:  # somebody else comes between
+            if change in ("delete", "replace"):
+                other.delete("a/1")
+            if change in ("add", "replace"):
+                other.put("a/2", 1)
+            if change == "write":
+                other.put("a/3", 2)
+        calls.append(found)
+        view.put("count", len(found))
+
+    client.run(count)
+    assert len(calls) == 2
+    assert client.get("count") == len(calls[-1])
+
+
+@pytest.mark.parametrize("behind", ["a/4", "b"])
+def test_what_a_scan_has_not_seen_does_not_disturb(connect: Connect, behind: str) -> None:
+    client, other = connect(options=Options(page_entries=1)), connect()
+    for name in ("a/1", "a/3", "a/5"):
+        client.put(name, 1)
+    calls: list[list[str]] = []
+
+    def first_two(view: Any) -> None:
+        entries = view.scan("a/")
+        calls.append([next(entries).key, next(entries).key])
+        other.put(behind, 1)
+        view.put("a/1", 2)
+
+    client.run(first_two)
+    assert calls == [["a/1", "a/3"]]
+
+
+def test_a_scan_that_would_not_show_own_writes_is_refused(connect: Connect) -> None:
+    client = connect(options=Options(page_entries=1))
+    for name in ("a/1", "a/3", "a/5"):
+        client.put(name, 1)
 
     def write_then_scan(view: Any) -> None:
-        view.put("total", 0)
+        view.put("a/2", 0)
         list(view.scan("a/"))
+
+    def write_ahead(view: Any) -> None:
+        for entry in view.scan("a/"):
+            view.put(entry.key + "0", 1)
 
     def swallow(view: Any) -> None:
-        list(view.scan("a/"))
+        view.put("a/2", 0)
         with pytest.raises(UnsafeScanError):
-            view.put("total", 0)
+            list(view.scan("a/"))
         raise KeyError("as a user's function may")
 
-    for function in (scan_then_write, write_then_scan):
-        with pytest.raises(UnsafeScanError, match="scans or writes"):
+    for function in (write_then_scan, write_ahead):
+        with pytest.raises(UnsafeScanError, match="before you write"):
             client.run(function)
+    client.run(lambda view: [view.put(entry.key, 2) for entry in view.scan("a/")])
+    assert client.get("a/5") == 2
     with pytest.raises(KeyError):
         client.run(swallow)
-    assert client.get("total") is None
+    assert client.get("a/2") is None
+
+
+@pytest.mark.parametrize("bounds", [{}, {"start": "a"}, {"end": "b"}, {"prefix": "$"}])
+def test_a_range_without_end_or_of_the_database_is_read_only(
+    client: Any, bounds: dict[str, str]
+) -> None:
+    client.put("a", 1)
+    assert client.run(lambda view: len(list(view.scan(**bounds)))) in (0, 1)
+    with pytest.raises(UnsafeScanError, match="with an end"):
+        client.run(lambda view: view.put("b", len(list(view.scan(**bounds)))))
+    assert client.get("b") is None
 
 
 def test_a_scan_shows_the_snapshot_of_the_reads(connect: Connect) -> None:

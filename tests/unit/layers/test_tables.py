@@ -15,7 +15,6 @@ pytest.importorskip("sqlglot")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.client.errors import UnsafeScanError
 from streamydb.layers.tables import (
     ConstraintViolationError,
     DataRefusedError,
@@ -23,6 +22,7 @@ from streamydb.layers.tables import (
     StatementInvalidError,
     StatementUnsupportedError,
     Tables,
+    TransactionConflictError,
 )
 from streamydb.layers.tables.memory import MemoryStore
 from streamydb.layers.tables.transaction import Overlay
@@ -407,14 +407,19 @@ def test_behind_a_client_single_rows_are_written_and_all_is_read() -> None:
         assert tables.sql("select n from t order by id").rows == ((2,), (0,))
 
 
-def test_behind_a_client_a_scan_does_not_write_yet() -> None:
+def test_behind_a_client_a_scan_and_its_writes_are_one_transaction() -> None:
     with MemoryHost() as host, Tables(host.connect(), "shop") as tables:
+        other = Tables(host.connect(), "shop")
         tables.sql("create table t (id int primary key)")
         tables.sql("insert into t values (1)")
-        with pytest.raises(UnsafeScanError):
-            tables.sql("delete from t")
-        with pytest.raises(UnsafeScanError), tables.begin() as several:
-            several.sql("insert into t select max(id) + 1 from t")
+        several = tables.begin()
+        several.sql("insert into t select max(id) + 1 from t")
+        other.sql("insert into t values (7)")
+        with pytest.raises(TransactionConflictError):
+            several.commit()
+        assert tables.sql("select id from t order by id").rows == ((1,), (7,))
+        assert tables.sql("delete from t").changed == 2
+        tables.sql("drop table t")
 
 
 @pytest.mark.parametrize("kind", ["join", "left join", "right join", "full join", "cross join"])

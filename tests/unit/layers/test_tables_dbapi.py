@@ -151,10 +151,11 @@ def test_behind_a_client() -> None:
             connection.cursor().execute("create table t (id int primary key)")
             connection.cursor().executemany("insert into t values (?)", [[1], [2]])
         cursor = connection.cursor()
-        cursor.execute("delete from t where id > 0")
-        with pytest.raises(dbapi.NotSupportedError):
+        cursor.execute("delete from t where id > 1")
+        Tables(host.connect(), "shop").sql("insert into t values (3)")
+        with pytest.raises(dbapi.OperationalError):
             connection.commit()
-        assert ids(connection) == [(1,), (2,)]
+        assert ids(connection) == [(1,), (2,), (3,)]
         connection.close()
 
 
