@@ -22,11 +22,11 @@ CAUGHT_WITHIN = 40
 TRIED_FIRST = {
     ("cache", "planner"): (1, 300), ("cache", "single"): (6, 60),
     ("cache-reads", "planner"): (8, 60), ("cache-reads", "single"): (6, 60),
-    ("cache-writes", "planner"): (6, 300), ("cache-writes", "single"): (11, 300),
+    ("cache-writes", "planner"): (6, 300), ("cache-writes", "single"): (33, 120),
     ("constraints-before", "single"): (2, 60), ("constraints-order", "planner"): (2, 60),
     ("constraints-first", "planner"): (21, 60), ("constraints-first", "single"): (12, 60),
     ("constraints-plan", "planner"): (2, 60), ("deadlines-blobs", "planner"): (4, 120),
-    ("deadlines-blobs", "single"): (33, 300), ("deadlines-identity", "single"): (2, 60),
+    ("deadlines-blobs", "single"): (37, 300), ("deadlines-identity", "single"): (2, 60),
     ("feedback-attempt", "planner"): (1, 300), ("feedback-step", "single"): (5, 60),
     ("lock-incomplete", "planner"): (5, 60), ("lock-open", "planner"): (2, 60),
     ("log-tail", "planner"): (3, 60), ("log-tail", "single"): (3, 60),
