@@ -253,13 +253,14 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
-        judge = Judge(self.state, list(after), txn.locks)
-        verdict = judge.verdict(writes)
-        if verdict is not None:
-            code, failed, reason = verdict
-            result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
-            return result, {}
-        writes |= judge.index_writes(writes)
+        if CONSTRAINTS_KEY in self.state or txn.locks:
+            judge = Judge(self.state, list(after), txn.locks)
+            verdict = judge.verdict(writes)
+            if verdict is not None:
+                code, failed, reason = verdict
+                result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+                return result, {}
+            writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
         result = place.result(txn.id, "committed", reads=reads, returned=returned)
         if txn.read_ranges:
