@@ -61,7 +61,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.layers.errors": _ERRORS,
     "streamydb.layers.tables.alchemy": "hands calls to `layers.tables.dbapi`; SQLAlchemy's suite",
     "streamydb.layers.tables.dbapi": "hands calls to `layers.tables.database`",
-    "streamydb.layers.tables.stores": "hands calls to a client; `tables.memory` judges alike",
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,

@@ -16,6 +16,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.layers.tables import OpenTransaction, Tables, TransactionConflictError
+from streamydb.testing.clients import MemoryHost
 from tests.support.tables import Drawn, Pair
 
 pytestmark = pytest.mark.randomized
@@ -41,9 +42,21 @@ def test_each_statement_does_what_it_does_in_sqlite(seed: int) -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_transactions_that_commit_are_serial(seed: int) -> None:
+    interleave(seed, Tables.in_memory())
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=8)
+def test_transactions_of_a_client_that_commit_are_serial(seed: int) -> None:
+    with MemoryHost() as host:
+        interleave(seed, Tables(host.connect(), "shop"))
+
+
+def interleave(seed: int, tables: Tables) -> None:
+    """Run random transactions at the same time; hold those that commit against SQLite."""
     rng = random.Random(seed)
     drawn = Drawn(rng)
-    pair = Pair(Tables.in_memory())
+    pair = Pair(tables)
     try:
         for sql in [*drawn.schema(), *(drawn.insert() for _ in range(6))]:
             pair.same(sql)
