@@ -99,7 +99,7 @@ def _verdict(target: Target, txn_id: str, record: str | None) -> Result:
 def _history(target: Target, backup: Path | None) -> History | None:
     """The log to execute; None: it is not all there."""
     from streamydb.backup.kafka import BackupLog
-    from streamydb.cli.histories import backup_history, live_history
+    from streamydb.cli.past import backup_history, live_history
 
     if backup is not None:
         return backup_history(target, backup)

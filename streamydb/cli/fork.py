@@ -10,6 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail
 from streamydb.cli.options import Json, Named, Procedures, Replicas
+from streamydb.cli.restore import Shards, empty_target, fill, tell
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ def fork(
         str | None,
         typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: now)."),
     ] = None,
-    shards: Annotated[
-        int | None, typer.Option("--shards", help="Slices of the keys (default: as before).")
-    ] = None,
+    shards: Shards = None,
     backup: Annotated[
         Path | None,
         typer.Option(
@@ -44,7 +43,6 @@ def fork(
     from streamydb.backup.fork import live, moment_at
     from streamydb.cli.backup_options import noting, subject_of
     from streamydb.cli.phases import Phases
-    from streamydb.cli.restore import empty_target, fill, tell
 
     source = find_target(named, procedures=procedures)
     if name == source.database:

@@ -91,7 +91,7 @@ def _asked(
     output: Path | None,
 ) -> WhatIfReport:
     from streamydb.cli.backup_options import noting
-    from streamydb.cli.histories import backup_history, live_history
+    from streamydb.cli.past import backup_history, live_history
     from streamydb.cli.phases import Phases
     from streamydb.verify.whatif import Stretch
     from streamydb.verify.whatif import whatif as executed

@@ -29,7 +29,7 @@ from streamydb.client.requests import (
     Stored,
     perform,
 )
-from streamydb.client.scans import holds, range_checks
+from streamydb.client.scans import comes_to, range_checks
 from streamydb.client.session import Session
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
@@ -84,7 +84,7 @@ class Attempt:
             UnsafeScanError: a key was written that the scan has yet to come to.
         """
         self._check_open()
-        if any(holds(wanted, key) for key in self._writes):
+        if comes_to(wanted, self._writes):
             raise UnsafeScanError(_UNSEEN)
         if self.seq is None:
             yield from self._fetch([])

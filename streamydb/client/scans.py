@@ -7,15 +7,15 @@ only the part that was seen is checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import Range
+from streamydb.records.ranges import first_behind
 
-__all__ = ["holds", "range_checks"]
+__all__ = ["comes_to", "range_checks"]
 
-_HIGHEST: Final = 0x10FFFF
-_SURROGATES: Final = range(0xD800, 0xE000)
 _SYSTEM, _BEHIND_SYSTEM = "$", "%"
 _FIRST: Final = "\0"
 
@@ -34,7 +34,7 @@ def range_checks(scan: Range, seq: int) -> list[dict[str, Any]]:
     if scan.whole is None:
         return []
     prefix, (begin, end) = scan.bounds[0], _bounds(scan)
-    alone = prefix and (begin, end) == (prefix, _behind(prefix))
+    alone = prefix and (begin, end) == (prefix, first_behind(prefix))
     endless = end is None and not alone
     if endless or (begin < _BEHIND_SYSTEM and (end or _BEHIND_SYSTEM) > _SYSTEM):
         raise UnsafeScanError(_ENDLESS)
@@ -50,24 +50,17 @@ def range_checks(scan: Range, seq: int) -> list[dict[str, Any]]:
     ]
 
 
-def holds(scan: Range, key: str) -> bool:
-    """Return True if a scan has yet to come to a key: its value there is that of the snapshot."""
+def comes_to(scan: Range, keys: Iterable[str]) -> bool:
+    """Return True if a scan has yet to come to one of these keys: it shows them as they were."""
+    if scan.ended:
+        return False
     begin, end = _bounds(scan)
-    passed = scan.ended or (scan.last is not None and key <= scan.last.key)
-    return not passed and begin <= key and (end is None or key < end)
+    last = "" if scan.last is None else scan.last.key
+    return any(begin <= key > last and (end is None or key < end) for key in keys)
 
 
 def _bounds(scan: Range) -> tuple[str, str | None]:
     """Return the first text in a scan's range, and the first behind it; None: there is none."""
     prefix, start, end = scan.bounds
-    ends = [each for each in (_behind(prefix), end) if each is not None]
+    ends = [each for each in (first_behind(prefix), end) if each is not None]
     return max(prefix, start or ""), min(ends, default=None)
-
-
-def _behind(prefix: str) -> str | None:
-    """Return the first text behind all that begin with a prefix; None: there is none."""
-    for last in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[last]) + 1
-        if code <= _HIGHEST:
-            return prefix[:last] + chr(_SURROGATES.stop if code in _SURROGATES else code)
-    return None

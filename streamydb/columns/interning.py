@@ -45,7 +45,8 @@ def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) 
     processor loads the entries of a run of keys at once: first all are looked at, and nothing
     depends on what is found; then they are used.
 
-    ``at``: the keys that are numbered, the slots that there are, and nothing of interest.
+    ``at``: how many keys are numbered, how many slots there are, and a bit that is of no use but
+    makes the compiler keep the looks.
     """
     i, count = at[0], at[1]
     mask = np.uint64(len(table) - 1)

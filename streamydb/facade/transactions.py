@@ -30,7 +30,7 @@ from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
-__all__ = ["ask_later", "execute", "get_transaction", "position_in", "post_transaction"]
+__all__ = ["ask_later", "execute", "get_transaction", "position_in", "post_transaction", "verdict_of"]
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
@@ -65,15 +65,24 @@ async def post_transaction(request: AnyRequest) -> Response[bytes]:
 )
 async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Response[bytes]:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
-    services = services_of(request)
+    found = await verdict_of(request, record)
+    if isinstance(found, Response):
+        return found
+    return json_response(verdict_body(found, client_of(request)))
+
+
+async def verdict_of(request: AnyRequest, record: str | None) -> Result | Response[bytes]:
+    """Ask for the verdict on the id in the path; if it is not known yet, return that answer.
+
+    Raises:
+        ProblemError: there is no such transaction, or the log cannot be read.
+    """
     txn_id = text_of(context_of(request.scope).name or b"")
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
-    found = await services.writer.ask(txn_id, position_in(record), wanted)
-    if isinstance(found, PendingWrite):
-        return ask_later(found, wanted)
-    return json_response(verdict_body(found, client_of(request)))
+    found = await services_of(request).writer.ask(txn_id, position_in(record), wanted)
+    return ask_later(found, wanted) if isinstance(found, PendingWrite) else found
 
 
 async def execute(

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["Bounds", "Range", "RangeRead"]
+__all__ = ["Bounds", "Range", "RangeRead", "first_behind"]
 
 _Bound: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 
 Bounds: TypeAlias = tuple[bytes, bytes]
 """The first bytes in a range, and the first behind it."""
+
+
+_HIGHEST: Final = "\U0010ffff"
+_SURROGATES: Final = range(0xD800, 0xE000)
+"""Numbers that are no characters."""
+
+
+def first_behind(prefix: str) -> str | None:
+    """Return the first text behind all that begin with a prefix; None: there is none."""
+    kept = prefix.rstrip(_HIGHEST)
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):

@@ -14,24 +14,20 @@ from streamydb.errors import StreamyError
 from streamydb.facade import parameters as q
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.gate import context_of
-from streamydb.facade.headers import preference
 from streamydb.facade.life.core import Life, MetValue, explain, seen_by
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.openapi import answers
-from streamydb.facade.paths import text_of
 from streamydb.facade.ports import ReadModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import in_thread
 from streamydb.facade.services import (
     AnyRequest,
     client_of,
-    headers_of,
     json_response,
     services_of,
 )
-from streamydb.facade.transactions import ask_later, position_in
-from streamydb.facade.writes import PendingWrite, verdict_body
+from streamydb.facade.transactions import verdict_of
+from streamydb.facade.writes import verdict_body
 from streamydb.records import Result
 
 __all__ = ["explanation_handler"]
@@ -59,13 +55,9 @@ def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
         read are hidden.
         """
         services, caller = services_of(request), client_of(request)
-        txn_id = text_of(context_of(request.scope).name or b"")
-        if not txn_id:
-            raise ProblemError("transaction-unknown", "The path has no id.")
-        wanted = preference(headers_of(request))
-        found = await services.writer.ask(txn_id, position_in(record), wanted)
-        if isinstance(found, PendingWrite):
-            return ask_later(found, wanted)
+        found = await verdict_of(request, record)
+        if isinstance(found, Response):
+            return found
         verdict = msgspec.Raw(verdict_body(_alone(found), caller))
         with searches.enter():
             life = await in_thread(_life, about, services.model, _alone(found))

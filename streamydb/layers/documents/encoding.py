@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.records.ranges import first_behind
 
 __all__ = ["AFTER", "Scalar", "bracket", "encode", "is_scalar", "texts_with"]
 
@@ -56,7 +57,7 @@ def encode(values: Sequence[Scalar], descending: Sequence[bool]) -> str:
 def texts_with(prefix: str, *, descending: bool) -> tuple[str, str]:
     """The range of the encodings of all texts that begin with ``prefix``: [start, end)."""
     start = _tag(_TEXT, down=descending) + _text(prefix, down=descending)
-    return start, _successor(start)
+    return start, first_behind(start) or ""
 
 
 def bracket(value: Scalar, *, descending: bool) -> tuple[str, str]:
@@ -66,13 +67,6 @@ def bracket(value: Scalar, *, descending: bool) -> tuple[str, str]:
         kinds = [_FALSE, _TRUE]
     tags = sorted(_tag(kind, down=descending) for kind in kinds)
     return tags[0], chr(ord(tags[-1]) + 1)
-
-
-def _successor(text: str) -> str:
-    """Return the first text after all texts that begin with this one, which begins with a digit."""
-    kept = text.rstrip("\U0010ffff")
-    following = ord(kept[-1]) + 1
-    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def _one(value: Scalar, *, down: bool) -> str:

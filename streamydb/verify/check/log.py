@@ -82,14 +82,7 @@ class Log:
         with ExitStack() as stack:
             parts = {number: self._part(number, stack) for number in self.ends}
             unfinished = {number for number, end in self.ends.items() if end > 0}
-            while (number := order.hungriest(unfinished)) is not None:
-                records = parts[number].batch()
-                if records is None:
-                    unfinished.discard(number)
-                else:
-                    order.feed(number, records)
-                yield list(order.take())
-        yield list(order.take())
+            yield from order.released(unfinished, lambda number: parts[number].batch())
 
     def trimmed(self) -> Iterator[Output]:
         """The records that the log does not have any more."""

@@ -16,7 +16,7 @@ from streamydb.records import decode_marker
 from streamydb.verify.oracle.order import Ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from streamydb.records import Marker
     from streamydb.sorter.state import PartitionState
@@ -98,6 +98,24 @@ class LogOrder:
                 partition.last_ms = last_ms
                 self._mark(partition, marker)
         partition.last_ms = last_ms
+
+    def released(
+        self, unfinished: set[int], batch: Callable[[int], Sequence[LogRecord] | None]
+    ) -> Iterator[list[Ordered]]:
+        """Yield the records of a log in the total order, in batches.
+
+        Args:
+            unfinished: the partitions that have records; one that ends is taken out.
+            batch: reads the next records of a partition; None: it has no more.
+        """
+        while (number := self.hungriest(unfinished)) is not None:
+            records = batch(number)
+            if records is None:
+                unfinished.discard(number)
+            else:
+                self.feed(number, records)
+            yield list(self.take())
+        yield list(self.take())
 
     def take(self) -> Iterator[Ordered]:
         """Yield what is released by now and has not been taken yet, in order."""

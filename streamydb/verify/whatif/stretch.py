@@ -111,15 +111,13 @@ def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[l
         for number, end in history.ends.items()
     }
     unfinished = {number for number, end in history.ends.items() if end > starts[number]}
-    while (number := order.hungriest(unfinished)) is not None:
+
+    def batch(number: int) -> list[LogRecord] | None:
         piece = next(parts[number], None)
-        if piece is None:
-            unfinished.discard(number)
-        else:
-            rows = piece.rows()
-            order.feed(number, [LogRecord(at, stamp, value) for at, stamp, _, value in rows])
-        yield list(order.take())
-    yield list(order.take())
+        rows = None if piece is None else piece.rows()
+        return None if rows is None else [LogRecord(at, ms, value) for at, ms, _, value in rows]
+
+    return order.released(unfinished, batch)
 
 
 def take_over(oracle: Oracle, state: State) -> None:
