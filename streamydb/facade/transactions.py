@@ -30,7 +30,7 @@ from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
-__all__ = ["ask_later", "execute", "get_transaction", "position_in", "post_transaction", "verdict_of"]
+__all__ = ["execute", "get_transaction", "post_transaction", "verdict_of"]
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
@@ -81,8 +81,8 @@ async def verdict_of(request: AnyRequest, record: str | None) -> Result | Respon
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
-    found = await services_of(request).writer.ask(txn_id, position_in(record), wanted)
-    return ask_later(found, wanted) if isinstance(found, PendingWrite) else found
+    found = await services_of(request).writer.ask(txn_id, _position_in(record), wanted)
+    return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
 
 
 async def execute(
@@ -114,7 +114,7 @@ async def execute(
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
         pending, result = await _decided(services, txn_id, payload, wanted)
     if result is None:
-        return ask_later(pending, wanted)
+        return _ask_later(pending, wanted)
     if result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
@@ -147,12 +147,12 @@ async def _decided(
     return pending, result
 
 
-def ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
+def _ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
     """The answer about a transaction that has no verdict yet."""
     return json_response(pending.body(), 202, {**pending.headers(), **wanted.applied()})
 
 
-def position_in(record: str | None) -> LogPosition | None:
+def _position_in(record: str | None) -> LogPosition | None:
     """The place in the log that a query names.
 
     Raises:
