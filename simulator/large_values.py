@@ -122,6 +122,12 @@ class GrantedBytes:
         self._alone = False
         self._made: dict[int, dict[tuple[int, int], int]] = {}
         self._bounded = True
+        self._first = 0
+        self._told: dict[int, list[int]] = {}
+        self._turns = 1
+        if data is not None and not single:
+            plan = msgspec.msgpack.decode(data, type=ShardState).open
+            self._turns = 1 if plan is None else plan.turns
 
     def add(self, shard: int, block: bytes) -> None:
         """A block that a shard sends."""
@@ -132,8 +138,14 @@ class GrantedBytes:
             sizes = [len(grant.value or b"") for grant in grants]
             if len(grants) > 1 and sum(sizes) > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block grants {sum(sizes)} bytes of values")
+        if header["kind"] == "results":
+            told = Columns.unflatten(arrays).texts["value"].lengths().tolist()
+            if len(told) > 1 and sum(told) > limits.BLOCK_BYTES_MAX:
+                raise Divergence(f"a block tells {sum(told)} bytes of results")
+            self._told.setdefault(shard, []).extend(told)
         if header["kind"] != "grant":
             return
+        self._first = header["first"]
         slots = Columns.unflatten(arrays, "slots.")
         lengths = slots.texts["text"].lengths()
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
@@ -149,6 +161,9 @@ class GrantedBytes:
             for grants in self._parts.values():
                 self._judge_locks(grants, self._bound // shards)
             return
+        for told in self._told.values() if self._turns == 1 and self._bound is not None else ():
+            if len(told) > 1 and sum(told) > (self._bound or 0):
+                raise Divergence(f"a shard tells {sum(told)} bytes of results, of {self._bound}")
         if self._bound is None or (self._alone and not self._bounded):
             return
         bound = self._bound * (1 if shards == 1 else sizes.SMALL_BYTES // sizes.SMALL_COUNTS)
@@ -165,12 +180,12 @@ class GrantedBytes:
         for value in records.values.tolist():
             if value and not value.startswith(b'{"resolved"'):
                 found = msgspec.json.decode(value, type=_Output)
-                if found.duplicate:
-                    continue  # it is the result of one that was executed before
+                if found.duplicate and (self._single or found.seq < self._first):
+                    continue  # it was executed before; the shards count what they tell of those
                 if made and (found.status == "rejected" or found.code == errors.INTERNAL):
                     continue  # it was not executed: it is told beside one that makes what it likes
                 if self._single or _is_generic(found.source, log):
-                    at = found.source
+                    at = found.duplicate or found.source
                     seq, size = (at.partition, at.offset), len(found.before) + len(found.after)
                     size += len(value) if records.topic == o.RESULTS else 0
                     made[seq] = made.get(seq, 0) + size
@@ -202,15 +217,16 @@ class _Output(msgspec.Struct):
     """
 
     source: _Place
+    seq: int = 0
     status: str = ""
     code: str | None = None
-    duplicate: msgspec.Raw = msgspec.Raw()
+    duplicate: _Place | None = None
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 
 
-_NULLS: Final = 64
-"""Bytes of a transaction's absent values."""
+_NULLS: Final = 160
+"""Bytes of a transaction's absent values, and of where it lies if it repeats another one."""
 
 
 def _is_generic(at: _Place, log: SimulatedLog) -> bool:

@@ -453,6 +453,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "values-withdrawn": Mutation(
         value_mutations.remember_what_is_withdrawn, ("planner",), large=_HALF
     ),
+    "repeats-at-once": Mutation(value_mutations.repeats_at_once, ("planner",), large=_HALF),
+    "repeats-untold": Mutation(value_mutations.repeats_untold, ("planner",), large=_HALF),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
     "ranges-planner": Mutation(range_mutations.plan_without_ranges, ("planner",), ranges=_HALF),
     "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),

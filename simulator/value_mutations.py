@@ -10,7 +10,7 @@ from unittest import mock
 from streamydb.columns import blocks
 from streamydb.columns.encoding import unpack
 from streamydb.columns.table import Columns
-from streamydb.key_processor import core, grants, values
+from streamydb.key_processor import core, feedback, grants, repeats, values
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import execution as alone
 from streamydb.key_processor.locking import executor
@@ -22,8 +22,8 @@ from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
     "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
-    "meet_anything", "read_the_cache_blindly", "remember_what_is_withdrawn", "sizes_untold",
-    "together", "uncut_plans", "write_the_cache_blindly",
+    "meet_anything", "read_the_cache_blindly", "remember_what_is_withdrawn", "repeats_at_once",
+    "repeats_untold", "sizes_untold", "together", "uncut_plans", "write_the_cache_blindly",
 ]
 
 
@@ -123,6 +123,26 @@ def remember_what_is_withdrawn() -> Any:
         return bool(original(self, plan))
 
     return mock.patch.object(core.KeyTransactionProcessor, "_stands", stands)
+
+
+def repeats_at_once() -> Any:
+    """Large values: all repeated results are told in one micro-batch."""
+    original = repeats.RepeatedResults.first
+
+    def first(self: Any, rows: Any, _: int) -> Any:
+        return original(self, rows, 1 << 62)
+
+    return mock.patch.object(repeats.RepeatedResults, "first", first)
+
+
+def repeats_untold() -> Any:
+    """Large values: nobody waits for a shard that is still telling repeated results."""
+    original = feedback.PlanFeedback.collect
+
+    def collect(self: Any, header: Any, block: bytes) -> None:
+        original(self, {**header, "more": []}, block)
+
+    return mock.patch.object(feedback.PlanFeedback, "collect", collect)
 
 
 def sizes_untold() -> Any:

@@ -2,10 +2,11 @@
 
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether to lead or follow),
-``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``. Executing partition
-to formatting task: ``rows``, ``output``; ``feedback`` goes out as a record and comes back as a
-block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is
-``released``, of which other shards are told the ``parts``.
+``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``, and ``results``
+(known without execution). Executing partition to formatting task: ``rows``, ``output``;
+``feedback`` goes out as a record and comes back as a block. With `grouping=single` shards send
+``single`` (payloads and grants), and the feedback is ``released``, of which other shards are told
+the ``parts``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
     "records_blocks",
     "require_format",
     "resolved_block",
+    "results_block",
     "role_block",
     "sizes_block",
     "token_block",
@@ -94,7 +96,8 @@ def grant_block(
     The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
     ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
     plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
-    with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do).
+    with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do);
+    ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`).
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
     if ranges is not None:
@@ -106,6 +109,12 @@ def resolved_block(value: bytes, *, silent: bool = False) -> bytes:
     """A resolved record to be written to every partition of the changes, unless ``silent``."""
     array = np.frombuffer(value, np.uint8)
     return pack({"value": array}, kind="resolved", format=FORMAT, silent=silent)
+
+
+def results_block(ids: Ragged, results: Ragged) -> bytes:
+    """Results of transactions that are not executed, to be written."""
+    texts = {"key": ids, "value": results}
+    return pack(Columns({}, texts).flatten(), kind="results", format=FORMAT)
 
 
 def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
@@ -142,7 +151,8 @@ def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns
 
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
     of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what
-    all of them must know of the values that have grown (see `columns.sizes`).
+    all of them must know of the values that have grown (see `columns.sizes`); ``more``: partitions
+    of the plan beside the executing ones.
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)
@@ -152,7 +162,7 @@ def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
     names = ("incarnation", "shard", "proc", "chunk", "chunks")
     kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
-    kept |= {name: header[name] for name in ("sizes", "made", "fits") if header.get(name)}
+    kept |= {name: header[name] for name in ("sizes", "made", "fits", "more") if header.get(name)}
     return pack({}, **kept, kind="token", format=FORMAT)
 
 

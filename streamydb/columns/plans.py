@@ -81,7 +81,8 @@ class OpenPlan(msgspec.Struct):
     """The plan in flight: who executes it, what its completion resolves, which seq is before it.
 
     ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
-    seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`.
+    seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
+    many micro-batches this shard tells results that it knows; see `key_processor.repeats`.
     """
 
     number: int
@@ -94,6 +95,7 @@ class OpenPlan(msgspec.Struct):
     layout: str = ""
     ts_before: int = 0
     kept: bool = False
+    turns: int = 1
 
     def name(self) -> PlanName:
         """Return how its feedback names it."""

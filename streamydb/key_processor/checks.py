@@ -16,6 +16,7 @@ from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns, Ragged, Texts
 from streamydb.key_processor.value_store import FileOrder
+from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order, require_plan
 from streamydb.sorter.planner import Plan
 
@@ -39,7 +40,8 @@ def addressed(header: Mapping[str, Any], plan: OpenPlan, shard: int, shards: int
     to, proc, chunk, chunks = (header[name] for name in ("shard", "proc", "chunk", "chunks"))
     mine = to == shard if header["kind"] == "feedback" else 0 <= to < shards
     _BLOCK.require(mine, "it is for this shard", shard=shard, named=to)
-    _BLOCK.require(proc in plan.procs, "it is of a partition of the plan", plan=plan.number)
+    known = proc in plan.procs or SHARDS_MAX <= proc < SHARDS_MAX + shards
+    _BLOCK.require(known, "it is of a partition of the plan", plan=plan.number)
     _BLOCK.require(0 <= chunk < chunks, "chunks are numbered", chunk=chunk, chunks=chunks)
 
 

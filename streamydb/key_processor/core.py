@@ -36,6 +36,7 @@ from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.repeats import RepeatedResults, partition_of, turn_feedback
 from streamydb.key_processor.state import EmittedBlock, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
@@ -99,6 +100,7 @@ class KeyTransactionProcessor:
             self._sizes = Sizes(self._meta.sizes, blobs)
         self._feedback = PlanFeedback(self._meta, blobs, shard, self._sizes)
         self._fitter = PlanFitter(self._meta, shard, self._values, self._ids, self._sizes)
+        self._repeats = RepeatedResults(blobs, self._ids)
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
             config.shards,
@@ -143,6 +145,8 @@ class KeyTransactionProcessor:
                 self._sizes.hear_from(header, self._meta.config.shards)
         if self._meta.open is None:
             yield from self._plan()
+        else:
+            yield from self._next_turn(self._meta.open)
         self._sorter.save()
         if self._sizes is not None:
             self._sizes.save()
@@ -159,7 +163,7 @@ class KeyTransactionProcessor:
             self._feedback.keep()
             return
         blocks = self._feedback.take()
-        if plan.kept and not self._stands(plan):
+        if (plan.kept or plan.turns > 1) and not self._stands(plan):
             return
         writes, verdicts = [empty_writes()], [empty_verdicts()]
         headers = []
@@ -239,18 +243,24 @@ class KeyTransactionProcessor:
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
             may_be_too_much(released),
         )
-        meta.fits = meta.made = 0
+        meta.fits = meta.made = meta.turn = 0
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
         grants = granter.grants(released, plan, earlier)
+        if not silent:
+            yield from self._first_turn(meta.open, granter.repeats, shape.values_bytes_max)
+        if meta.open.turns > 1:
+            header["more"] = partition_of(self._shard)
         ranges = granter.ranges(released, plan, shape.values_bytes_max)
         if plan.ranges is not None:
             header["left_out"] = ranges.left_out
         if meta.open.kept:
             KeptPlan(self._blobs).keep(released, granter.used)
+        elif meta.open.turns > 1:
+            KeptPlan(self._blobs).keep_ids(granter.used)
         else:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
         members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
@@ -262,6 +272,28 @@ class KeyTransactionProcessor:
                 own = {"proc": proc, "chunk": chunk, "members": members[proc]}
                 block = grant_block({**header, **own}, *parts, ranges=named)
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+
+    def _first_turn(self, plan: OpenPlan, repeats: Columns, bound: int) -> Iterator[EmittedBlock]:
+        """Tell the results of transactions that repeat one of an earlier plan, or some of them."""
+        rows, plan.turns = self._repeats.first(repeats, bound)
+        if plan.turns > 1:
+            plan.procs.append(partition_of(self._shard))
+        yield from self._turn(plan, rows)
+
+    def _next_turn(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
+        """Go on telling results, while a plan waits for its feedback."""
+        if self._meta.turn < plan.turns > 1:
+            yield from self._turn(plan, self._repeats.of_turn(plan, self._meta.turn))
+
+    def _turn(self, plan: OpenPlan, rows: Columns) -> Iterator[EmittedBlock]:
+        meta = self._meta
+        for block in self._repeats.blocks(rows):
+            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+        if plan.turns > 1:
+            header = {"incarnation": meta.config.incarnation, "proc": partition_of(self._shard)}
+            for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
+                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+        meta.turn += 1
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
         """Tell all shards the sizes of the values here; states of an earlier release lack them."""

@@ -53,6 +53,8 @@ class PlanFeedback:
             meta.ignored += 1
             return
         meta.tokens[name] = header["chunks"]
+        if meta.open is not None:
+            meta.open.procs = sorted({*meta.open.procs, *header.get("more", [])})
         meta.made = max(meta.made, header.get("made", 0))
         if (fits := header.get("fits", 0)):
             meta.fits = min(meta.fits or fits, fits)

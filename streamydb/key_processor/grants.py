@@ -21,7 +21,6 @@ from streamydb.key_processor.ranges import RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
-from streamydb.txn_processor.result import plain_result
 
 __all__ = ["Granter", "in_blocks"]
 
@@ -31,13 +30,10 @@ Masks = npt.NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Duplicates:
-    """For each transaction at home here: which kind of duplicate it is, of which seq, with which
-    result.
-    """
+    """For each transaction at home here: which kind of duplicate it is, and of which seq."""
 
     kind: npt.NDArray[np.uint8]
     of: Ints
-    verdict: list[bytes]
 
 
 @dataclass(slots=True)
@@ -54,6 +50,7 @@ class Granter:
     bounded: bool = True
     over: bool = False
     used: Columns = field(default_factory=lambda: Columns({}))
+    repeats: Columns = field(default_factory=lambda: Columns({}))
     _found: tuple[Ints, Columns] | None = None
 
     def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
@@ -106,7 +103,8 @@ class Granter:
         """Yield (partition, transactions, slots) for every partition to which this shard grants
         something.
 
-        The plan has been weighed, and may be one. The ids to remember are then in ``used``.
+        The plan has been weighed, and may be one. The ids to remember are then in ``used``, and the
+        transactions that repeat one of an earlier plan in ``repeats``.
         """
         counts, keys = released.children["keys"]
         at_home = np.flatnonzero(released.children["home"][0] == 1)
@@ -155,11 +153,8 @@ class Granter:
             "duplicate": duplicates.kind,
             "original": duplicates.of,
         }
-        texts = {**home.texts, "verdict": Ragged.of(duplicates.verdict)}
-        if not duplicates.verdict:
-            texts["verdict"] = Ragged.empty(len(at_home))
         children = {"keys": base.children["keys"], "steps": home.children["steps"]}
-        return Columns(cols, texts, children)
+        return Columns(cols, home.texts, children)
 
     def _duplicates(
         self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
@@ -173,23 +168,25 @@ class Granter:
         id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
         before = int(released.cols["seq"][0]) - 1
         last = self.ids.last_use(id0, id1, before)
-        found = _Duplicates(
-            np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64), []
-        )
+        found = _Duplicates(np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64))
         hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
-            found.verdict = [b""] * len(seqs)
-            self._resolve(suspects, cols, last, home.texts["id"], found)
+            self._resolve(suspects, cols, last, found)
         fresh = valid & (found.kind == NOT_A_DUPLICATE)
         found.kind[fresh] = cols["refused"][fresh]
         used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
         names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
         self.used = Columns({name: cols[name][used] for name in names})
+        again, cols["original"] = np.flatnonzero(found.kind == WINDOW_DUPLICATE), found.of
+        self.repeats = Columns(
+            {name: cols[name][again] for name in ("seq", "ts", "part", "off", "original")},
+            {"id": home.texts["id"].take(again)},
+        )
         return found
 
     def _resolve(
-        self, suspects: Ints, cols: dict[str, Array], last: Ints, ids: Ragged, found: _Duplicates
+        self, suspects: Ints, cols: dict[str, Array], last: Ints, found: _Duplicates
     ) -> None:
         """Decide in seq order which suspects are duplicates, and of which transaction."""
         in_plan: dict[tuple[int, int], dict[str, int]] = {}
@@ -214,10 +211,6 @@ class Granter:
                 found.kind[i] = PLAN_DUPLICATE
             else:
                 found.kind[i] = WINDOW_DUPLICATE
-                verdict = self.ids.verdict(use["seq"])
-                found.verdict[i] = verdict or plain_result(
-                    ids[i], use["seq"], use["ts"], use["part"], use["off"]
-                )
 
 
 def in_blocks(
@@ -226,7 +219,7 @@ def in_blocks(
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one;
     ranges in pieces of their own.
     """
-    home = txns.texts["raw"].lengths() + txns.texts["verdict"].lengths()
+    home = txns.texts["raw"].lengths()
     counts, steps = txns.children["steps"]
     ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
     home = home + np.diff(ends[starts_of(counts)])

@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, Columns
+from streamydb.columns.table import Array, Columns, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, probe
 
@@ -31,15 +32,18 @@ SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 
 _RUN_ROWS_MAX = 65_536
+_HELD_BYTES_MAX = 67_108_864
+"""Bytes of blobs that a step holds at a time, about."""
 
 
 class IdRun(msgspec.Struct, gc=False):
-    """A blob of rows with seqs from ``first`` to ``last``."""
+    """A blob of rows with seqs from ``first`` to ``last``; ``bytes``: 0 in earlier states."""
 
     name: str
     rows: int
     first: int
     last: int
+    bytes: int = 0
 
 
 class DeadlineSpan(msgspec.Struct):
@@ -72,6 +76,7 @@ class IdWindow:
         self._blobs = blobs
         self._tables = tables
         self._loaded: dict[str, Columns] = {}
+        self._held = 0
 
     def last_use(self, id0: Array, id1: Array, upto: int) -> npt.NDArray[np.int64]:
         """The seq at which each id was last used, at most ``upto``, 0 when it is not known; (n,).
@@ -161,10 +166,14 @@ class IdWindow:
         for span in self.state.spans.values():
             own = self._of_span(span, rest.cols["seq"])
             if own.any():
-                self._append(span.verdicts, "verdicts", rest.take(np.flatnonzero(own)))
+                self._append_verdicts(span.verdicts, rest.take(np.flatnonzero(own)))
                 rest = rest.take(np.flatnonzero(~own))
-        if len(rest):
-            self._append(self.state.verdicts, "verdicts", rest)
+        self._append_verdicts(self.state.verdicts, rest)
+
+    def _append_verdicts(self, runs: list[IdRun], rows: Columns) -> None:
+        sizes = rows.texts["result"].lengths()
+        for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, _RUN_ROWS_MAX):
+            self._append(runs, "verdicts", rows.part(start, end))
 
     def _of_span(self, span: DeadlineSpan, seqs: Array) -> npt.NDArray[np.bool_]:
         """Mark which of some seqs, in order, belong to ids in a span; shape (n,)."""
@@ -198,12 +207,22 @@ class IdWindow:
         return None
 
     def _load(self, name: str) -> Columns:
-        if name not in self._loaded:
+        found = self._loaded.get(name)
+        if found is None:
             data = self._blobs.get(name)
             if data is None:
                 raise InvariantViolation(f"the blob {name} is missing from the state")
-            self._loaded[name] = Columns.unflatten(unpack(data)[1])
-        return self._loaded[name]
+            found = Columns.unflatten(unpack(data)[1])
+            self._keep(name, found, len(data))
+        return found
+
+    def _keep(self, name: str, table: Columns, size: int) -> None:
+        """Keep a table in memory, and others only while all are not too much."""
+        self._held += size
+        if self._held > _HELD_BYTES_MAX:
+            self._loaded.clear()
+            self._held = size
+        self._loaded[name] = table
 
     def _generation(self, generation: int, upto: int) -> npt.NDArray[Any]:
         """The table of a generation, complete for all ids without deadlines up to ``upto``."""
@@ -252,9 +271,12 @@ class IdWindow:
 
         Verdicts of single transactions come in any order, so their runs may overlap.
         """
-        merged = [rows]
+        merged, size = [rows], _bytes_of(rows)
         while runs and runs[-1].rows < 2 * sum(map(len, merged)):
             if runs[-1].rows + sum(map(len, merged)) > _RUN_ROWS_MAX:
+                break
+            size += runs[-1].bytes
+            if size > limits.BLOCK_BYTES_MAX:
                 break
             last = runs.pop()
             merged.insert(0, self._load(last.name))
@@ -264,10 +286,11 @@ class IdWindow:
             table = table.take(np.argsort(table.cols["seq"], kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1
-        self._blobs.put(name, pack(table.flatten()))
-        self._loaded[name] = table
+        data = pack(table.flatten())
+        self._blobs.put(name, data)
+        self._keep(name, table, len(data))
         seqs = table.cols["seq"]
-        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1])))
+        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), len(data)))
 
     def _expire(self, seq: int, ts: int) -> None:
         """Drop the blobs that no record after (seq, ts) asks for."""
@@ -295,6 +318,11 @@ class IdWindow:
         for name in self._tables.names():
             if name not in kept and not (name[0] == "g" and int(name[1:]) >= generation):
                 self._tables.drop(name)
+
+
+def _bytes_of(rows: Columns) -> int:
+    """Return how many bytes the texts of some rows have."""
+    return sum(len(text.data) for text in rows.texts.values())
 
 
 _NO_SPANS = np.empty(0, np.int64)

@@ -43,7 +43,7 @@ class ShardState(CommonState):
     plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
     values; None with one shard, and in states of format 1. ``fits``: how many records of the plan
     in flight are not too much, 0: all; ``made``: bytes that a partition made at most of it, or of
-    the last one.
+    the last one. ``turn``: how many turns of it are over.
     """
 
     seq: int = 0
@@ -62,6 +62,7 @@ class ShardState(CommonState):
     sizes: SizesState | None = None
     fits: int = 0
     made: int = 0
+    turn: int = 0
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""

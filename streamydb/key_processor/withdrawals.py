@@ -64,6 +64,10 @@ class KeptPlan:
     def keep(self, released: Columns, used: Columns) -> None:
         """Keep the records as they were released, and the ids that they use."""
         self._blobs.put(_RECORDS, pack(released.flatten()))
+        self.keep_ids(used)
+
+    def keep_ids(self, used: Columns) -> None:
+        """Keep the ids alone: the plan stands, but older ids are still asked for."""
         self._blobs.put(_IDS, pack(used.flatten()))
 
     def end(self, *, stands: bool) -> Columns:

@@ -36,8 +36,8 @@ class TransactionProcessor:
     """One executing partition of the plans: executes what it was granted, and says what came of it.
 
     In: blocks of grants, one or more from every shard for each plan, in any order: transactions
-    from the shards of their ids, values from the shards of the keys. Blocks of resolved records and
-    of digests, too, which have nothing to execute.
+    from the shards of their ids, values from the shards of the keys. Blocks of resolved records, of
+    digests and of results that are known, too, which have nothing to execute.
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
     feedback to every shard: the last value of each key that was written, and the results that it
@@ -92,7 +92,7 @@ class TransactionProcessor:
             if header["kind"] in _PASSED:
                 yield from passed_on(header, arrays, self._changes_partitions)
                 continue
-            if header["kind"] == "sizes":
+            if header["kind"] in _FED_BACK:
                 yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
                 continue
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
@@ -111,6 +111,8 @@ class TransactionProcessor:
         shown: dict[str, Any] = {
             **part.plan.fields(), "incarnation": config.incarnation, "proc": part.proc,
         }
+        if found.more:
+            shown["more"] = sorted(found.more)
         if found.left_out:
             fits = found.left_out - part.plan.first
             yield from _withdrawn({**shown, "made": 0, "fits": fits}, config.shards)
@@ -173,7 +175,8 @@ class _Grants:
 
     ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
     kept, whoever sent them. ``ranges``: of each block. ``left_out``: the seq from which on ranges
-    did not fit into the plan; 0: all did.
+    did not fit into the plan; 0: all did. ``more``: partitions of the plan beside those that
+    execute.
     """
 
     parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
@@ -182,10 +185,13 @@ class _Grants:
     over: bool = False
     met: int = 0
     members: int = 0
+    more: set[int] = field(default_factory=set)
 
     def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
         """Take one block."""
         self.members = header["members"]
+        if "more" in header:
+            self.more.add(header["more"])
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
         if header.get("alone") and header.get("bounded", True):
             self.met += text_bytes(slots)
@@ -225,16 +231,20 @@ def _emptied(slots: Columns) -> Columns:
     return left
 
 
-_PASSED = {"resolved", "digests"}
+_PASSED = {"resolved", "digests", "results"}
+_FED_BACK = {"sizes", "feedback"}
+"""Blocks of shards that go out as feedback, as they are."""
+
+_TOPICS = {"digests": o.DIGESTS, "results": o.RESULTS}
 
 
 def passed_on(
     header: dict[str, Any], arrays: dict[str, Array], changes_partitions: int
 ) -> Iterator[o.Records]:
-    """The records of a block that has nothing to execute: resolved records, digests."""
-    if header["kind"] == "digests":
+    """The records of a block that has nothing to execute."""
+    if header["kind"] in _TOPICS:
         texts = Columns.unflatten(arrays).texts
-        yield o.Records(o.DIGESTS, texts["key"], texts["value"])
+        yield o.Records(_TOPICS[header["kind"]], texts["key"], texts["value"])
     elif not header["silent"]:
         value = Ragged.of([arrays["value"].tobytes()])
         for partition in range(changes_partitions):

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.program import REFUSALS, WINDOW_DUPLICATE
+from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.columns.table import Columns, Ragged
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -40,7 +40,7 @@ from streamydb.txn_processor.kernel import (
 )
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 from streamydb.txn_processor.ranges import See
-from streamydb.txn_processor.result import as_duplicate, result_bytes, verdict_bytes
+from streamydb.txn_processor.result import result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
 
 __all__ = ["execute_grants"]
@@ -96,6 +96,7 @@ def execute_grants(
             at += 1
             rules.send(at)
     _special_aborts(run)
+    fits = fits or _fitting_repeats(run, made, most)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     return ExecutionOutcome(
         txns, run.values.slots, run.keys, run.homes, pool, program.status,
@@ -105,18 +106,28 @@ def execute_grants(
 
 
 def _special_rejections(run: Run) -> None:
-    """Finished results of records that are not executed, except copies of an original in the plan.
-    """
+    """Finished results of records that are not executed, except those that repeat another one."""
     cols = run.txns.cols
     for i in np.flatnonzero(run.program.route == BY_NOBODY).tolist():
         kind = int(cols["duplicate"][i])
-        if kind == WINDOW_DUPLICATE:
-            run.special[i] = as_duplicate(run.txns, i, run.txns.texts["verdict"][i])
-        elif kind in REFUSALS:
+        if kind in REFUSALS:
             run.special[i] = result_bytes(run.txns, i, "rejected", REFUSALS[kind])
         elif cols["kind"][i] == p.REJECTED:
             code = p.REJECT_CODES[cols["code"][i]]
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
+
+
+def _fitting_repeats(run: Run, made: int, most: Most) -> int:
+    """Return how many of the plan's first records fit, with the results of those that repeat one
+    that Python has executed; 0: all.
+    """
+    cols = run.txns.cols
+    for i in np.flatnonzero(cols["duplicate"] == PLAN_DUPLICATE).tolist() if most.bytes else ():
+        original = int(np.searchsorted(cols["seq"], cols["original"][i]))
+        made += len(run.special.get(original, b""))
+        if (fits := most.fits(made, int(cols["seq"][i]))):
+            return fits
+    return 0
 
 
 def _to_be_weighed(run: Run, *, over: bool) -> set[int]:

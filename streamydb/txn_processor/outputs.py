@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -15,7 +16,7 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
-from streamydb.columns.program import PLAN_DUPLICATE
+from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.txn_processor.fault import opened
@@ -95,12 +96,13 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
     """All outputs of an outcome except feedback; the changes of one key keep one ``spread``."""
     if not len(outcome.txns):
         return
-    _copy_originals(outcome)
-    n = len(outcome.txns)
+    told = np.flatnonzero(outcome.txns.cols["duplicate"] != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
-    for spread, rows in enumerate(np.array_split(np.arange(n), spreads)):
+    for spread, rows in enumerate(np.array_split(told, spreads)):
         for part in _in_blocks(rows, sizes):
-            yield Rows(RESULTS, result_rows(outcome, part), spread)
+            with _repeated(outcome, part):
+                table = result_rows(outcome, part)
+            yield Rows(RESULTS, table, spread)
     yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
     yield from workflow_records(outcome.workflow)
@@ -130,13 +132,15 @@ def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Return the size of each result, about; None when all are small."""
     read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
     special = sum(map(len, outcome.special.values()))
-    if read is None and special <= limits.BLOCK_BYTES_MAX:
+    copies = np.flatnonzero(outcome.txns.cols["duplicate"] == PLAN_DUPLICATE)
+    if read is None and special * (1 + len(copies)) <= limits.BLOCK_BYTES_MAX:
         return None
     sizes = np.zeros(len(outcome.txns), np.int64)
     if read is not None:
         np.add.at(sizes, outcome.reads["txn"], read)
     for i, result in outcome.special.items():
         sizes[i] += len(result)
+    sizes[copies] = sizes[_originals(outcome, copies)]
     return sizes
 
 
@@ -161,16 +165,28 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
             yield Records(topic, keys, values, 0, partition)
 
 
-def _copy_originals(outcome: ExecutionOutcome) -> None:
-    """Make the results of duplicates within the plan from those of their originals."""
+@contextmanager
+def _repeated(outcome: ExecutionOutcome, rows: Ints) -> Iterator[None]:
+    """While the body runs, there are the results of those of ``rows`` that repeat one of the plan.
+    """
     txns = outcome.txns
-    copies = np.flatnonzero(txns.cols["duplicate"] == PLAN_DUPLICATE)
+    copies = rows[txns.cols["duplicate"][rows] == PLAN_DUPLICATE]
     if not len(copies):
+        yield
         return
-    originals = np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
-    results = format_results(result_rows(outcome, originals)).tolist()
-    for i, result in zip(copies.tolist(), results, strict=True):
-        outcome.special[i] = as_duplicate(txns, i, result)
+    originals, at = np.unique(_originals(outcome, copies), return_inverse=True)
+    results = format_results(result_rows(outcome, originals))
+    for i, k in zip(copies.tolist(), at.tolist(), strict=True):
+        outcome.special[i] = as_duplicate(txns, i, results[k])
+    yield
+    for i in copies.tolist():
+        del outcome.special[i]
+
+
+def _originals(outcome: ExecutionOutcome, copies: Ints) -> Ints:
+    """Return the positions of the transactions that those at ``copies`` repeat."""
+    txns = outcome.txns
+    return np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
 
 
 @kernel

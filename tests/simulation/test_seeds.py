@@ -16,7 +16,7 @@ from streamydb.columns.table import Columns
 from streamydb.txn_processor import interpreter, kernel, run
 from tests.support.seeds import ASKED_FOR, seeds
 
-CHUNKS = 120
+CHUNKS = 60
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
 TRIED_FIRST = {
@@ -37,6 +37,7 @@ TRIED_FIRST = {
     ("ranges-lock", "single"): (2, 60), ("ranges-fence", "single"): (2, 60),
     ("ranges-planner", "planner"): (9, 60), ("ranges-writes", "planner"): (8, 60),
     ("ranges-writes", "single"): (2, 60),
+    ("repeats-untold", "planner"): (44, 60),
     ("rulings-fence", "planner"): (7, 300), ("rulings-known", "planner"): (25, 300),
     ("rulings-standby", "single"): (5, 60), ("sorter-arrival", "single"): (2, 60),
     ("sorter-offsets", "planner"): (3, 60), ("sorter-offsets", "single"): (3, 60),
@@ -137,7 +138,7 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
 def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
     *, pair: bool, injected: Callable[..., None]
 ) -> None:
-    chosen = (*range(1, 1 + seeds(6)), 32)
+    chosen = (*range(1, 1 + seeds(3)), 32)
     outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in chosen]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
     assert not failed, failed[0]
@@ -158,7 +159,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
         return route
 
     monkeypatch.setattr(run, "_routes", to_python)
-    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(10))]
+    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(5))]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(left) > 25 * len(outcomes)
 

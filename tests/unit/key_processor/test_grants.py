@@ -24,6 +24,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import builder
@@ -162,12 +163,16 @@ def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
     granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
     found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
     assert kinds(grants) == found
-    plain, kept, none, _ = grants[0][1].texts["verdict"].tolist()
-    assert json.loads(plain) == {
+    (block,) = RepeatedResults(MemoryBlobs(), db.ids[0]).blocks(granter.repeats)
+    told = Columns.unflatten(open_block(block)[1]).texts
+    plain, kept = [json.loads(value) for value in told["value"].tolist()]
+    assert told["key"].tolist() == [b"a", b"b"]
+    copy = plain.pop("duplicate")
+    assert plain == {
         "id": "a", "seq": 1, "ts_ms": 1000, "status": "committed", "reads": {}, "failed": [],
         "code": None, "source": {"partition": 0, "offset": 40},
     }  # fmt: skip
-    assert (kept, none) == (b'{"aborted":1}', b"")
+    assert (copy["seq"], kept["aborted"], kept["duplicate"]["seq"]) == (3, 1, 4)
     db.end(granter, 4)
     db.end(db.granter([add("k", id=f"other{i}") for i in range(5)])[0], 5)
     _, grants = db.granter([add("k", id="a"), add("k", id="c")])

@@ -13,6 +13,7 @@ from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
+from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
@@ -22,7 +23,7 @@ def other_shard(header: dict[str, Any], plan: OpenPlan, shard: int, shards: int)
 
 
 def other_partition(header: dict[str, Any], *_: Any) -> None:
-    header["proc"] = 64
+    header["proc"] = 2 * SHARDS_MAX
 
 
 def other_chunk(header: dict[str, Any], *_: Any) -> None:

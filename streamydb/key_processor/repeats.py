@@ -1,0 +1,124 @@
+"""The results of transactions that repeat one of an earlier plan, which their home shard knows.
+
+They are not executed: each has the result of its original. A short record can repeat a long result,
+hundreds of thousands of times in one plan, so these results travel in blocks of their own, and at
+most so many bytes in a micro-batch. When there are more, they take *turns*: the plan stays in
+flight until the last one. Then the shard counts as one more partition of the plan, and gives a
+chunk of feedback with each turn, so all shards wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import limits
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.blocks import (
+    empty_verdicts,
+    empty_writes,
+    feedback_block,
+    results_block,
+)
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.plans import OpenPlan
+from streamydb.columns.table import Columns, Ragged, chunk_bounds
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.idwindow import IdWindow
+from streamydb.txn_processor.result import copy_of, plain_result
+
+__all__ = ["RepeatedResults", "partition_of", "turn_feedback"]
+
+_BLOB: Final = "plan/repeats"
+_REST_BYTES: Final = 400
+"""Of a result, without what it tells of values: id, places, names."""
+
+
+def partition_of(shard: int) -> int:
+    """The number of a shard among the partitions of a plan."""
+    return limits.SHARDS_MAX + shard
+
+
+class RepeatedResults:
+    """The repeated results of one shard's plan within one step."""
+
+    def __init__(self, blobs: BlobStore, ids: IdWindow) -> None:
+        """Take originals from ``ids``; keep in ``blobs`` what is left for later turns."""
+        self._blobs = blobs
+        self._ids = ids
+        self._last: tuple[int, bytes] = (0, b"")
+
+    def first(self, rows: Columns, bound: int) -> tuple[Columns, int]:
+        """Return the rows of the first turn, and how many turns there are; keeps those of the
+        others.
+
+        Args:
+            rows: columns seq, ts (ms), part, off, ``original`` (a seq); text id.
+            bound: bytes of results in a turn; at least one result.
+        """
+        turns = chunk_bounds(self._sizes(rows.cols["original"]), bound, len(rows))
+        if len(turns) < 2:
+            return rows, 1
+        rows.cols["turn"] = np.repeat(np.arange(len(turns)), [end - start for start, end in turns])
+        self._blobs.put(_BLOB, pack(rows.flatten()))
+        return rows.part(*turns[0]), len(turns)
+
+    def of_turn(self, plan: OpenPlan, turn: int) -> Columns:
+        """The rows of a later turn; after the last one nothing is kept."""
+        data = self._blobs.get(_BLOB)
+        if data is None:
+            raise InvariantViolation(f"the blob {_BLOB} is missing from the state")
+        if turn == plan.turns - 1:
+            self._blobs.delete(_BLOB)
+        rows = Columns.unflatten(unpack(data)[1])
+        return rows.take(np.flatnonzero(rows.cols["turn"] == turn))
+
+    def blocks(self, rows: Columns) -> Iterator[bytes]:
+        """The results, in blocks of some `BLOCK_BYTES_MAX`."""
+        made: list[bytes] = []
+        size, start = 0, 0
+        for i, result in enumerate(self._results(rows)):
+            if made and size + len(result) > limits.BLOCK_BYTES_MAX:
+                yield results_block(rows.texts["id"].part(start, i), Ragged.of(made))
+                made, size, start = [], 0, i
+            made.append(result)
+            size += len(result)
+        if made:
+            yield results_block(rows.texts["id"].part(start, len(rows)), Ragged.of(made))
+
+    def _results(self, rows: Columns) -> Iterator[bytes]:
+        names = ("original", "seq", "ts", "part", "off")
+        places = zip(*(rows.cols[name].tolist() for name in names), strict=True)
+        for i, (original, *position) in enumerate(places):
+            if original != self._last[0]:
+                self._last = original, self._result(original, rows.texts["id"][i])
+            seq, ts, part, off = position
+            yield copy_of(self._last[1], (seq, ts, part, off))
+
+    def _result(self, original: int, id_: bytes) -> bytes:
+        kept = self._ids.verdict(original)
+        if kept is not None:
+            return kept
+        use = self._ids.use(original)
+        return plain_result(id_, original, use["ts"], use["part"], use["off"])
+
+    def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bytes of the result of each original, about."""
+        each, at = np.unique(originals, return_inverse=True)
+        sizes = [len(self._ids.verdict(original) or b"") for original in each.tolist()]
+        return np.array(sizes, np.int64)[at] + _REST_BYTES
+
+
+def turn_feedback(
+    plan: OpenPlan, turn: int, header: dict[str, Any], shards: int
+) -> Iterator[bytes]:
+    """Feedback that tells every shard of a turn; ``header``: incarnation, and ``proc``."""
+    for shard in range(shards):
+        told = {
+            **plan.name().fields(), **header, "shard": shard, "chunk": turn, "chunks": plan.turns,
+            "deltas": [],
+        }
+        yield feedback_block(told, empty_writes(), empty_verdicts())
