@@ -170,6 +170,7 @@ def cut_tail(db: Database, topic: str) -> int:
     return left
 
 
+@pytest.mark.long  # the simulator loses tails, too, and a SIGKILL under load is in `make test`
 @pytest.mark.fault(
     36,
     "the broker killed, a third of the log's file cut off; then other records up to and past there",

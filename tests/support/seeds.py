@@ -6,11 +6,11 @@ import os
 
 __all__ = ["ASKED_FOR", "seeds"]
 
-_SHORT = 120
+_SHORT, _BASE = 60, 120
 ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
 """Seeds of one pipeline. `make proof` asks for 400; `make sim-long` runs seeds of its own."""
 
 
 def seeds(count: int) -> int:
-    """``count`` in `make test`; otherwise as many times more as there are more seeds in all."""
-    return max(count, count * ASKED_FOR // _SHORT)
+    """``count`` in `make test`; more if more are asked for, in proportion."""
+    return max(count, count * ASKED_FOR // _BASE)
