@@ -16,6 +16,7 @@ from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import records_of, resolved, results_of
 
+AGAIN = 200
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 
 
@@ -112,7 +113,8 @@ def test_large_records_in_the_log(tmp_path: Path, injected: Callable[..., None])
 
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.fault(
-    37, "values of 80 MB are written; then one transaction touches all of them, others many",
+    37, "values of 80 MB are written; then one transaction touches all of them, others many, and a "
+    "result of 750 kB is asked for 200 times again",
     "reason code for the one; the others commit; equal to the serial replay",
 )  # fmt: skip
 def test_values_of_many_megabytes(tmp_path: Path, shards: int) -> None:
@@ -128,6 +130,10 @@ def test_values_of_many_megabytes(tmp_path: Path, shards: int) -> None:
         for number in range(12):
             own = [{"key": key, "exists": True} for key in keys[number::4]]
             db.load([{"id": f"many-{number}", "checks": own, "reads": [keys[number]]}])
+        all_of_it = {"id": "all-of-it", "reads": keys[:3]}
+        db.load([all_of_it])
+        db.load([{"id": "gone", "updates": [{"op": "delete", "key": key} for key in keys[:3]]}])
+        db.load([all_of_it] * AGAIN)
         db.load(transfers(50))
         assert db.assert_serial().ok
         topic = TopicNames(db.name).results
@@ -135,3 +141,5 @@ def test_values_of_many_megabytes(tmp_path: Path, shards: int) -> None:
         codes = {result["id"]: result["code"] for result in found}
         assert codes["too-much"] == "values-too-large"
         assert {codes[f"many-{number}"] for number in range(12)} == {None}
+        told = [result["reads"] for result in found if result["id"] == "all-of-it"]
+        assert (len(told), told.count(told[0])) == (1 + AGAIN, 1 + AGAIN)
