@@ -19,7 +19,7 @@ from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, 
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.stream_core import After, FollowedStream
-from streamydb.client.transactions import Committed, Prepared, prepare
+from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
@@ -129,7 +129,7 @@ class Client:
             timeout_s: how long to try for each page.
         """
         freshness = self.session.freshness(consistency, at)
-        wanted = reads.Range(self.session, prefix, start, end, freshness, limit)
+        wanted = reads.RangeScan(self.session, prefix, start, end, freshness, limit)
         while page := self._run(reads.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
@@ -188,7 +188,7 @@ class Client:
         *,
         asserts: Mapping[str, Any] | None = None,
         checks: Iterable[Mapping[str, Any]] = (),
-        reads: Iterable[str] = (),
+        reads: Iterable[ReadItem] = (),
         updates: Iterable[Mapping[str, Any]] = (),
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
