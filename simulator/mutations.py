@@ -460,6 +460,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),
     "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
     "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
+    "ranges-scan": Mutation(range_mutations.scan_too_little, _BOTH, ranges=_HALF),
     "ranges-limit": Mutation(range_mutations.count_anything, _BOTH, ranges=_HALF),
     "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
     "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),

@@ -17,7 +17,7 @@ from streamydb.txn_processor.granted_ranges import GrantedRanges
 
 __all__ = [
     "count_anything", "forget_own_writes", "forget_the_members", "miss_a_key", "overtake_ranges",
-    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake",
+    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake", "scan_too_little",
 ]  # fmt: skip
 
 
@@ -53,6 +53,16 @@ def forget_own_writes() -> Any:
     return mock.patch.object(
         interpreter, "entries_after", lambda txn, see, _, seq: original(txn, see, {}, seq)
     )
+
+
+def scan_too_little() -> Any:
+    """Ranges: a procedure does not see the last key of a range that it scans."""
+    original = interpreter._Declared.entries  # noqa: SLF001
+
+    def entries(self: Any, declared: Any) -> Any:
+        return original(self, declared)[:-1]
+
+    return mock.patch.object(interpreter._Declared, "entries", entries)  # noqa: SLF001
 
 
 def count_anything() -> Any:

@@ -30,16 +30,22 @@ def few_keys(most: int) -> Iterator[None]:
 
 @dataclass
 class Ranges:
-    """Puts ranges into transactions; ``rate``: how often. ``most``: keys that they may have."""
+    """Puts ranges into transactions; ``rate``: how often. ``most``: keys that they may have.
+
+    ``scans``: a chance of its own, for the calls that scan.
+    """
 
     random: random.Random
     keys: list[str]
     rate: float
     most: int
+    scans: random.Random
 
     def add(self, found: dict[str, Any], drawn: int) -> None:
         """Let a transaction check or read ranges; ``drawn``: records before it, about."""
         rng = self.random
+        if self.rate and "call" in found:
+            self._let_scan(found["call"])
         if not self.rate or rng.random() >= self.rate:
             return
         checks, reads = list(found.get("checks", [])), list(found.get("reads", []))
@@ -50,6 +56,23 @@ class Ranges:
         if rng.random() < 0.03:
             rng.choice([checks, reads]).append(rng.choice(_DAMAGED))
         found.update({name: part for name, part in (("checks", checks), ("reads", reads)) if part})
+
+    def _let_scan(self, call: dict[str, Any]) -> None:
+        """Put a procedure that scans in the place of the one that is called, now and then."""
+        rng, kept = self.scans, self.random
+        if rng.random() >= self.rate or not call["procedure"].startswith("sim."):
+            return
+        self.random = rng
+        named = self._range()
+        declared = [named, *(self._range() for _ in range(rng.choice([0, 0, 1, 2])))]
+        self.random = kept
+        if rng.random() < 0.1:
+            declared = declared[1:]
+        if rng.random() < 0.03:
+            declared.append(rng.choice(_DAMAGED)["range"])
+        into = rng.choice(self.keys)
+        call |= {"procedure": "sim.scan", "args": {"named": named, "into": into}}
+        call |= {"keys": [into], "ranges": declared}
 
     def _range(self) -> dict[str, str]:
         rng = self.random

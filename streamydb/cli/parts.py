@@ -4,7 +4,7 @@
     --add KEY=BY[,min=N][,max=N]
     --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
     --read-range RANGE         PREFIX, or START..END; a range with `..` in it needs a JSON line
-    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY
+    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY --key-range RANGE
     --assert KEY=VALUE         null = the key is absent
     --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
                                'KEY absent'
@@ -192,6 +192,9 @@ class Parts(NamedTuple):
     arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None
     key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None
     key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None
+    key_range: Annotated[
+        Texts, typer.Option("--key-range", help="PREFIX or START..END that it may scan.")
+    ] = None
 
 
 def transaction_of(parts: Parts) -> JsonObject:
@@ -226,6 +229,10 @@ def transaction_of(parts: Parts) -> JsonObject:
             "procedure": parts.call, "args": {name: value_of(value) for name, value in given},
             "keys": list(parts.key or ()), "reads": list(parts.key_read or ()),
         }
-    elif parts.arg or parts.key or parts.key_read:
-        raise PartError("--arg, --key and --key-read belong to --call MODULE.PROCEDURE")
+        if parts.key_range:
+            made["call"]["ranges"] = [range_of(text) for text in parts.key_range]
+    elif parts.arg or parts.key or parts.key_read or parts.key_range:
+        raise PartError(
+            "--arg, --key, --key-read and --key-range belong to --call MODULE.PROCEDURE"
+        )
     return {name: part for name, part in made.items() if part}

@@ -149,8 +149,8 @@ def _show(result: Result, *, json: bool) -> None:
         end = ".." + (found.range.end or "") if found.range.prefix is msgspec.UNSET else ""
         typer.echo(f"  {found.range.begin}{end}: {len(found.entries)} keys")
         for entry in found.entries:
-            value = bytes(entry.value).decode()
-            typer.echo(f"    {entry.key} = {value}  (version {entry.version})")
+            shown = bytes(entry.value).decode()
+            typer.echo(f"    {entry.key} = {shown}  (version {entry.version})")
     for failed in result.failed:
         met = f"value is {bytes(failed.value).decode()}"
         if failed.count is not msgspec.UNSET:

@@ -72,6 +72,7 @@ def record_schemas() -> dict[str, _Json]:
     named["read"] = {"oneOf": [key, of("range_read")]}
     for part in ("check", "range_read", "read_range"):
         named[part]["properties"]["range"] = of("range")
+    named["call"]["properties"]["ranges"]["items"] = of("range")
     entries = named["read_range"]["properties"]["entries"]
     named["read_range"]["properties"]["entries"] = _named(entries, "range_entry", named)
     named["update"] = _discriminated(named["update"], named)

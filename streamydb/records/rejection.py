@@ -104,6 +104,7 @@ def _check(record: Any, *, ranges: bool = True) -> None:
     written = [update["key"] for update in updates]
     _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
+        ranged += call.get("ranges", [])
         named += [*call.get("keys", []), *call.get("reads", [])]
         owner = call["procedure"].partition(".")[0]
         given = [key for key in call.get("keys", []) if not lent_to(owner, key)]

@@ -11,7 +11,7 @@ from streamydb.records.values import is_number
 
 _FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy",
                   "constrain", "locks", "deadline_ms"}  # fmt: skip
-_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
+_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "ranges", "batch"}
 _BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
 _CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
@@ -44,7 +44,7 @@ def shape_fits(record: Any, *, ranges: bool = True) -> bool:
         isinstance(x, list) for x in lists
     ):
         return False
-    if "call" in record and not _call_fits(record["call"]):
+    if "call" in record and not _call_fits(record["call"], ranges=ranges):
         return False
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
@@ -89,14 +89,16 @@ def _range_check_fits(check: dict[str, Any]) -> bool:
     return fit and isinstance(check.get("exists", True), bool)
 
 
-def _call_fits(call: Any) -> bool:
+def _call_fits(call: Any, *, ranges: bool) -> bool:
     return (
         isinstance(call, dict)
-        and call.keys() <= _CALL_FIELDS
+        and call.keys() <= (_CALL_FIELDS if ranges else _CALL_FIELDS - {"ranges"})
         and _matches(rf"{NAME}\.{NAME}", call.get("procedure"))
         and isinstance(call.get("args", {}), dict)
         and isinstance(call.get("keys", []), list)
         and isinstance(call.get("reads", []), list)
+        and isinstance(call.get("ranges", []), list)
+        and all(map(_range_fits, call.get("ranges", [])))
         and ("batch" not in call or _batch_fits(call["batch"]))
     )
 

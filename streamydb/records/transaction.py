@@ -150,13 +150,15 @@ class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call of a stored procedure, ``module.name``, with ``args`` (canonical bytes of an object).
 
-    It may read and write ``keys``, and read ``reads``. ``batch`` is there in a follow-up.
+    It may read and write ``keys``, read ``reads``, and scan ``ranges``. ``batch`` is there in a
+    follow-up.
     """
 
     procedure: ProcedureName
     args: CanonicalObject = cast("CanonicalObject", {})
     keys: tuple[Key, ...] = ()
     reads: tuple[Key, ...] = ()
+    ranges: tuple[Range, ...] = ()
     batch: TakenBatch | UnsetType = UNSET
 
     @property
@@ -221,9 +223,11 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def ranges(self) -> dict[Bounds, bool]:
-        """The different ranges that it names, checks first, and whether each is read."""
+        """The different ranges that it names, checks first, and whether their entries are read."""
         found = {
             check.range.bounds(): False for check in self.checks if check.range is not UNSET
         }
         found.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
+        if self.call is not UNSET:
+            found.update({named.bounds(): True for named in self.call.ranges})
         return found

@@ -90,6 +90,7 @@ _CALL: Final = object_of(
         "args": {"type": "object"},
         "keys": array(_CALL_KEY),
         "reads": array(KEY),
+        "ranges": array(RANGE),
         "batch": _BATCH,
     },
 )

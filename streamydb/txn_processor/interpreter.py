@@ -25,7 +25,7 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Stamp
-from streamydb.records.ranges import Range
+from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed, apply_update
 from streamydb.txn_processor.comparisons import Failed, Value, failed_checks, failed_entry
 from streamydb.txn_processor.enforce import Judged, enforce
@@ -35,6 +35,7 @@ from streamydb.txn_processor.ranges import (
     entries_after,
     failed_range,
     nothing_seen,
+    too_heavy,
     too_many,
 )
 
@@ -116,8 +117,8 @@ def execute(
         ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
-    if too_many(txn, calls.see):
-        return Verdict(errors.RANGE_TOO_LARGE)
+    if too_many(txn, calls.see) or too_heavy(txn, calls.see):
+        return too_large(txn, look, errors.RANGE_TOO_LARGE)
     failed = failed_checks(txn, look, partial(failed_range, see=calls.see))
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
@@ -204,11 +205,12 @@ def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 
 
 class _Declared(Declared):
-    """The keys of a call, with the values before it."""
+    """The keys and ranges of a call, with the values before it."""
 
-    def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
-        super().__init__(call.keys, call.reads)
+    def __init__(self, call: r.Call, look: Callable[[str], Value], see: See) -> None:
+        super().__init__(call.keys, call.reads, call.ranges)
         self._look = look
+        self._see = see
         self._seen: dict[str, Value] = {}
 
     def look(self, key: str) -> Value:
@@ -216,6 +218,10 @@ class _Declared(Declared):
         if seen is None:
             seen = self._seen[key] = self._look(key)
         return seen
+
+    def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
+        entries = (self._see.entries(declared) or {}).items()
+        return sorted((key, value) for key, (value, _) in entries if value is not None)
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before)
@@ -249,12 +255,14 @@ def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
     return _counted(Verdict(errors.INTERNAL), turn, look)
 
 
-def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
-    """Return the verdict of a transaction whose keys hold too many bytes; see `execute`."""
+def too_large(
+    txn: r.Transaction, look: Callable[[str], Value], code: str = errors.VALUES_TOO_LARGE
+) -> Verdict:
+    """Return the verdict of a transaction whose keys, or ranges, hold too much; see `execute`."""
     turn = None if txn.call is msgspec.UNSET else turn_of(txn.call, look)
     if turn is not None and turn.code is not None:
         return Verdict(turn.code)
-    return _counted(Verdict(errors.VALUES_TOO_LARGE), turn, look)
+    return _counted(Verdict(code), turn, look)
 
 
 def _called(
@@ -266,7 +274,7 @@ def _called(
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    host = _Declared(call, look)
+    host = _Declared(call, look, calls.see)
     batch = None if call.batch is msgspec.UNSET else call.batch
     called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:

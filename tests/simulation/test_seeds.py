@@ -36,6 +36,7 @@ TRIED_FIRST = {
     ("ranges-limit", "planner"): (4, 60), ("ranges-limit", "single"): (4, 60),
     ("ranges-lock", "single"): (2, 60), ("ranges-fence", "single"): (2, 60),
     ("ranges-planner", "planner"): (9, 60), ("ranges-writes", "planner"): (8, 60),
+    ("ranges-scan", "planner"): (8, 60), ("ranges-scan", "single"): (3, 60),
     ("ranges-writes", "single"): (2, 60),
     ("repeats-untold", "planner"): (44, 60),
     ("rulings-fence", "planner"): (7, 300), ("rulings-known", "planner"): (25, 300),

@@ -119,6 +119,7 @@ export interface Call {
   readonly args?: { readonly [name: string]: Json };
   readonly keys?: readonly string[];
   readonly reads?: readonly string[];
+  readonly ranges?: readonly Range[];
 }
 
 /** A transaction, as docs/semantics.md has it. */

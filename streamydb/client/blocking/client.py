@@ -22,6 +22,7 @@ from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
 __all__ = ["Client"]
@@ -231,8 +232,9 @@ class Client:
         *,
         keys: Iterable[str] | None = None,
         reads: Iterable[str] = (),
+        ranges: Iterable[Range | Mapping[str, str] | str] = (),
         checks: Iterable[Mapping[str, Any]] = (),
-        after: Iterable[str] = (),
+        after: Iterable[ReadItem] = (),
         pinned: bool = False,
         calls_max: int | None = None,
         txn_id: str | None = None,
@@ -249,8 +251,9 @@ class Client:
             args: its arguments, if one has the name of an option; else give them by name.
             keys: the keys that it may write.
             reads: keys that it may read besides.
+            ranges: ranges that it may scan; a text is a prefix.
             checks: conditions on the state before, as in docs/semantics.md.
-            after: keys whose values the verdict gives.
+            after: keys whose values the verdict gives, and ranges.
             pinned: let it abort, and try again, if any value seen on the snapshot has changed.
             calls_max: how often it is tried when its keys change.
             txn_id: the transaction's id, for a call with `keys`.
@@ -264,7 +267,17 @@ class Client:
         """
         given = {**(args or {}), **named}
         wanted = Wanted(
-            procedure, given, keys, reads, checks, after, pinned, calls_max, txn_id, timeout_s
+            procedure,
+            given,
+            keys,
+            reads,
+            ranges,
+            checks,
+            after,
+            pinned,
+            calls_max,
+            txn_id,
+            timeout_s,
         )
         try:
             return self._run(call(self.session, wanted))
