@@ -12,12 +12,13 @@ from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.locks import LockTable, RangeLock
 from streamydb.sorter import planner
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import interpreter, ranges
+from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
 
 __all__ = [
-    "count_anything", "forget_own_writes", "forget_the_members", "miss_a_key", "overtake_ranges",
-    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake", "scan_too_little",
+    "count_anything", "crowd_ranges", "forget_own_writes", "forget_the_members",
+    "make_keys_anywhere", "miss_a_key", "overtake_ranges", "plan_without_ranges",
+    "ranges_from_the_start", "ranges_overtake", "scan_too_little",
 ]  # fmt: skip
 
 
@@ -63,6 +64,34 @@ def scan_too_little() -> Any:
         return original(self, declared)[:-1]
 
     return mock.patch.object(interpreter._Declared, "entries", entries)  # noqa: SLF001
+
+
+def crowd_ranges() -> Any:
+    """Ranges: a constraint does not count what the transaction itself makes and removes."""
+    original = enforce._crowded  # noqa: SLF001
+
+    def crowded(grouped: Any, named: Any) -> Any:
+        return original(grouped[:1], named)
+
+    return mock.patch.object(enforce, "_crowded", crowded)
+
+
+def make_keys_anywhere() -> Any:
+    """Ranges: who makes a key need not name the range whose keys a constraint counts."""
+
+    class Everything:
+        def __contains__(self, bounds: object) -> bool:
+            return True
+
+    original = enforce.NamedRanges
+
+    def named(_bounds: Any, count: Any) -> Any:
+        def seen(bounds: Any) -> int:
+            return count(bounds) if bounds in _bounds else 0
+
+        return original(Everything(), seen)  # type: ignore[arg-type]
+
+    return mock.patch.object(interpreter, "NamedRanges", named)
 
 
 def count_anything() -> Any:

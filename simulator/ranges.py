@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Final
 from unittest import mock
 
@@ -18,6 +18,14 @@ _DAMAGED: Final[tuple[Any, ...]] = (
     {"range": {}}, {"range": {"prefix": ""}}, {"range": {"start": "k"}}, {"range": None},
     {"range": {"prefix": "k"}, "key": "k1", "count": 1}, {"range": {"prefix": "k"}, "eq": 1},
 )
+_BOUNDS: Final[tuple[dict[str, Any], ...]] = (
+    {"prefix": "k", "keys": {"max": 3}}, {"prefix": "", "keys": {"max": 2, "each": "k"}},
+    {"prefix": "k", "keys": {"max": 4, "each": "/"}}, {"prefix": "k1", "keys": {"max": 1}},
+    {"prefix": "k", "keys": {"max": 6}, "type": "integer"}, {"prefix": "", "keys": {"max": 3}},
+    {"prefix": "k", "keys": {"max": 0}}, {"prefix": "é", "keys": {"max": 1, "each": "/"}},
+)  # fmt: skip
+_COUNTED: Final = ("k", "k/", "k1", "é/")
+"""Prefixes of the ranges whose keys they count."""
 _NAMES: Final = ("count", "count_le", "count_ge", "exists", "version_le")
 
 
@@ -32,14 +40,14 @@ def few_keys(most: int) -> Iterator[None]:
 class Ranges:
     """Puts ranges into transactions; ``rate``: how often. ``most``: keys that they may have.
 
-    ``scans``: a chance of its own, for the calls that scan.
+    ``scans``: a chance of its own, for the calls that scan, and for constraints that count keys.
     """
 
-    random: random.Random
+    random: Random
     keys: list[str]
     rate: float
     most: int
-    scans: random.Random
+    scans: Random
 
     def add(self, found: dict[str, Any], drawn: int) -> None:
         """Let a transaction check or read ranges; ``drawn``: records before it, about."""
@@ -56,6 +64,21 @@ class Ranges:
         if rng.random() < 0.03:
             rng.choice([checks, reads]).append(rng.choice(_DAMAGED))
         found.update({name: part for name, part in (("checks", checks), ("reads", reads)) if part})
+
+    def bound(self, parts: dict[str, Any]) -> None:
+        """Put a rule that counts keys in the place of a declared one, now and then."""
+        declared = parts["constrain"].get("declare")
+        if self.rate and declared is not None and self.scans.random() < self.rate:
+            rules = self.scans.choice(_BOUNDS)
+            parts["constrain"] = {"declare": {"name": declared["name"], **rules}}
+
+    def lock(self, found: dict[str, Any]) -> None:
+        """Let a transaction name ranges whose keys are counted, most times all of them."""
+        rng = self.scans
+        if self.rate and found.get("updates") and rng.random() < 0.8:
+            prefixes = _COUNTED if rng.random() < 0.7 else rng.sample(_COUNTED, 2)
+            ranges = [{"range": {"prefix": prefix}} for prefix in prefixes]
+            found["locks"] = [*found.get("locks", []), *ranges]
 
     def _let_scan(self, call: dict[str, Any]) -> None:
         """Put a procedure that scans in the place of the one that is called, now and then."""

@@ -86,7 +86,7 @@ def prepare(
     call: Fields | None = None,
     deploy: Fields | None = None,
     constrain: Fields | None = None,
-    locks: Iterable[str] = (),
+    locks: Iterable[ReadItem] = (),
     deadline_ms: int | None = None,
 ) -> Prepared:
     """Return a transaction's bytes, checked as the log's readers will.
@@ -105,7 +105,7 @@ def prepare(
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": list(locks),
+        "locks": [_read(each) for each in locks],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:

@@ -74,6 +74,8 @@ def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
         canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
+        if txn.locks and not all(ranges and named.fits for named in txn.lock_ranges):
+            return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
             _canonicalise_procedures(txn, ranges=ranges)
@@ -119,7 +121,7 @@ def keys(txn: Transaction) -> dict[str, bool]:
         touched.update([(update.key, True) for update in txn.updates])
         if txn.constrain is not UNSET:
             touched[CONSTRAINTS_KEY] = True
-        touched.update(dict.fromkeys(txn.locks, True))
+        touched.update(dict.fromkeys(txn.lock_keys, True))
         return touched
     if txn.constrain is not UNSET:
         return {CONSTRAINTS_KEY: True}
@@ -251,7 +253,8 @@ def _texts_fit(txn: Transaction) -> bool:
 def _ranges(txn: Transaction) -> list[Range]:
     checked = [check.range for check in txn.checks if check.range is not UNSET]
     called = () if txn.call is UNSET else txn.call.ranges
-    return [*checked, *(read.range for read in txn.reads if type(read) is RangeRead), *called]
+    read = [read.range for read in txn.reads if type(read) is RangeRead]
+    return [*checked, *txn.lock_ranges, *read, *called]
 
 
 _Unfit: Final = ValueRejected("invalid-transaction", "The record needs an explanation.")

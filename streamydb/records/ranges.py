@@ -85,6 +85,6 @@ class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
 
 
 class RangeRead(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
-    """A range among the reads of a transaction: its entries are given."""
+    """A range among the reads of a transaction: its entries are given; or among its locks."""
 
     range: Range

@@ -54,9 +54,11 @@ def shape_fits(record: Any, *, ranges: bool = True) -> bool:
     if type(deadline) is not int or not 1 <= deadline <= limits.INTEGER_MAX:
         return False
     locks = record.get("locks", [])
-    if not isinstance(locks, list) or not all(map(_lock_fits, locks)):
+    if not isinstance(locks, list):
         return False
-    if ranges and not all(map(_range_read_fits, filter(is_ranged, lists[1]))):
+    if not all(_lock_fits(lock) for lock in locks if not (ranges and is_ranged(lock))):
+        return False
+    if ranges and not all(map(_range_read_fits, filter(is_ranged, [*lists[1], *locks]))):
         return False
     checks = [check for check in lists[0] if not (ranges and is_ranged(check))]
     ranged = [check for check in lists[0] if ranges and is_ranged(check)]

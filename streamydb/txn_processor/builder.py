@@ -48,7 +48,8 @@ class Builder:
     def transaction(self, txn: r.Transaction, raw: bytes) -> None:
         """Add a valid transaction: its keys, and its steps when it compiles."""
         touched = r.keys(txn)
-        ranges = txn.ranges if txn.checks or txn.reads or txn.call is not _UNSET else {}
+        may_range = txn.checks or txn.reads or txn.locks or txn.call is not _UNSET
+        ranges = txn.ranges if may_range else {}
         self.ranges += [(*bounds, read) for bounds, read in ranges.items()]
         self.range_counts.append(len(ranges))
         self.keys += touched

@@ -28,7 +28,7 @@ from streamydb.procedures.view import Declared, Stamp
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed, apply_update
 from streamydb.txn_processor.comparisons import Failed, Value, failed_checks, failed_entry
-from streamydb.txn_processor.enforce import Judged, enforce
+from streamydb.txn_processor.enforce import Judged, NamedRanges, enforce
 from streamydb.txn_processor.ranges import (
     Entries,
     See,
@@ -90,13 +90,14 @@ class ExecutionContext:
     """The context of an execution: the code of procedures, and the transaction's place.
 
     ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
-    the ranges that the transaction names.
+    the ranges that the transaction names. ``ranges``: whether constraints may count keys there.
     """
 
     modules: Modules
     place: Stamp
     constrained: bool = False
     see: See = nothing_seen
+    ranges: bool = True
 
 
 def execute(
@@ -149,7 +150,8 @@ def _concluded(
     if calls.constrained:
         rules = parse(look(r.CONSTRAINTS_KEY)[0])
         if rules.all or txn.locks:
-            found = enforce(rules, _judged(after, look), txn.locks, look)
+            named = NamedRanges(txn.ranges, lambda bounds: calls.see.seen(bounds).keys)
+            found = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
             if found.code is not None:
                 return Verdict(found.code, found.failed, reason=found.reason)
             after = after | found.indexed
@@ -184,7 +186,8 @@ def _constrain(
 ) -> Verdict:
     """Declare, drop or validate a constraint."""
     try:
-        value = amended(look(r.CONSTRAINTS_KEY)[0], wanted, calls.place.seq)
+        before = look(r.CONSTRAINTS_KEY)[0]
+        value = amended(before, wanted, calls.place.seq, ranges=calls.ranges)
     except DeclarationRefused as refused:
         return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
     return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)

@@ -20,7 +20,7 @@ import { byCodePoints } from "./ranges.js";
 import { type Context, tried } from "./reads.js";
 import type { Retry } from "./session.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
-import type { Committed, Json, RangeRead, Transaction } from "./types.js";
+import type { Committed, Json, Lock, RangeRead, Transaction } from "./types.js";
 
 /** A transaction's id and bytes, which stay the same however often it is sent. */
 export interface Prepared {
@@ -255,9 +255,17 @@ async function relocked({ transport }: Context, txn: Prepared, result: Result): 
   const missing = result.failed.filter((entry) => entry.check === "lock").map((entry) => entry.key);
   if (result.code !== "undeclared-key" || !missing.length) return undefined;
   if (missing.includes(UNIQUE_PREFIX)) return txn; // hidden from this client: the facade goes on
-  const fields = transport.json.parse(txn.payload) as { id: string; locks?: string[] };
+  const fields = transport.json.parse(txn.payload) as { id: string; locks?: Lock[] };
   fields.id = await nextId(txn.id);
-  fields.locks = [...new Set([...(fields.locks ?? []), ...missing])].sort(byCodePoints);
+  const known = fields.locks ?? [];
+  const named = [...known.filter((lock) => typeof lock === "string"), ...missing];
+  const keys = new Set(named.filter((key) => key.startsWith(UNIQUE_PREFIX)));
+  const prefixes = new Set(missing.filter((key) => !keys.has(key)));
+  fields.locks = [
+    ...[...keys].sort(byCodePoints),
+    ...known.filter((lock) => typeof lock !== "string"),
+    ...[...prefixes].sort(byCodePoints).map((prefix) => ({ range: { prefix } })),
+  ];
   return { id: fields.id, payload: transport.json.stringify(fields) };
 }
 

@@ -122,6 +122,9 @@ export interface Call {
   readonly ranges?: readonly Range[];
 }
 
+/** A key of the index behind uniqueness, or a range whose keys a constraint counts. */
+export type Lock = string | { readonly range: Range };
+
 /** A transaction, as docs/semantics.md has it. */
 export interface Transaction {
   readonly asserts?: { readonly [key: string]: Json };
@@ -129,7 +132,7 @@ export interface Transaction {
   readonly reads?: readonly (string | { readonly range: Range })[];
   readonly updates?: readonly Update[];
   readonly call?: Call;
-  readonly locks?: readonly string[];
+  readonly locks?: readonly Lock[];
 }
 
 /** A write of a committed transaction. */

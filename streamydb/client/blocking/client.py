@@ -194,7 +194,7 @@ class Client:
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
         constrain: Mapping[str, Any] | None = None,
-        locks: Iterable[str] = (),
+        locks: Iterable[ReadItem] = (),
         txn_id: str | None = None,
         deadline_ms: int | None = None,
         timeout_s: float | None = None,

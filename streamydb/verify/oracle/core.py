@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from streamydb import errors, limits
 from streamydb.constraints import DeclarationRefused, amended
-from streamydb.constraints.judge import Judge
+from streamydb.constraints.judge import CountedRanges, Judge
 from streamydb.procedures.core import ModuleVersion, version_of
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, turn_of
@@ -255,7 +255,8 @@ class Oracle:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
         if CONSTRAINTS_KEY in self.state or txn.locks:
-            judge = Judge(self.state, list(after), txn.locks)
+            named = CountedRanges(txn.ranges, self._ranges.count)
+            judge = Judge(self.state, list(after), txn.lock_keys, named)
             verdict = judge.verdict(writes)
             if verdict is not None:
                 code, failed, reason = verdict
@@ -278,7 +279,9 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+            at = place.source
+            ranges = self.rulings.begins.holds(RANGES, at.partition, at.offset)
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq, ranges=ranges)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}

@@ -44,7 +44,7 @@ class OracleRanges:
     def too_many(self, txn: Transaction) -> bool:
         """Return True if the different ranges of a transaction have more keys than they may."""
         named = [check.range for check in txn.checks if check.range is not UNSET]
-        named += [*txn.read_ranges, *_scanned(txn)]
+        named += [*txn.lock_ranges, *txn.read_ranges, *_scanned(txn)]
         different = {each.bounds(): each for each in named}.values()
         return sum(len(self._within(each)) for each in different) > limits.RANGE_KEYS_MAX
 
@@ -58,6 +58,10 @@ class OracleRanges:
             for each in read for key, value in self.entries(each)
         )  # fmt: skip
         return size > limits.RESULT_BYTES_MAX
+
+    def count(self, named: Range) -> int:
+        """Return how many keys a range has."""
+        return len(self._within(named))
 
     def entries(self, named: Range) -> list[tuple[str, bytes]]:
         """The keys of a range and their values, in order."""

@@ -100,6 +100,7 @@ def test_key_functions_give_ranges() -> None:
     """)
     told = ["a/", {"prefix": "a/"}, {"start": "a/1", "end": "b"}]
     assert declared_keys(module, "f", {"named": told}) == DeclaredKeys(["n"], [], [A, AB])
+    wrong: list[Any]
     for wrong in ([3], [{}], [{"prefix": 3}], [{"start": "a"}], [["a"]]):
         with pytest.raises(ValueError, match="TypeError"):
             declared_keys(module, "f", {"named": wrong})
