@@ -101,6 +101,8 @@ class GrantedRanges:
 
     def _seen(self, bounds: Bounds) -> Seen:
         place = self._place(bounds)
+        if not len(place.slots):
+            return Seen(place.count, place.version)
         slots = self._run.values.slots[place.slots]
         count = place.count + int(np.count_nonzero(slots["tag"] != p.ABSENT))
         return Seen(count, max(place.version, int(slots["version"].max(initial=0))))
@@ -108,7 +110,7 @@ class GrantedRanges:
     def _entries(self, bounds: Bounds) -> Entries | None:
         place, run = self._place(bounds), self._run
         if place.fixed is None:
-            place.fixed = joined(map(_part, place.rows))
+            place.fixed = joined([_part(row) for row in place.rows])
         if place.fixed.entries is None or not len(place.slots):
             return place.fixed.entries
         found = dict(place.fixed.entries)

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/transactions.ts (cb473fc776797fda26fb5b8e97502b2f45ff8606c0ebe0929a56a41d87aacfa0): python -m tools.console_client
+// Made of clients/typescript/src/transactions.ts (9068ca584b275aca0ad3a5eb2190c7bf4093cfc6ad4d0c5627a724e494726484): python -m tools.console_client
 /**
  * Transactions: sent, repeated, and what their answers mean.
  *
@@ -200,7 +200,15 @@ async function relocked({ transport }, txn, result) {
         return txn; // hidden from this client: the facade goes on
     const fields = transport.json.parse(txn.payload);
     fields.id = await nextId(txn.id);
-    fields.locks = [...new Set([...(fields.locks ?? []), ...missing])].sort(byCodePoints);
+    const known = fields.locks ?? [];
+    const named = [...known.filter((lock) => typeof lock === "string"), ...missing];
+    const keys = new Set(named.filter((key) => key.startsWith(UNIQUE_PREFIX)));
+    const prefixes = new Set(missing.filter((key) => !keys.has(key)));
+    fields.locks = [
+        ...[...keys].sort(byCodePoints),
+        ...known.filter((lock) => typeof lock !== "string"),
+        ...[...prefixes].sort(byCodePoints).map((prefix) => ({ range: { prefix } })),
+    ];
     return { id: fields.id, payload: transport.json.stringify(fields) };
 }
 /** `id`, `id~1`, `id~2`, …; a hash stands for one that would become too long. */
