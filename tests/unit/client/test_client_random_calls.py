@@ -85,7 +85,7 @@ def executed(
     if name == "census":
         prefix = state["p0"] if isinstance(state["p0"], str) else "p"
         met.add("p0")
-        if {"prefix": prefix} not in call.get("ranges", []):
+        if not any(prefix.startswith(each["prefix"]) for each in call.get("ranges", [])):
             return "undeclared-key", None
         found = [[key, state[key]] for key in sorted(state) if key.startswith(prefix)]
         state[args["into"]] = len(found)
