@@ -1,4 +1,4 @@
-"""Who wrote which element of which list, and what operations saw of lists.
+"""Lists as operations saw them, element by element, and who wrote which element.
 
 A list that was removed is absent, as one that nobody has made yet. Nobody makes it again, so its
 removal counts as one more element, the last: an absent list has no element, or all of them. Of a

@@ -461,6 +461,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
     "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
     "ranges-scan": Mutation(range_mutations.scan_too_little, _BOTH, ranges=_HALF),
+    "ranges-compiled": Mutation(
+        range_mutations.compile_ranges_apart, ("planner",), ranges=_HALF
+    ),
     "ranges-crowds": Mutation(
         range_mutations.crowd_ranges, _BOTH, constraints=1.0, ranges=_HALF
     ),

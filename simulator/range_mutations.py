@@ -16,9 +16,9 @@ from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
 
 __all__ = [
-    "count_anything", "crowd_ranges", "forget_own_writes", "forget_the_members",
-    "make_keys_anywhere", "miss_a_key", "overtake_ranges", "plan_without_ranges",
-    "ranges_from_the_start", "ranges_overtake", "scan_too_little",
+    "compile_ranges_apart", "count_anything", "crowd_ranges", "forget_own_writes",
+    "forget_the_members", "make_keys_anywhere", "miss_a_key", "overtake_ranges",
+    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake", "scan_too_little",
 ]  # fmt: skip
 
 
@@ -64,6 +64,18 @@ def scan_too_little() -> Any:
         return original(self, declared)[:-1]
 
     return mock.patch.object(interpreter._Declared, "entries", entries)  # noqa: SLF001
+
+
+def compile_ranges_apart() -> Any:
+    """Ranges: compiled checks do not see what earlier members of the conflict group have written.
+    """
+    original = GrantedRanges.compiled
+
+    def compiled(self: Any) -> Any:
+        table = original(self)
+        return table._replace(starts=np.zeros_like(table.starts))
+
+    return mock.patch.object(GrantedRanges, "compiled", compiled)
 
 
 def crowd_ranges() -> Any:

@@ -75,7 +75,8 @@ def execute_grants(
             require_unread(fault)
             if program.route[row] == BY_KERNEL:
                 program.route[row] = BY_PYTHON
-    see = GrantedRanges(run, ranges).see
+    granted = GrantedRanges(run, ranges)
+    see, table = granted.see, granted.compiled()
     rules = Rules.of(run)
     rules.send(0)
     weighed = _to_be_weighed(run, over=over)
@@ -83,7 +84,7 @@ def execute_grants(
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
     n, at, made, fits = len(txns), 0, 0, 0
     while at < n and not fits:
-        at = execute_steps(at, program, run.values, new, notes)
+        at = execute_steps(at, program, run.values, new, notes, table)
         if at < n:
             too_much = over or _meets_too_much(run, at, rulings.begins)
             if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):

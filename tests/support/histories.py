@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +103,44 @@ class Script:
 
 def _seen(values: dict[str, Any]) -> dict[str, Seen]:
     return {key: Seen(value) for key, value in values.items()}
+
+
+Case = Callable[[Script], None]
+
+
+class Cases:
+    """Histories by hand.
+
+    Attributes:
+        wrong: those that have an anomaly, by its name.
+        sound: those that have none.
+    """
+
+    def __init__(self) -> None:
+        self.wrong: list[tuple[str, Case]] = []
+        self.sound: list[Case] = []
+
+    def bad(self, anomaly: str) -> Callable[[Case], Case]:
+        def note(case: Case) -> Case:
+            self.wrong.append((anomaly, case))
+            return case
+
+        return note
+
+    def good(self, case: Case) -> Case:
+        self.sound.append(case)
+        return case
+
+
+def called(case: object) -> str:
+    """The name of a case."""
+    return getattr(case, "__name__", str(case))
+
+
+def anomalies_of(case: Case) -> set[str]:
+    script = Script()
+    case(script)
+    return script.anomalies()
 
 
 class Store:
