@@ -64,6 +64,22 @@ class Ranges:
         if rng.random() < 0.03:
             rng.choice([checks, reads]).append(rng.choice(_DAMAGED))
         found.update({name: part for name, part in (("checks", checks), ("reads", reads)) if part})
+        if found.get("updates") and self.scans.random() < 0.5:
+            self._make_compilable(found, drawn)
+
+    def _make_compilable(self, found: dict[str, Any], drawn: int) -> None:
+        """Leave checks of a range that may well hold, and an update of a key in it."""
+        rng, keys = self.scans, self.keys
+        prefix = rng.choice(["k", "k1", "k2", "é", rng.choice(keys)])
+        inside = [key for key in keys if key.startswith(prefix)] or keys
+        compared = rng.choice(("count_le", "count_ge", "count"))
+        check = {"range": {"prefix": prefix}, compared: rng.randrange(len(inside) + 1)}
+        if rng.random() < 0.2:
+            check["version_le"] = rng.choice([drawn, drawn // 2, 1 << 40])
+        op = {"op": "delete"} if rng.random() < 0.4 else {"op": "put", "value": drawn}
+        found["checks"], found["updates"] = [check], [{"key": rng.choice(inside), **op}]
+        found.pop("asserts", None)
+        found.pop("reads", None)
 
     def bound(self, parts: dict[str, Any]) -> None:
         """Put a rule that counts keys in the place of a declared one, now and then."""

@@ -70,7 +70,7 @@ def test_what_the_library_does_is_explained(kind: Kind) -> None:
         (ReadOperation, "ok"),
         (ScanOperation, "ok"),
     } <= kinds
-    assert (WriteOperation, "unknown") in kinds | {(AppendOperation, "unknown")}
+    assert {(WriteOperation, "unknown"), (AppendOperation, "unknown")} & kinds
     assert any(op.told and not op.told.committed for op in history.operations)
 
 
